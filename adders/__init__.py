@@ -1,7 +1,7 @@
-"""Adders: timesteps in, replay items out."""
+"""Adders, which turn timesteps into replay items."""
 
 if __name__ != "minerva_acme.adders":
-    # Found by its folder's name, from the repository's root: every class would exist twice.
+    # Imported by its folder's name, from the repository's root. Every class would then exist twice.
     raise ImportError(
         f"`{__name__}` is installed as `minerva_acme.adders`: write `from minerva_acme.adders import ...`."
     )

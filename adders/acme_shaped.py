@@ -1,4 +1,4 @@
-"""Adders with Acme's three methods, where a run needs a few more."""
+"""Support for adders that have only Acme's three methods."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from minerva_acme import core, types
 
 
 def complete(adder: Any) -> core.Adder:
-    """Returns an adder as a `core.Adder`; one that has `add_first`, `add` and `reset` alone is wrapped.
+    """Returns an adder as a `core.Adder`. One that only has `add_first`, `add` and `reset` is wrapped.
 
-    What such an adder lacks is filled in: without `flush` its items count as sent, without `close` nothing is
-    released at the end, and without `num_inserted` every call of `add` counts as one item. Learner steps are
-    paced by that count, so an adder that creates more or fewer items must have `num_inserted` itself.
+    The wrapper provides the missing methods: without `flush`, items count as sent; without `close`, nothing
+    is released at the end; without `num_inserted`, every call of `add` counts as one item. This count paces
+    the learner steps, so an adder that creates more or fewer items must define `num_inserted` itself.
     """
     return adder if isinstance(adder, core.Adder) else _Completed(adder)
 
@@ -23,7 +23,7 @@ class _Completed(core.Adder):
         self._num_added = 0
 
     def __getattr__(self, name: str) -> Any:
-        # `save` and `restore`, if it has them; private names are asked for before there is an adder.
+        # `save` and `restore`, if the adder has them. Private names are looked up before it is set.
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._adder, name)

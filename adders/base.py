@@ -1,4 +1,4 @@
-"""What adders have in common: the order of calls, priorities, and a writer made when first needed."""
+"""The base class of adders: the order of calls, priorities, and a writer that is made when first needed."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -11,16 +11,17 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import messages
 
 Priority: TypeAlias = float | Callable[[Any], float]
-"""An item's priority, or a function that is given the item and returns it.
+"""The priority of an item, or a function that takes the item and returns its priority.
 
-The item is a `Transition` or a `Trajectory` of arrays as a learner gets it, without the batch axis. Where
-the function raises or returns what is no priority, the step that completes the item is refused; if it is
-the last of its episode and taken already, the episode stays open and `reset` tries again.
+The item has the type that the learner gets, such as `Transition` or `Trajectory`, with arrays and without
+the batch axis. If the function raises an error or returns an invalid priority, the step that completes the
+item is rejected. If that is the last step of its episode and already added, the episode stays open and
+`reset` tries again.
 """
 
 
 class Step(NamedTuple):
-    """What `add` is given."""
+    """The arguments of `add`."""
 
     action: types.NestedArray
     next_timestep: dm_env.TimeStep
@@ -28,19 +29,19 @@ class Step(NamedTuple):
 
 
 class BaseAdder(core.Adder):
-    """Keeps the order of calls; subclasses say what is written at each of them.
+    """The base class of adders. It enforces the order of calls; subclasses define what each call writes.
 
-    To write your own adder, override these methods, which nothing but this class calls, and leave those of
-    `core.Adder` as they are:
+    To write your own adder, override these methods, which only this class calls, and leave the methods of
+    `core.Adder` unchanged:
 
         write_first        an episode begins
-        write_step         a step of it, the LAST one too
-        write_end          it has ended, by LAST or by `reset`
-        write_rest         the adder closes; only where something outlives an episode
+        write_step         a step of the episode, including the LAST one
+        write_end          the episode has ended, by LAST or by `reset`
+        write_rest         the adder closes; only needed if data is kept beyond an episode
 
-    Each appends steps with `writer.append` and calls `create_items` for each item that is complete, with
-    the priorities that `priorities_of` returns. The layout's `first` and `step` check what `core.Adder`
-    promises, so they come before anything is written or kept.
+    Each method appends steps with `writer.append`, and calls `create_items` for each complete item, with
+    the priorities that `priorities_of` returns. The layout's `first` and `step` make the checks that
+    `core.Adder` promises, so call them before anything is written or stored.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class BaseAdder(core.Adder):
         """Makes an adder; its writer is made when the first episode begins.
 
         Args:
-            client: of the store to write to.
-            table: the table's name; or several tables' names, each with the priority of its items.
-            priority: of an item, where one table is given.
-            signature: what the tables are made for; see `signature`.
-            max_window: steps that the longest item spans, so that the writer keeps as many.
+            client: The client of the store to write to.
+            table: The name of a table; or the names of several, each with the priority of its items.
+            priority: The priority of each item, if `table` is one name.
+            signature: The signature that the tables must have; see `signature`.
+            max_window: The number of rows that the longest item spans, all of which the writer keeps.
         """
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
@@ -75,16 +76,16 @@ class BaseAdder(core.Adder):
         self._writer: replay.Writer | None = None
         self._num_inserted = 0
         self._is_open = False
-        self._has_ended = False  # though still open: not all of its items are written
+        self._has_ended = False  # though still open, since not all of its items are written
         self._is_closed = False
 
     def signature(self) -> replay.ItemSignature:
-        """Returns what the tables must be made for: the columns and fields of what is written."""
+        """Returns the signature that the tables must have: the columns and fields of the written items."""
         return self._signature
 
     @property
     def num_inserted(self) -> int:
-        """Items created since construction; one that goes into two tables counts twice."""
+        """The number of items created since construction. An item in two tables counts twice."""
         return self._num_inserted
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
@@ -97,7 +98,7 @@ class BaseAdder(core.Adder):
             )
         if self._is_open:
             raise ValueError(
-                "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands."
+                "An episode is still open. Call `add` with its LAST timestep, or `reset` to end it now."
             )
         if self._writer is None:
             self._writer = self._client.writer(self._max_window)
@@ -113,14 +114,14 @@ class BaseAdder(core.Adder):
         if not self._is_open or self._writer is None:
             raise ValueError("No episode is open. Call `add_first` with a FIRST timestep before `add`.")
         if self._has_ended:
-            raise ValueError("The episode has ended. Call `reset`, which writes what is left of it.")
+            raise ValueError("The episode has ended. Call `reset`, which writes its remaining items.")
         if next_timestep.first():
             raise ValueError(
-                "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`."
+                "`next_timestep` must be MID or LAST, got FIRST. Pass an episode's first to `add_first`."
             )
         try:
             self.write_step(self._writer, Step(action, next_timestep, extras))
-        except replay.ReplayTimeout:  # The step is taken, and its item is sent later.
+        except replay.ReplayTimeout:  # The step is added, and its item is sent later.
             self._has_ended = next_timestep.last()
             raise
         if next_timestep.last():
@@ -153,10 +154,11 @@ class BaseAdder(core.Adder):
         """Returns the priority of an item in each table.
 
         Args:
-            make_item: Makes the item as a learner gets it; called only where a priority is a function.
+            make_item: The function that makes the item as a learner gets it; called only if a priority is a
+                function.
 
         Raises:
-            ValueError: a function returned what is not a priority.
+            ValueError: A function returned an invalid priority.
         """
         if self._constants is not None:  # the usual case
             return self._constants
@@ -172,19 +174,19 @@ class BaseAdder(core.Adder):
     def create_items(
         self, writer: replay.Writer, fields: dict[str, replay.Window], priorities: Mapping[str, float]
     ) -> None:
-        """Creates an item in every table; where one holds it back, the others get it all the same.
+        """Creates an item in every table. If one table holds it back, the others still get it.
 
         Args:
             writer: The writer that the item's rows were appended to.
             fields: The item's fields, each a window of rows, as the layout's `fields` returns them.
-            priorities: The item's priority in each table, as `priorities_of` returns them.
+            priorities: The item's priority in each table, as `priorities_of` returns it.
 
         Raises:
             ReplayTimeout: A table held the item back; it is sent later.
         """
         timeout = None
         for table, priority in priorities.items():
-            # Counted first: an item that the writer had to give up waiting for is sent later.
+            # Counted first, since an item is sent later if the writer gives up waiting.
             self._num_inserted += 1
             try:
                 writer.create_item(table, priority, fields)
@@ -195,16 +197,16 @@ class BaseAdder(core.Adder):
 
     @abc.abstractmethod
     def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
-        """Begins an episode, or raises and changes nothing."""
+        """Begins an episode, or raises an error and changes nothing."""
 
     @abc.abstractmethod
     def write_step(self, writer: replay.Writer, step: Step) -> None:
-        """Writes a step and the items that it completes, or raises and changes nothing."""
+        """Writes a step and the items that it completes, or raises an error and changes nothing."""
 
     @abc.abstractmethod
     def write_end(self, writer: replay.Writer) -> None:
-        """Writes the items that end with the episode and ends it; called again if it raised."""
+        """Writes the items that end with the episode, and ends it. Called again if it raised an error."""
 
     def write_rest(self, writer: replay.Writer) -> None:
-        """Writes what waits for an episode that will not come, before the adder is closed."""
+        """Writes the data that was kept for another episode, before the adder is closed."""
         del writer

@@ -1,4 +1,4 @@
-"""One stream of timesteps to several adders, and an adder behind which extras are dropped."""
+"""An adder that passes timesteps to several adders, and one that drops extras."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,32 +9,32 @@ from minerva_acme.replay import base as replay
 
 
 class ForkingAdder(core.Adder, core.Saveable):
-    """Hands every timestep to several adders: sequences and transitions from one actor, say.
+    """Passes every timestep to several adders, for example to write both sequences and transitions.
 
         FIRST  MID  MID  LAST        add_first, add, add, add
           |     |    |    |
           +-----+----+----+--------> adders[0]    its items, as its class draws them
           +-----+----+----+--------> adders[1]    its items
 
-    Each adder writes at FIRST, MID and LAST what it would write alone, for termination and truncation.
-    For several tables of the same items, give one adder several tables.
+    At FIRST, MID and LAST, each adder writes what it would write alone, for termination and truncation.
+    To write the same items to several tables, give one adder several tables.
 
-    What the first adder refuses, none has taken. What a later one refuses the ones before it have
-    taken already: then all of them end the episode where it stands, as `reset` does, before the error
-    is raised. The adder stays usable either way. Where a table holds inserts back, every adder gets
-    its timestep before the error is raised.
+    If the first adder rejects a timestep, no adder has added it. If a later one does, those before it have
+    already added it: then all adders end the episode after its latest step, as `reset` does, before the
+    error is raised. The adder stays usable in both cases. If a table holds inserts back, every adder gets
+    the timestep before the error is raised.
 
-    Its state is that of the adders that have one (`core.Saveable`); the others start afresh.
+    The state holds the states of those adders that have one (`core.Saveable`). The others start fresh.
     """
 
     def __init__(self, adders: Sequence[core.Adder]) -> None:
-        """Owns the adders, and closes them when it is closed.
+        """Takes ownership of the adders: closing this adder closes them.
 
         Args:
-            adders: at least one; the first is the one to check what all of them take.
+            adders: One or more adders. The first should check everything that the others require.
 
         Raises:
-            ValueError: there is none.
+            ValueError: There are no adders.
         """
         if not adders:
             raise ValueError("`adders` must be one adder or more, got none.")
@@ -42,7 +42,7 @@ class ForkingAdder(core.Adder, core.Saveable):
 
     @property
     def num_inserted(self) -> int:
-        """Items created since construction, by all adders together."""
+        """The number of items that all adders together have created since construction."""
         return sum(adder.num_inserted for adder in self._adders)
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
@@ -69,16 +69,16 @@ class ForkingAdder(core.Adder, core.Saveable):
         return [adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders]
 
     def restore(self, state: core.State) -> None:
-        """Restores a state of `save`.
+        """Restores a state that `save` returned.
 
         Raises:
-            ValueError: it is not of as many adders of these kinds.
+            ValueError: The state has a different number of adders, or different ones have a state.
         """
         saved, here = ([part is not None for part in states] for states in (state, self.save()))
         if saved != here:
             raise ValueError(
-                f"The state must be one of {len(here)} adders, {sum(here)} of which have a state, got one of "
-                f"{len(saved)}, {sum(saved)} of which have. Fork to the same adders, in the same order."
+                f"The state must be for {len(here)} adders, {sum(here)} of which have a state, got one for "
+                f"{len(saved)}, {sum(saved)} of which have. Use the same adders, in the same order."
             )
         for adder, part in zip(self._adders, state, strict=True):
             if isinstance(adder, core.Saveable):
@@ -93,14 +93,14 @@ class ForkingAdder(core.Adder, core.Saveable):
                 timeout = timeout or error
             except Exception as error:
                 if index > 0:
-                    error.add_note(f"Adder {index} refused it; the episode is ended in all adders.")
+                    error.add_note(f"Adder {index} rejected it; the episode is ended in all adders.")
                     self.reset()
                 raise
         if timeout is not None:
             raise timeout
 
     def _for_each(self, call: Callable[[core.Adder], None]) -> None:
-        """Calls with every adder, whatever some of them raise; then raises the first error."""
+        """Makes a call with every adder, even if some raise an error; then raises the first error."""
         first_error: Exception | None = None
         for adder in self._adders:
             try:
@@ -112,21 +112,21 @@ class ForkingAdder(core.Adder, core.Saveable):
 
 
 class ExtrasFilter(ForkingAdder):
-    """Hands on only those extras that an adder is to write, and drops the others on purpose.
+    """Passes only some extras on to an adder, and drops the others.
 
-    An adder refuses extras that are not in its spec; this says which of an actor's are not wanted. At
-    FIRST, MID and LAST the adder behind it writes what it always writes.
+    An adder rejects extras that are not in its spec. This one drops those of an actor's extras that the
+    adder should not write. At FIRST, MID and LAST the inner adder writes what it always writes.
 
         ExtrasFilter(adder, keep=["log_prob"])    {"log_prob": x, "value": y}  ->  {"log_prob": x}
         ExtrasFilter(adder, keep=[])              anything                     ->  ()
     """
 
     def __init__(self, adder: core.Adder, keep: Sequence[str]) -> None:
-        """Owns the adder, and closes it when it is closed.
+        """Takes ownership of the adder: closing this adder closes it.
 
         Args:
-            adder: whose extras spec is a dict of the kept fields, or `()` without any.
-            keep: names of the fields to hand on.
+            adder: The adder to write with. Its extras spec is a dict of the kept fields, or `()` if none.
+            keep: The names of the fields to keep.
         """
         super().__init__([adder])
         self._keep = tuple(keep)
@@ -144,9 +144,9 @@ class ExtrasFilter(ForkingAdder):
             return ()
         fields = extras._asdict() if hasattr(extras, "_asdict") else extras
         if not isinstance(fields, dict) or not all(name in fields for name in self._keep):
-            found = f"those of {sorted(fields)}" if isinstance(fields, dict) else f"a {type(extras).__name__}"
+            found = f"fields {sorted(fields)}" if isinstance(fields, dict) else f"a {type(extras).__name__}"
             raise ValueError(
-                f"`extras` must have the fields {list(self._keep)}, got {found}. Let the actor record them, "
-                "or keep others."
+                f"`extras` must have the fields {list(self._keep)}, got {found}. Record them in the policy, "
+                "or change `keep`."
             )
         return {name: fields[name] for name in self._keep}

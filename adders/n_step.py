@@ -1,4 +1,4 @@
-"""Transitions folded over n steps."""
+"""An adder of n-step transitions."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -14,35 +14,36 @@ from minerva_acme.replay import layouts, packing
 class NStepTransitionAdder(base.BaseAdder):
     """Writes one transition for every step of an episode, over the n steps that start there.
 
-    An episode of 4 steps, with n = 3. A line is an item: from its first observation to its last.
+    The drawing shows an episode of 4 steps, with n = 3. Each line is an item, from its first observation
+    to its last.
 
         FIRST  MID  MID  MID  LAST
         o_0    o_1  o_2  o_3  o_4
         [======]                    only with `shorter_at_start`, written when o_1 arrives
-        [===========]               likewise, written when o_2 arrives
+        [===========]               same, written when o_2 arrives
         [=================]         written when o_3 arrives
                [================]   written when o_4 arrives
                     [===========]   over 2 steps, written because the episode ends
-                         [======]   over 1 step, likewise
+                         [======]   over 1 step, same
 
-    With r_k, d_k the reward and the environment's discount of an item's m steps (k = 0 .. m-1):
+    With r_k and d_k the rewards and the environment's discounts of an item's m steps (k = 0 .. m-1):
 
         reward   = sum_k  gamma^k * d_0 * ... * d_{k-1} * r_k
         discount = gamma^m * d_0 * ... * d_{m-1}
 
-    so that `reward + discount * value(next_observation)` is the target whatever m is, and gamma is
-    not applied again. (In Acme the discount holds gamma^(m-1), and the learner multiplies by the
-    last gamma.) Reward and discount broadcast against each other: a vector of rewards with one
-    discount is folded element by element, as is one reward with a discount per objective, of which
-    the folded reward has one element each.
+    so that `reward + discount * value(next_observation)` is the target for every m, and gamma is not
+    applied again. (In Acme the discount includes gamma^(m-1), and the learner multiplies by the last
+    gamma.) Reward and discount broadcast against each other: a vector of rewards with one discount is
+    folded element by element. So is one reward with one discount per objective; the folded reward then
+    has one element per objective.
 
-    Termination: d of the last step is 0, so the discount of every item that ends there is 0.
+    Termination: the last step's d is 0, so the discount of every item that ends there is 0.
     Truncation, by the environment or by `reset`: the last step keeps the discount that came with it,
     and the last three items bootstrap from o_4, the true last observation.
 
-    Every step is the first of exactly one item; with `shorter_at_start`, as in Acme, the first step
-    of an episode is that of up to n. An item's action and extras are those of its first step. No item
-    reaches into another episode.
+    Every step is the first of exactly one item. With `shorter_at_start`, as in Acme, an episode's first
+    step is the first of up to n items. An item has the action and extras of its first step. No item
+    continues into another episode.
     """
 
     def __init__(
@@ -56,21 +57,21 @@ class NStepTransitionAdder(base.BaseAdder):
         shorter_at_start: bool = False,
         priority: base.Priority = 1.0,
     ) -> None:
-        """Initialises; nothing is asked of the client before the first episode.
+        """Initialises the adder. The client is not used before the first episode.
 
         Args:
-            client: of the store that holds the tables.
-            table: the table's name, or the names of several with the priority in each; their
-                signature is the layout's.
-            layout: how transitions lie in replay.
-            n_step: steps that a transition is folded over, fewer at the end of an episode.
-            discount: gamma, per step, in [0, 1].
-            shorter_at_start: whether an episode begins with the transitions from its first step over
-                1, 2, ..., n - 1 steps, as Acme writes them.
-            priority: of each new item, where `table` is one name.
+            client: The client of the store that holds the tables.
+            table: The name of a table, or the names of several with the priority of items in each. The
+                tables must have the layout's signature.
+            layout: The layout of transitions in replay.
+            n_step: The number of steps that a transition is folded over, fewer at the end of an episode.
+            discount: The discount gamma, per step, in [0, 1].
+            shorter_at_start: Whether to begin an episode with the transitions from its first step over
+                1, 2, ..., n - 1 steps, as Acme does.
+            priority: The priority of each new item, if `table` is one name.
 
         Raises:
-            ValueError: a number is out of its range.
+            ValueError: A number is out of its range.
         """
         if n_step < 1:
             raise ValueError(f"`n_step` must be >= 1, got {n_step}.")
@@ -88,11 +89,11 @@ class NStepTransitionAdder(base.BaseAdder):
         self._gamma = discount
         self._shorter_at_start = shorter_at_start
         self._num_steps = 0  # of this episode
-        self._num_transitions = 0  # written of it
+        self._num_transitions = 0  # written in this episode
         self._observation: packing.Rows = {}  # the newest
-        self._started: list[_Started] = []  # steps that transitions may yet start at, oldest first
+        self._started: list[_Started] = []  # steps at which transitions may still start, oldest first
         self._is_oldest_written = False  # over all steps so far
-        self._last_large = -n_step  # the newest step whose rewards may sum to too much
+        self._last_large = -n_step  # the newest step whose rewards may sum to more than is allowed
 
     def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         observation = self._layout.first(timestep.observation)
@@ -113,10 +114,10 @@ class NStepTransitionAdder(base.BaseAdder):
         due = self._fold(started, num_due)
         last_large = self._num_steps if self._layout.is_large(packed, self._n_step) else self._last_large
         if self._num_steps - last_large < self._n_step:
-            # What `reset` would have to write is refused while it can be.
+            # Folds what `reset` would write later, to reject the step now if that would fail.
             for first in range(len(started)):
                 self._fold_rows(started[first:])
-        # Nothing is refused from here on.
+        # Nothing is rejected from here on.
         self._last_large = last_large
         self._started, self._is_oldest_written = started, False
         self._num_steps += 1
@@ -132,7 +133,7 @@ class NStepTransitionAdder(base.BaseAdder):
         writer.end_episode()
 
     def _fold(self, started: "Sequence[_Started]", num_due: int) -> "list[_Due]":
-        """The transitions from each of the oldest steps over all later ones."""
+        """Returns the transitions that start at the oldest `num_due` steps and span all later ones."""
         next_observation = started[-1].step.next_observation if started else {}
         due = []
         for first, (observation, _) in enumerate(started[:num_due]):
@@ -158,7 +159,7 @@ class NStepTransitionAdder(base.BaseAdder):
             writer.append(images)
 
     def _write_transitions(self, writer: replay.Writer, due: "Sequence[_Due]", is_full: bool) -> None:
-        """Writes transitions from the oldest steps on; `is_full`: no more are to start at them."""
+        """Writes the transitions of the oldest steps; with `is_full`, no more will start at these steps."""
         for rows, priorities in due:
             start = self._num_steps - len(self._started)
             fields = self._layout.fields(row=self._num_transitions, start=start, end=self._num_steps)
@@ -172,7 +173,7 @@ class NStepTransitionAdder(base.BaseAdder):
 
 
 class _Started(NamedTuple):
-    """The first step of a transition to be."""
+    """The first step of a future transition."""
 
     observation: packing.Rows
     step: layouts.PackedStep

@@ -1,4 +1,4 @@
-"""On-policy rollouts of fixed length."""
+"""An adder of on-policy rollouts of fixed length."""
 
 import logging
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ _logger = logging.getLogger(__name__)
 class RolloutAdder(base.BaseAdder, core.Saveable):
     """Writes every T steps of one environment as a rollout, across the ends of episodes.
 
-    Three episodes, of 2, 3 and more steps, with T = 3. `s_t` is a row, the whole transition from o_t to
-    o_{t+1}. A line is an item, and what its `last` says.
+    The drawing shows three episodes, of 2, 3 and more steps, with T = 3. `s_t` is a row, the whole
+    transition from o_t to o_{t+1}. Each line is an item, with its `last`.
 
         FIRST  MID   LAST   FIRST  MID   MID   LAST   FIRST  MID
         o_0    o_1   o_2    p_0    p_1   p_2   p_3    q_0    q_1  ...
@@ -28,18 +28,18 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
                                      [=======================]     0 1 1   written when q_1 arrives
 
     Between LAST and FIRST there is no transition and no row. Termination: s_1 has discount 0.
-    Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. After both,
-    its `next_observation` is o_2, the true last one, to bootstrap from, and its `last` is 1; so is that
-    of an item's last step, s_2, whose episode continues in the next item. Every step is in exactly one
-    item, whatever ends an episode; `reset` writes nothing, but the next step is the first of another.
+    Truncation, by the environment or by `reset`: s_1 keeps the discount that came with it. In both cases
+    its `next_observation` is o_2, the true last one, to bootstrap from, and its `last` is 1. `last` is also
+    1 for an item's last step, here s_2, whose episode continues in the next item. Every step is in exactly
+    one item, however its episode ends; `reset` writes no item, but the next step begins a new episode.
 
-    `return_so_far` is what rewards are scaled by the spread of: with gamma and an episode's rewards r_k,
+    `return_so_far` is the quantity whose spread scales the rewards. With an episode's rewards r_k,
 
         return_so_far_t = r_t + gamma * return_so_far_{t-1},    return_so_far_{-1} = 0
 
-    An item is on its way before `add` returns, so that no rollout waits for later steps: where the table
-    is a full queue, `add` waits for the learner. An item has exactly T rows, hence `close` drops the steps
-    of an unfinished rollout, and logs how many; `save` keeps them for a resumed run.
+    An item is sent before `add` returns, so that no rollout waits for later steps. If the table is a full
+    queue, `add` waits for the learner. An item has exactly T rows, so `close` drops the steps of an
+    unfinished rollout, and logs how many; `save` keeps them for a resumed run.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         discount: float,
         priority: base.Priority = 1.0,
     ) -> None:
-        """Initialises; nothing is asked of the client before the first episode.
+        """Initialises the adder. The client is not used before the first episode.
 
         Args:
-            client: of the store that holds the tables.
-            table: the table's name, or the names of several with the priority in each; their
-                signature is the layout's.
-            layout: how rollouts lie in replay; it holds T.
-            discount: gamma, per step, in [0, 1]; for `return_so_far` alone.
-            priority: of each new item, where `table` is one name.
+            client: The client of the store that holds the tables.
+            table: The name of a table, or the names of several with the priority of items in each. The
+                tables must have the layout's signature.
+            layout: The layout of rollouts in replay; it sets T.
+            discount: The discount gamma, per step, in [0, 1]; used only for `return_so_far`.
+            priority: The priority of each new item, if `table` is one name.
 
         Raises:
-            ValueError: a number is out of its range.
+            ValueError: A number is out of its range.
         """
         if not 0.0 <= discount <= 1.0:
             raise ValueError(f"`discount` must be in [0, 1], got {discount}.")
@@ -76,13 +76,13 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         self._layout = layout
         self._gamma = discount
         self._rows: list[packing.Rows] = []  # of the unfinished rollout
-        self._num_rows = 0  # written since the beginning, of all rollouts
+        self._num_rows = 0  # written since the beginning, in all rollouts
         self._observation: packing.Rows = {}  # the newest
         self._is_first = True  # the next step is the first of its episode
         self._return_so_far = 0.0
 
     def save(self) -> core.State:
-        """Returns the steps of the unfinished rollout, and where the open episode stands."""
+        """Returns the steps of the unfinished rollout and the state of the open episode."""
         names = self._signature.columns if self._rows else ()
         return {
             "rollout_length": self._layout.rollout_length,
@@ -94,16 +94,16 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Restores a state of `save` into a new adder, and writes its steps again.
+        """Restores a state from `save` into a new adder, and writes its steps again.
 
-        If an episode was open it is open again: where the environment cannot continue it, `reset` ends
-        it, as a time limit would.
+        If an episode was open, it is open again. If the environment cannot continue it, `reset` ends it as a
+        time limit would.
 
         Raises:
-            ValueError: the adder has been used, or the state is of rollouts of another kind.
+            ValueError: The adder has been used, or the state is from rollouts of a different kind.
         """
         if self._is_closed or self._writer is not None:
-            raise ValueError("A state must be restored into a new adder, got one in use. Make a new one.")
+            raise ValueError("A state must be restored into a new adder, got a used one. Make a new one.")
         rows = {name: tensor.numpy() for name, tensor in state["rows"].items()}
         self._check_fits(state["rollout_length"], rows)
         num_rows = len(next(iter(rows.values()), ()))
@@ -124,7 +124,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         length = self._layout.rollout_length
         if rollout_length != length or (found and found != expected):
             raise ValueError(
-                f"`state` must be of rollouts of {length} steps with the columns {expected}, got "
+                f"`state` must hold rollouts of {length} steps with the columns {expected}, got "
                 f"{rollout_length} steps with {found}. Resume with the configuration it was saved with."
             )
 
@@ -142,7 +142,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         length = self._layout.rollout_length
         is_full = len(self._rows) + 1 == length
         priorities = self.priorities_of(lambda: self._layout.item([*self._rows, rows])) if is_full else {}
-        # Nothing is refused from here on.
+        # Nothing is rejected from here on.
         writer.append(rows)
         self._rows.append(rows)
         self._num_rows += 1
@@ -155,7 +155,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
             writer.flush()
 
     def write_end(self, writer: replay.Writer) -> None:
-        writer.flush()  # An item that had to wait; to the store the stream continues.
+        writer.flush()  # Sends an item that had to wait. For the store, the stream continues.
 
     def write_rest(self, writer: replay.Writer) -> None:
         del writer

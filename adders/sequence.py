@@ -1,4 +1,4 @@
-"""Trajectories of T transitions, or fewer where an episode ends."""
+"""An adder of trajectories of T transitions, or fewer at the end of an episode."""
 
 import collections
 import functools
@@ -14,56 +14,56 @@ from minerva_acme.replay import layouts, packing
 
 
 class EndedEpisode(NamedTuple):
-    """Where an episode of `SequenceAdder` stands when it ends."""
+    """The state of an episode of `SequenceAdder` when it ends."""
 
-    num_steps: int  # transitions in it
+    num_steps: int  # transitions in the episode
     next_start: int  # the step at which the next sequence would start; all that start before are written
     sequence_length: int  # T
     period: int
 
     @property
     def first_start(self) -> int:
-        """The earliest step at which a sequence can still start: of earlier ones not all rows are kept."""
+        """The earliest step at which a sequence can still start; the rows before it may be dropped."""
         return max(0, self.num_steps - self.sequence_length)
 
     @property
     def num_covered(self) -> int:
-        """How many of its steps, from the first on, are part of a sequence already."""
+        """The number of steps, from the first on, that are already part of a sequence."""
         return self.next_start - self.period + self.sequence_length if self.next_start else 0
 
 
 AtEnd: TypeAlias = Callable[[EndedEpisode], Iterable[int]]
-"""Says at which steps the sequences start that are still to be written when an episode ends.
+"""A function that returns the steps at which the remaining sequences of an ended episode start.
 
-Steps are returned in ascending order, from `episode.first_start` to `num_steps` - 1. It is asked once an
-episode, and not about one without steps. What it raises, and what is said of a wrong answer, comes out of
-the `add`, `reset` or `close` that ended the episode, once: the sequences written so far are kept, the
-others lost, and `reset` ends the episode.
+The steps are in ascending order, from `episode.first_start` to `num_steps` - 1. The function is called once
+per episode, but not for an episode without steps. If it raises an error or returns invalid steps, the `add`,
+`reset` or `close` that ended the episode raises an error, once. The sequences written so far are then kept,
+the others are lost, and `reset` ends the episode.
 """
 
 
 def pad_every_start(episode: EndedEpisode) -> Iterable[int]:
-    """Starts a sequence at every `period`-th step that is left, beyond the episode's end if need be.
+    """Starts a sequence at every remaining `period`-th step, padded after the end of the episode.
 
-    With period 1 every transition is the first of exactly one sequence, so that all transitions
-    count equally for a learner that uses the first steps of sequences most.
+    With period 1 every transition is the first of exactly one sequence, so that all transitions have
+    equal weight in a learner that uses the first steps of sequences most.
     """
     return range(episode.next_start, episode.num_steps, episode.period)
 
 
 def write_short(episode: EndedEpisode) -> Iterable[int]:
-    """Writes what no sequence holds yet as one that is shorter than T, as Acme's TRUNCATE.
+    """Writes the remaining steps as one sequence that is shorter than T, like Acme's TRUNCATE.
 
-    Needs a layout of variable length. The item is stored as short as it is; the layout's `unpack` pads
-    it for the learner.
+    Needs a layout of variable length. The item is stored without padding; the layout's `unpack` pads it
+    for the learner.
     """
     return [episode.next_start] if episode.num_covered < episode.num_steps else []
 
 
 def shift_back(episode: EndedEpisode) -> Iterable[int]:
-    """Writes what no sequence holds yet with the steps before it, T in all, as Acme's WRITE.
+    """Writes the remaining steps with the steps before them, T in total, like Acme's WRITE.
 
-    All have T steps but the one of an episode shorter than T.
+    All sequences have T steps, except in an episode shorter than T.
     """
     if episode.num_covered >= episode.num_steps:
         return []
@@ -71,7 +71,7 @@ def shift_back(episode: EndedEpisode) -> Iterable[int]:
 
 
 def drop_short(episode: EndedEpisode) -> Iterable[int]:
-    """Writes nothing: steps that fill no sequence are lost, all of an episode shorter than T too."""
+    """Writes nothing. Steps that do not fill a sequence are lost, such as an episode shorter than T."""
     del episode
     return []
 
@@ -79,34 +79,34 @@ def drop_short(episode: EndedEpisode) -> Iterable[int]:
 class SequenceAdder(base.BaseAdder):
     """Writes trajectories of T transitions, one starting at every `period`-th step of an episode.
 
-    An episode of 4 steps, with T = 3 and period 1. `s_t` is a row: the observation at t and the
-    action, reward and discount that led to it. A line is an item, and what its mask says.
+    The drawing shows an episode of 4 steps, with T = 3 and period 1. `s_t` is a row: the observation at t
+    and the action, reward and discount that led to it. Each line is an item, with its mask.
 
         FIRST  MID  MID  MID  LAST
         s_0    s_1  s_2  s_3  s_4   pad  pad
         [==================]                    1 1 1    written when s_3 arrives
                [=================]              1 1 1    written when s_4 arrives
                     [=================]         1 1 0    written because the episode ends
-                         [=================]    1 0 0    likewise
+                         [=================]    1 0 0    same
 
     Termination: s_4 has discount 0, so nothing is bootstrapped. Truncation, by the environment or by
     `reset`: s_4 keeps the discount that came with it, and its observation is the true last one, to
-    bootstrap from. After both, `pad` repeats that observation and is 0 elsewhere, the mask included.
+    bootstrap from. In both cases, `pad` repeats that observation and is 0 elsewhere, including the mask.
     With a layout of variable length `pad` is not stored: items end with s_4, and the layout's `unpack`
-    pads them alike.
+    pads them the same way.
 
-    Which sequences are written because the episode ends is up to `at_end`. For 6 steps, T = 3 and
-    period 2, after sequences of the steps 1 2 3 and 3 4 5:
+    `at_end` decides which sequences are written when the episode ends. For 6 steps, T = 3 and period 2,
+    after the sequences of steps 1 2 3 and 3 4 5:
 
-        pad_every_start      5 6 0        and where period 1 leaves more starts, one for each
-        write_short          5 6          one at most, and none if every step is in a sequence
+        pad_every_start      5 6 0        one for each remaining start, more with period 1
+        write_short          5 6          at most one, and none if every step is in a sequence
         shift_back           4 5 6
         drop_short           none
 
     `ContinuingSequenceAdder` continues with the next episode instead.
 
     Items start at steps 0, period, 2 * period, ...: with period 1 every transition is the first of
-    exactly one item. No item reaches into another episode.
+    exactly one item. No item continues into another episode.
     """
 
     def __init__(
@@ -119,30 +119,30 @@ class SequenceAdder(base.BaseAdder):
         at_end: AtEnd = pad_every_start,
         priority: base.Priority = 1.0,
     ) -> None:
-        """Initialises; nothing is asked of the client before the first episode.
+        """Initialises the adder. The client is not used before the first episode.
 
         Args:
-            client: of the store that holds the tables.
-            table: the table's name, or the names of several with the priority in each; their
-                signature is the layout's.
-            layout: how trajectories lie in replay; it holds T, and whether items may be shorter.
-            period: steps between the starts of items, in [1, T].
-            at_end: which sequences are written because an episode ends.
-            priority: of each new item, where `table` is one name.
+            client: The client of the store that holds the tables.
+            table: The name of a table, or the names of several with the priority of items in each. The
+                tables must have the layout's signature.
+            layout: The layout of trajectories in replay; it sets T and whether items may be shorter.
+            period: The number of steps between the starts of items, in [1, T].
+            at_end: The function that chooses which sequences are written when an episode ends.
+            priority: The priority of each new item, if `table` is one name.
 
         Raises:
-            ValueError: the period is out of range, a priority negative, or `write_short` given a layout
-                of fixed length.
+            ValueError: The period is out of range, a priority is negative, or `write_short` is used with a
+                layout of fixed length.
         """
         if at_end is write_short and not layout.variable_length:
             raise ValueError(
                 "`layout` must be of variable length for `write_short`, got one of fixed length. Make it "
-                "with `variable_length=True`, or choose another `at_end`: `pad_every_start` pads."
+                "with `variable_length=True`, or use another `at_end`, such as `pad_every_start`."
             )
         if not 1 <= period <= layout.sequence_length:
             raise ValueError(
                 f"`period` must be in [1, {layout.sequence_length}], the sequence length, got {period}. "
-                "Beyond it steps between two sequences would be lost. Lower it, or lengthen the sequences."
+                "A longer one loses the steps between sequences. Lower it, or lengthen the sequences."
             )
         super().__init__(
             client=client,
@@ -159,11 +159,11 @@ class SequenceAdder(base.BaseAdder):
         self._begin()
 
     def _begin(self) -> None:
-        """Begins to count rows from 0."""
-        self._num_rows = 0  # written, padding included
-        self._last_step = 0  # row of the newest step that happened: how many there were
-        self._next_start = 0  # row at which the next item starts
-        self._ending: list[int] | None = None  # rows at which items start that end with the episode
+        """Starts to count rows from 0."""
+        self._num_rows = 0  # written, including padding
+        self._last_step = 0  # the row of the newest step that happened, hence the number of steps
+        self._next_start = 0  # the row at which the next item starts
+        self._ending: list[int] | None = None  # the rows at which the items start that end with the episode
 
     def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         rows = self._layout.first(timestep.observation)
@@ -176,7 +176,7 @@ class SequenceAdder(base.BaseAdder):
 
     def write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:
-            self._ending = []  # Where `at_end` fails; asked again it would fail again.
+            self._ending = []  # In case `at_end` fails: called again, it would fail again.
             try:
                 self._ending = self._ask_at_end()
             except Exception:
@@ -195,12 +195,12 @@ class SequenceAdder(base.BaseAdder):
         writer.end_episode()
 
     def _add_row(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
-        """Appends a row and writes the item that it completes, or raises and changes nothing.
+        """Appends a row and writes the item that it completes, or raises an error and changes nothing.
 
         Args:
-            writer: to write with.
-            rows: the row of each column.
-            happened: whether a step led to it. An item in which none did is not written.
+            writer: The writer to use.
+            rows: The row of each column.
+            happened: Whether a step led to this row. An item in which no step happened is not written.
         """
         start = self._next_start
         last_step = self._num_rows if happened else self._last_step
@@ -224,7 +224,7 @@ class SequenceAdder(base.BaseAdder):
         return rows
 
     def _lead(self, writer: replay.Writer, rows: packing.Rows) -> None:
-        """Puts rows before the first one, so that an item that starts there has them."""
+        """Writes the leading rows before the first one, for items that start there."""
         for _ in range(self._layout.num_leading_rows):
             writer.append(rows)
             self._rows.append(rows)
@@ -235,10 +235,10 @@ class SequenceAdder(base.BaseAdder):
         self._num_rows += 1
 
     def _ask_at_end(self) -> list[int]:
-        """Returns what `at_end` returns.
+        """Returns the steps that `at_end` returns.
 
         Raises:
-            ValueError: that is not what it must be.
+            ValueError: `at_end` returned invalid steps.
         """
         if self._last_step == 0:
             return []
@@ -247,7 +247,7 @@ class SequenceAdder(base.BaseAdder):
         if not isinstance(answer, Iterable):
             raise ValueError(_describe_wrong_end(episode, repr(answer)))
         starts: list[int] = []
-        for start in answer:  # Not a list of it: a generator may have no end.
+        for start in answer:  # Not converted to a list, since a generator may never end.
             is_whole = isinstance(start, int | np.integer) and not isinstance(start, bool)
             if not is_whole or not episode.first_start <= start < self._last_step:
                 raise ValueError(_describe_wrong_end(episode, f"{start}"))

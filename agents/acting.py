@@ -1,4 +1,4 @@
-"""How agents act: by any module, with a way of choosing, and what is recorded of a choice."""
+"""Acting: a policy made of any module and a rule for choosing actions, and what it records of each choice."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -12,29 +12,29 @@ from minerva_acme.agents import actions, choosing
 
 
 class BehaviourExtras(NamedTuple):
-    """What the learner needs to know of how an action was chosen."""
+    """The record of how an action was chosen, for the learner."""
 
     log_prob: types.NestedArray
-    """[] log-probability or log-density of `raw_action` under the behaviour policy, nats: an importance ratio
-    is exp(log_prob of `raw_action` under another policy - this). Of a squashed action, the density of what
-    was executed is another; its Jacobian leaves every ratio."""
+    """[] Log-probability or log-density of `raw_action` under the behaviour policy, in nats. An importance
+    ratio is exp(log_prob of `raw_action` under another policy - this). The density of an executed, squashed
+    action differs from this one, but its Jacobian cancels in every ratio."""
     raw_action: types.NestedArray
-    """[D] what the policy drew before it was brought into the bounds; [] of one discrete action."""
+    """[D] The policy's sample, before it was brought into the bounds; [] for one discrete action."""
     parameters: types.NestedArray = ()
-    """The behaviour policy itself, its distribution at the observation; () if not asked for."""
+    """The behaviour policy itself: its distribution at the observation. () if not recorded."""
     state: types.NestedArray = ()
-    """What the policy remembered of the episode before this step, [H] each leaf; () if it has no memory."""
+    """The policy's recurrent state before this step, [H] each leaf; () if it has no memory."""
 
 
 def extras_spec(
     spec: specs.EnvironmentSpec, record_parameters: bool = False, state: types.NestedSpec = ()
 ) -> BehaviourExtras:
-    """The specs of `BehaviourExtras` in an environment.
+    """Returns the specs of `BehaviourExtras` for an environment.
 
     Args:
         spec: The environment's spec.
         record_parameters: Whether the policy's parameters are recorded.
-        state: The spec of what the policy remembers of one episode.
+        state: The spec of the policy's recurrent state, for one environment.
     """
     raw_action, policy = actions.raw_specs(spec.actions)
     return BehaviourExtras(
@@ -46,14 +46,14 @@ def extras_spec(
 
 
 class ModulePolicy(builders.AgentPolicy):
-    """Acts by a module from observations [E, ...], any nest, to a distribution, an action or values.
+    """A policy that acts by a module, from observations [E, ...] to a distribution, an action or values.
 
-    It has a copy of the module, on the CPU, whose weights and statistics come from a variable source. An
-    `ActorCritic` acts by its policy.
+    Observations may be any nest. The policy holds a copy of the module on the CPU, whose weights and
+    statistics come from a variable source. An `ActorCritic` acts by its policy.
 
-    A module that remembers the episode, whoever defines it, has these three, as `networks.ActorCritic`:
+    A module with memory, including your own, needs these three attributes, as in `networks.ActorCritic`:
 
-        memory                                       a `networks.Memory`; None: there is none
+        memory                                       a `networks.Memory`, or None for no memory
         remember(observations, state)                features [E, F] and the state after the step
         without_memory()                             the module from these features to its output
     """
@@ -75,26 +75,26 @@ class ModulePolicy(builders.AgentPolicy):
 
         Args:
             module: The module to act by; copied.
-            choose: Chooses raw actions from what the module gives.
+            choose: Chooses raw actions from the module's output.
             raw_actions: The `actions.RawActions` that bring them into the environment's spec, or a nest of
                 them where actions are a nest.
-            generator: Draws what is random in a choice. Its state is saved.
+            generator: The source of randomness in a choice. Its state is saved.
             acceleration: Chooses how the module is computed.
-            counter: The run's counter, whose `actor_steps` are what `choose` sees as steps. With None it sees
-                0.
-            evaluation: Whether this is the policy to be judged by, which can be exported as a program.
+            counter: The run's counter, whose `actor_steps` is the number of steps given to `choose`. With
+                None that number is 0.
+            evaluation: Whether this is the policy for evaluation, which can be exported as a program.
             record: The extras. "choice": `BehaviourExtras`; "parameters": with the policy's parameters. Both
                 need `choosing.sample`.
-            noise_repeat: Steps for which the noise stays the same, while the policy moves on. The recorded
-                density is that of the policy, as if the noise were new.
+            noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
+                recorded density is the policy's, as if the noise were new.
 
         Raises:
-            ValueError: What another choice than `choosing.sample` draws is to be recorded.
+            ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`.
         """
         if record != "nothing" and choose is not choosing.sample:
             raise ValueError(
-                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: the density "
-                "that is recorded is that of a sample. Record nothing, or define `batch` in a subclass."
+                f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: only for a "
+                "sample is the recorded density right. Record nothing, or define `batch` in a subclass."
             )
         self._acting = acceleration.acting(module, generator)
         self._remembers = self._acting.remembers
@@ -105,7 +105,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._record = record
         self._noise_repeat = noise_repeat
         self._num_steps = 0
-        self._noise: core.State = None  # as it was before the first of the steps that repeat it
+        self._noise: core.State = None  # its state before the first of the steps that repeat it
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Chooses E actions.
@@ -117,7 +117,7 @@ class ModulePolicy(builders.AgentPolicy):
             The actions, [E, ...] each leaf, and extras, `BehaviourExtras` or ().
 
         Raises:
-            ValueError: The policy remembers the episode; it acts by `step`.
+            ValueError: The policy has a memory, and so acts by `step`.
         """
         return super().batch(observations) if self._remembers else self._act(observations)
 
@@ -127,14 +127,14 @@ class ModulePolicy(builders.AgentPolicy):
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Chooses as `batch`, and takes the observations in; extras hold the state before them."""
+        """Chooses as `batch` does, and updates the state; extras hold the state before the observations."""
         if not self._remembers:
             return self.batch(observations), state
         features, state_after = self._acting.remember(observations, state)
         return self._act(features, state), state_after
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
-        """Chooses by observations, or by what the memory makes of them."""
+        """Chooses actions from observations, or from the memory's features of them."""
         if self._noise_repeat > 1:
             self._repeat_noise()
         if self._record == "nothing":
@@ -155,7 +155,7 @@ class ModulePolicy(builders.AgentPolicy):
         return 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
 
     def _repeat_noise(self) -> None:
-        """Draws what was drawn before, but every so many steps."""
+        """Repeats the previous noise, except in every `noise_repeat`-th step, which draws new noise."""
         if self._num_steps % self._noise_repeat:
             self._acting.noise = self._noise
         else:
@@ -164,7 +164,7 @@ class ModulePolicy(builders.AgentPolicy):
 
     @property
     def module(self) -> nn.Module:
-        """The policy's copy of the module. What is replaced in it counts from the next action on."""
+        """The policy's copy of the module. Changes to it take effect at the next action."""
         return self._acting.module
 
     def as_module(self) -> nn.Module:
@@ -176,8 +176,8 @@ class ModulePolicy(builders.AgentPolicy):
             )
         if not self._evaluation:
             raise ValueError(
-                "A policy must be the one for evaluation to be exported as a program, but this one explores. "
-                "Make it with evaluation=True, or load it with explore=False."
+                "Only a policy for evaluation can be exported as a program, but this one explores. Make it "
+                "with evaluation=True, or load it with explore=False."
             )
         return _Program(self.module, self._choose, self._raw_actions, self._env_steps())
 
@@ -185,7 +185,7 @@ class ModulePolicy(builders.AgentPolicy):
         """Sets weights and statistics.
 
         Args:
-            values: One state dict, of arrays by name.
+            values: A list of one state dict: arrays by name.
         """
         (state,) = values
         self._acting.set_variables(state)
@@ -202,7 +202,7 @@ class ModulePolicy(builders.AgentPolicy):
 
 
 class _Program(nn.Module):
-    """What a policy executes, on tensors."""
+    """A module from observations to the actions that a policy executes, on tensors."""
 
     def __init__(self, module: nn.Module, choose: choosing.Choose, raw_actions: Any, env_steps: int) -> None:
         super().__init__()

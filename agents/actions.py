@@ -1,4 +1,4 @@
-"""How what a policy draws becomes an action of the environment.
+"""Raw actions: how the policy's samples become actions of the environment.
 
 Shapes: D action dimensions; `...` any leading axes.
 """
@@ -14,22 +14,22 @@ from minerva_acme.distributions.squashed import log_det_array, squash_array
 
 
 class RawActions:
-    """Raw actions are the environment's own, once they have its dtype and are clipped to its bounds.
+    """Raw actions that become the environment's by a cast to its dtype and clipping to its bounds.
 
-    Clipping is taken to be the environment's part: densities are those of the raw action. Where a policy
-    means something else by its raw actions, a subclass says so, and `raw_actions` chooses between them.
+    Clipping is considered part of the environment: densities are of the raw action. Subclasses define other
+    meanings of raw actions, and `raw_actions` chooses between them.
     """
 
     def __init__(self, action_spec: specs.Array) -> None:
         """Args: action_spec: The spec of one action."""
         self._dtype = action_spec.dtype
         self._bounds: tuple[np.ndarray, np.ndarray] | None = None
-        # Discrete actions are chosen from those that there are.
+        # Discrete actions are always within their bounds.
         if isinstance(action_spec, specs.BoundedArray) and not isinstance(action_spec, specs.DiscreteArray):
             self._bounds = specs.bounds(action_spec)
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
-        """The actions to execute, [..., D], or [...] where discrete, conforming to the action spec."""
+        """Returns the actions to execute, [..., D], or [...] if discrete, conforming to the action spec."""
         action = raw if raw.dtype == self._dtype else raw.astype(self._dtype)
         if self._bounds is None:
             return action
@@ -38,29 +38,29 @@ class RawActions:
         return np.minimum(np.maximum(action, low), high)
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
-        """The actions of `to_environment`, on tensors."""
+        """Returns the actions of `to_environment`, on tensors."""
         action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
         return action if self._bounds is None else action.clamp(*map(torch.from_numpy, self._bounds))
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
-        """log |d action / d raw|, [...]: what the density of the action lacks beside that of the raw one."""
+        """Returns log |d action / d raw|, [...]: the raw action's log-density minus the executed action's."""
         return 0.0
 
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-        """Rounds log-densities of raw actions as if they came from those of the executed actions.
+        """Rounds log-densities of raw actions as if they were computed from the executed actions' densities.
 
-        Earlier versions recorded the latter, from which PPO took the former. On a CPU its numbers stay what
-        they were, bit for bit; elsewhere they differ by that rounding.
+        Earlier versions recorded the latter, and PPO computed the former from them. On a CPU its numbers are
+        unchanged, bit for bit; on other devices they differ by that rounding.
 
         Args:
-            log_prob: [...].
-            raw: [..., D], or [...] where discrete.
+            log_prob: The log-densities, [...].
+            raw: The raw actions, [..., D], or [...] if discrete.
         """
         return log_prob
 
 
 class SquashedActions(RawActions):
-    """Raw actions go through tanh and are scaled to the bounds, as `distributions.TanhSquash` does it."""
+    """Raw actions that go through tanh and are scaled to the bounds, as in `distributions.TanhSquash`."""
 
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         super().__init__(action_spec)
@@ -81,14 +81,14 @@ class SquashedActions(RawActions):
         return log_det
 
     def reround(self, log_prob: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
-        if raw.device.type != "cpu":  # where no update waits for the host
+        if raw.device.type != "cpu":  # no update may wait for the host here
             return log_prob
-        # On arrays, as actors computed it, which torch rounds differently.
+        # With NumPy, as actors computed it: torch rounds differently.
         return log_prob - torch.from_numpy(log_det_array(raw.numpy(), self._half_range)) + self.log_det(raw)
 
 
 class MultiDiscreteActions(RawActions):
-    """Raw actions are counted from 0 in every choice, the environment's from its minimum."""
+    """Raw actions that count from 0 in every choice, where the environment's count from its minimum."""
 
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         super().__init__(action_spec)
@@ -103,13 +103,13 @@ class MultiDiscreteActions(RawActions):
 
 
 def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
-    """How many values each of several discrete choices has."""
+    """Returns the number of values of each of several discrete choices."""
     low, high = specs.bounds(action_spec)
     return tuple((high.astype(object) - low + 1).tolist())  # Python's integers do not overflow
 
 
 def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
-    """The raw actions of a policy whose distribution suits an action spec; `squash`: continuous ones."""
+    """Makes the raw actions for an action spec; with `squash`, continuous actions are squashed."""
     if isinstance(action_spec, specs.DiscreteArray):
         return RawActions(action_spec)
     if action_spec.dtype.kind in "iu":
@@ -118,12 +118,12 @@ def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
 
 
 def executed(action_spec: types.NestedSpec) -> Any:
-    """The raw actions of a module that gives the environment's own: of each leaf of a nest of specs."""
+    """Makes raw actions, in a nest like the specs, for a module that outputs environment actions."""
     return tree.map_structure(RawActions, action_spec)
 
 
 def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
-    """The specs of one raw action and of a policy at one observation, its distribution, holding specs."""
+    """Returns the spec of one raw action, and the policy's distribution at one observation, made of specs."""
     if isinstance(action_spec, specs.DiscreteArray):
         logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
         return specs.Array((), np.int64, name="raw_action"), distributions.Categorical(logits)

@@ -1,4 +1,4 @@
-"""How actions are chosen from what a module gives for an observation.
+"""Rules for choosing actions from a module's output for an observation.
 
 Shapes: E environments; K actions; D action dimensions.
 """
@@ -12,33 +12,33 @@ from minerva_acme import specs
 from minerva_acme.agents.off_policy.schedules import Schedule
 
 Choose: TypeAlias = Callable[[Any, torch.Generator, int], Any]
-"""Chooses the actions [E, ...] from what a module gives for E observations.
+"""Chooses the actions [E, ...] from a module's output for E observations.
 
-It is given a generator for what it draws, and the number of environment steps that the run has made so far,
-for schedules. Actions need not be within their bounds: the policy clips them.
+It is given a generator to draw from, and the number of environment steps that the run has made so far, for
+schedules. Actions need not be within their bounds: the policy clips them.
 """
 
 
 def sample(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-    """A sample of the distribution that the module returns."""
+    """Draws a sample of the distribution that the module returns."""
     return output.sample(generator)
 
 
 def mode(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-    """The mode of the distribution that the module returns, or the action if it returns one."""
+    """Returns the mode of the distribution that the module returns, or the action if it returns one."""
     return output if isinstance(output, torch.Tensor) else output.mode()
 
 
 def argmax(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
-    """The action with the highest value of a module that returns values [E, K], the first of several.
+    """Returns the action with the highest value, or the first of several, for a module of values [E, K].
 
-    In the place of values it may return a `networks.Prediction` of them.
+    The module may also return a `networks.Prediction` of the values.
     """
     return _values(output).argmax(dim=-1)
 
 
 def epsilon_greedy(epsilon: Schedule) -> Choose:
-    """`argmax`, or with probability `epsilon` one of all K actions, each with equal probability."""
+    """Returns a rule that chooses by `argmax` or, with probability `epsilon`, uniformly among K actions."""
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
@@ -58,11 +58,11 @@ def _values(output: Any) -> torch.Tensor:
 
 
 def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choose:
-    """`mode` and Gaussian noise.
+    """Returns a rule that adds Gaussian noise to `mode`.
 
     Args:
         stddev: The noise's standard deviation, in units of `scale`.
-        scale: The unit of each dimension, [D], such as half the range of the action. 1.0 is the action's own.
+        scale: The unit of each dimension, [D], such as half the range of the action; 1.0 is the action's own.
     """
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
@@ -73,13 +73,13 @@ def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choos
 
 
 def half_range(action_spec: specs.BoundedArray) -> torch.Tensor:
-    """Half the way from the smallest to the largest action, [D]: noise in these units suits any bounds."""
+    """Returns half the range from the smallest to the largest action, [D], a unit of noise for any bounds."""
     low, high = specs.bounds(action_spec)
     return torch.from_numpy(0.5 * (high - low))
 
 
 def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Choose) -> Choose:
-    """Uniform random actions for the first `num_steps` environment steps, then those of `choose`.
+    """Returns a rule of uniform random actions for the first `num_steps` environment steps, then `choose`.
 
     Args:
         num_steps: The number of environment steps.

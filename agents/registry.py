@@ -1,7 +1,7 @@
-"""The agents that can be chosen: this library's, those of installed packages, and builders by where they are.
+"""The agents that can be chosen: this library's, installed packages' agents, and builders by `module:name`.
 
-A package of your own offers an agent by an entry point, `name = "package.module:Builder"`, in the group
-`minerva_acme.agents`. Nothing here imports torch, or code of others, before an agent is used.
+Your own package offers an agent by an entry point, `name = "package.module:Builder"`, in the group
+`minerva_acme.agents`. Nothing here imports torch or another package's code before an agent is used.
 """
 
 import dataclasses
@@ -20,28 +20,28 @@ GROUP = "minerva_acme.agents"
 
 
 class AgentEntry(NamedTuple):
-    """An agent: its package or module, and what that calls its parts."""
+    """An agent: its package or module, and the names of its parts there."""
 
     title: str  # as people write it
     package: str
-    config_name: str  # "": that of the builder's `config_class`, which to ask imports torch
+    config_name: str  # "" for the builder's `config_class`, which can only be read by importing torch
     builder_name: str
     compared_with: tuple[str, ...] = ()  # the published curves that a plot shows behind its own
-    use: str = ""  # what it is for, in a line
-    source: str = ""  # the installed package that it comes from, with its version; "": this library
-    problem: str = ""  # why it cannot be used, as a sentence
+    use: str = ""  # its purpose, in one line
+    source: str = ""  # the installed package that it comes from, with its version; "" for this library
+    problem: str = ""  # the reason why it cannot be used, as a sentence
 
     @property
     def path(self) -> str:
-        """Where its builder is, `module:name`."""
+        """The builder's location, `module:name`."""
         return f"{self.package}:{self.builder_name}"
 
     @property
     def config(self) -> type[Any]:
-        """Its config dataclass.
+        """The agent's config dataclass.
 
         Raises:
-            ValueError: the agent cannot be imported, or its builder names no config class.
+            ValueError: The agent cannot be imported, or its builder names no config class.
         """
         if self.config_name:
             return self._load(self.config_name)
@@ -51,12 +51,12 @@ class AgentEntry(NamedTuple):
 
     @property
     def presets(self) -> Mapping[str, Any]:
-        """Configs by name: those in `PRESETS` beside the builder that are of its class.
+        """The agent's configs by name: the ones of its config class in `PRESETS`, in the builder's module.
 
-        "default" is one of them: without arguments, if it is not among these.
+        They always include "default": if it is not in `PRESETS`, the config class without arguments.
 
         Raises:
-            ValueError: as of `config`, or there is no default.
+            ValueError: See `config`; or there is no default.
         """
         config = self.config
         found = getattr(importlib.import_module(self.package), "PRESETS", {})
@@ -65,10 +65,10 @@ class AgentEntry(NamedTuple):
 
     @property
     def builder(self) -> "type[builders.AgentBuilder[Any]]":
-        """Makes the agent's builder from a config.
+        """The class of the agent's builder, which is made from a config.
 
         Raises:
-            ValueError: it cannot be imported, or is none.
+            ValueError: It cannot be imported, or is not a subclass of `AgentBuilder`.
         """
         from minerva_acme import builders
 
@@ -100,7 +100,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "MPOConfig",
             "MPOBuilder",
             ("mpo", "dmpo"),
-            "the most from each environment step, in continuous control; takes discrete actions too",
+            "sample-efficient continuous control; also takes discrete actions",
         ),
         "vmpo": AgentEntry(
             "V-MPO",
@@ -108,7 +108,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "VMPOConfig",
             "VMPOBuilder",
             ("mpo", "ppo_acme_fixhp"),
-            "many steps of several environments, on-policy, with bounded updates; any actions",
+            "on-policy learning in many parallel environments, with bounded updates; any actions",
         ),
         "ppo": AgentEntry(
             "PPO",
@@ -151,11 +151,11 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
         ),
     }
 )
-"""This library's own."""
+"""This library's own agents."""
 
 
 def entries() -> Mapping[str, AgentEntry]:
-    """Returns all agents that have a name: this library's, then those of installed packages."""
+    """Returns all agents that have a name: first this library's, then the installed packages'."""
     return {**AGENTS, **_installed(tuple(sys.path))}
 
 
@@ -163,10 +163,10 @@ def find(agent: str) -> AgentEntry:
     """Returns an agent. Imports none of its code.
 
     Args:
-        agent: its name, or `module:name` of its builder.
+        agent: The agent's name, or its builder's `module:name`.
 
     Raises:
-        ValueError: there is none of this name, or it cannot be used.
+        ValueError: No agent has this name, or it cannot be used.
     """
     module, is_path, name = agent.partition(":")
     if is_path:
@@ -182,14 +182,14 @@ def find(agent: str) -> AgentEntry:
 
 
 def load(path: str, what: str) -> Any:
-    """Imports what `module:name` names.
+    """Imports the object that `module:name` names.
 
     Args:
-        path: where it is.
-        what: whose it is, for the message.
+        path: Its location, `module:name`.
+        what: Its description, which begins the error message.
 
     Raises:
-        ValueError: there is no such module, what it needs is not installed, or it has no such name.
+        ValueError: The module does not exist, needs a package that is not installed, or has no such name.
     """
     module, _, name = path.partition(":")
     try:
@@ -210,7 +210,7 @@ def load(path: str, what: str) -> Any:
 
 @functools.cache
 def _installed(path: tuple[str, ...]) -> Mapping[str, AgentEntry]:
-    """Args: path: where Python looks for packages."""
+    """Returns the installed packages' agents by name. Args: path: Where Python looks for packages."""
     from importlib import metadata  # slow, and needless for help
 
     found: dict[str, AgentEntry] = {}
@@ -221,9 +221,9 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, AgentEntry]:
         other = found.get(entry.title) or AGENTS.get(entry.title)
         if other is not None:
             entry = entry._replace(
-                problem=f"The name '{entry.title}' must be of one agent, but is of `{other.path}` by "
-                f"{other.source or 'minerva-acme'} and of `{entry.path}` by {source}. Uninstall one of them, "
-                f"or say which: --agent {entry.path}"
+                problem=f"Two agents are named '{entry.title}': `{other.path}` of "
+                f"{other.source or 'minerva-acme'} and `{entry.path}` of {source}. Uninstall one of them, or "
+                f"choose one by its path: --agent {entry.path}"
             )
         found[entry.title] = entry
     return found

@@ -1,4 +1,4 @@
-"""What several agents ask of an environment's spec, and how they say that it is not so."""
+"""Requirements of several agents on an environment's spec, with their error messages."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ import tree
 from minerva_acme import networks, specs
 
 _MOST_VALUES = 10_000
-"""Of one of several discrete choices: each has a logit, and the other choices as many."""
+"""The largest number of values of a discrete choice: every choice gets the logits of the largest one."""
 
 
 def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
     """Checks that a spec is one float32 vector.
 
     Raises:
-        ValueError: it is not; the message names the agent and ends with `way_out`.
+        ValueError: It is not; the message names the agent and ends with `way_out`.
     """
     if (
         not isinstance(spec, specs.Array)
@@ -30,13 +30,13 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that observations are numbers of any shape, or a nest of them, that an encoder can take.
 
     Raises:
-        ValueError: a leaf is empty, of 64-bit floats, or of what is no number; or there is none.
+        ValueError: A leaf is empty, holds 64-bit floats, or holds no numbers; or there are no leaves.
     """
     leaves = tree.flatten_with_path(spec.observations)
     if not leaves:
         raise ValueError(
             f"{agent} needs observations of at least one number, got {describe(spec.observations)}. Give the "
-            "environment an observation, if only a constant."
+            "environment an observation; a constant is enough."
         )
     for path, leaf in leaves:
         name = specs.leaf_name("observation", path)
@@ -59,10 +59,10 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
 
 
 def check_images(agent: str, spec: specs.EnvironmentSpec) -> None:
-    """Checks that an observation is an image, or a part of it, for `random_shift`.
+    """Checks that the observation, or a part of it, is an image, as `random_shift` needs.
 
     Raises:
-        ValueError: none is.
+        ValueError: No part is an image.
     """
     if not any(networks.is_image(leaf) for leaf in tree.flatten(spec.observations)):
         raise ValueError(
@@ -75,12 +75,12 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
     """Checks that actions are one discrete number or one float32 vector with finite bounds.
 
     Args:
-        agent: its name, for messages.
-        spec: of the environment.
-        takes_choices: whether they may also be a vector of several discrete choices.
+        agent: The agent's name, for messages.
+        spec: The environment's spec.
+        takes_choices: Whether they may also be a vector of several discrete choices.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     if isinstance(spec.actions, specs.DiscreteArray):
         return
@@ -88,7 +88,7 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
         if not takes_choices:
             raise ValueError(
                 f"{agent} needs actions that are one discrete number or one float32 vector, got several "
-                f"discrete choices, {describe(spec.actions)}. On-policy agents take these; or number their "
+                f"discrete choices, {describe(spec.actions)}. Choose an on-policy agent, or number the "
                 "combinations in a wrapper of the environment."
             )
         _check_choices(agent, spec.actions)
@@ -112,7 +112,7 @@ def check_continuous(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that actions are one float32 vector with finite bounds.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     if isinstance(spec.actions, specs.DiscreteArray):
         raise ValueError(
@@ -126,7 +126,7 @@ def check_discrete(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that actions are one discrete number.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     if not isinstance(spec.actions, specs.DiscreteArray):
         raise ValueError(
@@ -154,7 +154,7 @@ def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that actions have finite bounds.
 
     Raises:
-        ValueError: they have not.
+        ValueError: They do not.
     """
     bounded = False
     if isinstance(spec.actions, specs.BoundedArray):
@@ -171,7 +171,7 @@ def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that reward and discount are one float32 number each.
 
     Raises:
-        ValueError: they are not.
+        ValueError: They are not.
     """
     for name, signal in (("rewards", spec.rewards), ("discounts", spec.discounts)):
         if not isinstance(signal, specs.Array) or signal.dtype != np.float32 or signal.shape != ():
@@ -183,5 +183,5 @@ def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
 
 
 def describe(spec: Any) -> str:
-    """A spec, or a nest of them, in a few words."""
+    """Describes a spec, or a nest of specs, in a few words."""
     return specs.describe(spec) if isinstance(spec, specs.Array) else f"a nest, {spec!r}"

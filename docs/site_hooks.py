@@ -1,10 +1,10 @@
-"""Hooks that mkdocs runs. Nothing that they generate is committed, and nothing is downloaded.
+"""Hooks that mkdocs runs. Their output is not committed, and nothing is downloaded.
 
 - In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of
   the agent's config, and `<!-- results -->` by tables of results.
 - Links may point to any file of the repository, so they also work in a clone. Links to files that are not
   pages become plain text.
-- Matplotlib renders equations as SVG, so the pages need no scripts to show them.
+- Matplotlib renders equations as SVG, so the pages can show them without scripts.
 - The API reference has a page for each public package and each module of the core.
 """
 
@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-_SOURCES = ROOT / "build" / "docs-sources"  # the folders, laid out as they install
-# Files outside docs/ that are pages, or part of one.
+_SOURCES = ROOT / "build" / "docs-sources"  # the package folders in their installed layout
+# Files outside docs/ that are pages, or parts of pages.
 PAGE_OF = {
     "README.md": "index.md",
     "agents/d4pg/README.md": "agents/d4pg.md",
@@ -54,7 +54,7 @@ _MODULES_OF_PACKAGES = (
 
 
 def on_startup(**_: Any) -> None:
-    """Links the folders as they are installed: tools cannot follow the mapping of an editable install."""
+    """Links the package folders in their installed layout, since tools cannot follow an editable install."""
     package = _SOURCES / "minerva_acme"
     package.mkdir(parents=True, exist_ok=True)
     for path in [*(ROOT / "minerva_acme").iterdir(), ROOT / "adders", ROOT / "agents"]:
@@ -80,7 +80,7 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Replaces the comments in a page, and fixes its links."""
+    """Replaces the placeholder comments in a page, and fixes its links."""
     path = page.file.src_uri
     markdown = _rewrite_links(markdown, f"docs/{path}", path)
     markdown = re.sub(
@@ -97,7 +97,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html_text: str, **_: Any) -> str:
-    """Renders the equations, and says where code may wrap."""
+    """Renders the equations, and marks where code may wrap."""
     html_text = re.sub(
         r"(<pre>(?:<span></span>)?)?<code>.*?</code>",
         lambda match: _wrap(match[0], in_text=not match[1]),
@@ -121,7 +121,7 @@ def on_page_content(html_text: str, **_: Any) -> str:
 
 
 def public_modules() -> dict[str, list[str] | None]:
-    """The public modules in order, each with the public names of a package, or None for a module."""
+    """Returns the public modules in order, with the public names of each package, or None for a module."""
     files = sorted((ROOT / "minerva_acme").glob("*.py"))
     modules: dict[str, list[str] | None] = {
         f"minerva_acme.{path.stem}": None for path in files if not path.stem.startswith("_")
@@ -140,7 +140,7 @@ def public_modules() -> dict[str, list[str] | None]:
 
 
 def defaults_table(agent: str) -> str:
-    """A table of the agent's hyperparameters: defaults, presets and docstrings."""
+    """Returns a table of the agent's hyperparameters: defaults, presets and docstrings."""
     from minerva_acme.agents import registry
 
     entry = registry.AGENTS[agent]
@@ -164,7 +164,7 @@ def defaults_table(agent: str) -> str:
 
 
 def results_tables() -> str:
-    """Tables of the results in `tasks.toml`, with the command of every row."""
+    """Returns tables of the results in `tasks.toml`, with the command for every row."""
     from minerva_acme.agents import registry
     from minerva_acme.runs import tasks
 
@@ -201,7 +201,7 @@ def _shown(value: Any) -> str:
 
 
 def _meanings(config: type) -> Iterator[tuple[str, str]]:
-    """Yields the docstrings under a dataclass's own fields."""
+    """Yields the dataclass's own fields with the docstrings below them."""
     if not dataclasses.is_dataclass(config):
         return
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(config))).body
@@ -264,8 +264,8 @@ def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = Fal
 
 
 def _wrap(code: str, in_text: bool) -> str:
-    """Lets code break in front of a flag, not within one, and in text behind the parts of a path."""
-    pieces = re.split(r"(<[^>]*>)", code)  # text and tags in turns
+    """Lets code wrap before a flag, never within one, and in running text after each part of a path."""
+    pieces = re.split(r"(<[^>]*>)", code)  # text and tags in turn
     for index in range(0, len(pieces), 2):
         text = re.sub(r"(/|::|_(?=\w))", r"\1<wbr>", pieces[index]) if in_text else pieces[index]
         pieces[index] = re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r'<span class="flag">\1</span>', text)
@@ -273,7 +273,7 @@ def _wrap(code: str, in_text: bool) -> str:
 
 
 def _draw(equation: str) -> str:
-    """One line of mathematics as SVG, aligned with the surrounding text."""
+    """Renders one line of mathematics as SVG, aligned with the surrounding text."""
     import matplotlib
     from matplotlib import mathtext
 
@@ -281,7 +281,7 @@ def _draw(equation: str) -> str:
     if not source:
         return ""
     picture = io.StringIO()
-    # The salt makes the ids of glyphs differ between the equations of a page.
+    # The salt makes the glyph ids of the equations on a page different.
     with matplotlib.rc_context(
         {"svg.hashsalt": source, "mathtext.fontset": "cm", "savefig.transparent": True}
     ):

@@ -2,9 +2,9 @@
 
     pip install bsuite "pandas<2"                # bsuite 0.3.6 scores with a pandas before 2
     python examples/bsuite_scores.py --agents dqn --experiments catch --settings 0 1
-    python examples/bsuite_scores.py             # all of it; what is finished is not run again
+    python examples/bsuite_scores.py             # all of it; finished runs are not repeated
 
-Source: Osband et al. 2020, "Behaviour suite for reinforcement learning". bsuite knows dm_env alone: it wraps
+Source: Osband et al. 2020, "Behaviour suite for reinforcement learning". bsuite only needs dm_env: it wraps
 an environment, counts regret and rewards there, and computes the scores from the files that it wrote.
 """
 
@@ -24,7 +24,7 @@ from bsuite.logging import csv_load, csv_logging
 from minerva_acme import builders, environments, experiments
 from minerva_acme.agents import dqn, vmpo
 
-# One configuration of each agent for all experiments, as bsuite asks. Some last 10,000 steps in all.
+# One configuration of each agent for all experiments, as bsuite asks. Some have only 10,000 steps in all.
 BUILDERS: Mapping[str, builders.AgentBuilder[Any]] = {
     "dqn": dqn.DQNBuilder(
         dqn.DQNConfig(epsilon_steps=2_000, min_replay_size=200, batch_size=32, samples_per_insert=8.0)
@@ -51,11 +51,11 @@ EXPERIMENTS = (
 
 
 def run(agent: str, bsuite_id: str, directory: pathlib.Path, seed: int) -> None:
-    """Trains an agent for as many episodes as bsuite wants, and leaves bsuite's file in the directory."""
+    """Trains an agent for the number of episodes that bsuite sets; writes bsuite's file to the directory."""
     num_env_steps = sweep.EPISODES[bsuite_id] * _episode_length(bsuite.load_from_id(bsuite_id))
 
     def make(seed: int) -> dm_env.Environment:
-        # bsuite seeds its environments by the setting. A file of a run that was cut short is replaced.
+        # bsuite seeds its environments by the setting. The file of an interrupted run is replaced.
         logged = bsuite.load_and_record_to_csv(bsuite_id, str(directory), overwrite=True)
         return environments.make_training_environment(logged)
 
@@ -64,7 +64,7 @@ def run(agent: str, bsuite_id: str, directory: pathlib.Path, seed: int) -> None:
             experiments.ExperimentConfig(
                 builder=BUILDERS[agent],
                 environment_factory=make,
-                # bsuite counts what happens in training, also while the agent is still learning.
+                # bsuite scores the training itself, including its beginning.
                 evaluation_environment_factory=lambda seed: environments.make_training_environment(
                     bsuite.load_from_id(bsuite_id)
                 ),
@@ -80,7 +80,7 @@ def run(agent: str, bsuite_id: str, directory: pathlib.Path, seed: int) -> None:
 
 
 def _episode_length(environment: dm_env.Environment) -> int:
-    """Plays an episode, in experiments where all are of one length, and returns its number of steps."""
+    """Plays an episode, of an experiment where all have the same length, and returns its number of steps."""
     length, timestep = 0, environment.reset()
     while not timestep.last():
         length, timestep = length + 1, environment.step(environment.action_spec().generate_value())
@@ -88,7 +88,7 @@ def _episode_length(environment: dm_env.Environment) -> int:
 
 
 def _is_finished(bsuite_id: str, directory: pathlib.Path) -> bool:
-    """Says whether bsuite's file of a run is there, with all its episodes."""
+    """Returns whether bsuite's file of a run exists, with all its episodes."""
     name = bsuite_id.replace(sweep.SEPARATOR, csv_logging.SAFE_SEPARATOR)
     path = directory / f"{csv_logging.BSUITE_PREFIX}{name}.csv"
     return path.exists() and bool(pandas.read_csv(path).episode.max() >= sweep.EPISODES[bsuite_id])
@@ -104,14 +104,14 @@ def main(
     """Trains, then writes the scores as `scores.csv` and `scores.svg`.
 
     Args:
-        agents: the agents to train, each in every setting.
-        experiments: experiments of bsuite whose episodes are all of one length.
-        settings: numbers of each experiment's settings, such as sizes or scales; it has about 20.
-        directory: holds a folder of bsuite's files for each agent.
-        seed: seeds networks and exploration.
+        agents: The agents to train, each in every setting.
+        experiments: Experiments of bsuite whose episodes all have the same length.
+        settings: The numbers of the settings in each experiment, such as sizes or scales; there are about 20.
+        directory: The folder for bsuite's files, with a subfolder for each agent.
+        seed: The seed of networks and exploration.
 
     Returns:
-        Scores from 0 to 1, a row for each experiment and a column for each agent.
+        Scores from 0 to 1, with a row for each experiment and a column for each agent.
     """
     for agent in agents:
         for bsuite_id in (f"{experiment}/{number}" for experiment in experiments for number in settings):
@@ -121,7 +121,7 @@ def main(
     scores = summary_analysis.bsuite_score(results, names)
     table = scores.pivot(index="bsuite_env", columns="agent_name", values="score")
     table.to_csv(directory / "scores.csv", float_format="%.3f")
-    # Of bsuite's own plots those with bars do not work with today's matplotlib.
+    # bsuite's own bar plots do not work with current versions of matplotlib.
     axes = table[::-1].plot.barh(xlabel="score", ylabel="", xlim=(0, 1), figsize=(7, 4))
     axes.legend(bbox_to_anchor=(1, 1), frameon=False, reverse=True)
     axes.figure.savefig(directory / "scores.svg", bbox_inches="tight")

@@ -41,7 +41,7 @@ def main(options: Options) -> runs.Evaluation:
     environment = environments.make_training_environment(options.env, seed=seed)
     spec = specs.make_environment_spec(environment)
 
-    # Replay: a table of sequences. Each is a window of steps, which are stored once.
+    # Replay: a table of sequences. Each is a window of steps; every step is stored only once.
     layout = layouts.TrajectoryLayout(spec, config.sequence_length, acting.extras_spec(spec))
     table = replay.TableConfig(
         name="sequences",
@@ -49,7 +49,7 @@ def main(options: Options) -> runs.Evaluation:
         max_size=config.max_replay_size,
         rate_limiter=replay.MinSize(config.min_replay_size),
     )
-    server = backends.make_server([table], seed=seed)  # Reverb if it is installed, else memory
+    server = backends.make_server([table], seed=seed)  # Reverb if it is installed, otherwise memory
     client = server.client()
 
     # Learning: a batch of sequences for each learner step.

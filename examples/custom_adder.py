@@ -45,7 +45,7 @@ class MonteCarloAdder(BaseAdder):
         self._observations.append(self._steps[-1].next_observation)
 
     def write_end(self, writer: replay.Writer) -> None:
-        reward, discount = np.zeros(1), np.ones(1)  # of the steps that follow; rewards are scalars
+        reward, discount = np.zeros(1), np.ones(1)  # of the following steps; rewards are scalars
         for row, t in enumerate(reversed(range(len(self._steps)))):
             r_t, discount_t = self._layout.fold([self._steps[t]], self._gamma)
             reward, discount = r_t + discount_t * reward, discount_t * discount

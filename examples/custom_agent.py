@@ -41,7 +41,7 @@ class QLearner(core.Learner):
         self._optimizer.step()
         for slow, fast in zip(self._target.parameters(), self._network.parameters(), strict=True):
             slow.data.lerp_(fast.data, 0.01)
-        self._served = copy.deepcopy(self._network.state_dict())  # whole, whoever asks in the next step
+        self._served = copy.deepcopy(self._network.state_dict())  # a copy, complete also during the next step
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         if set(names) - {"network"}:

@@ -1,6 +1,6 @@
 """A custom dm_env environment with dict observations: write it, test it, train on it.
 
-    pytest examples/custom_environment.py                            # does it follow dm_env?
+    pytest examples/custom_environment.py                            # checks that it follows dm_env
     python examples/custom_environment.py --num-env-steps 20000      # PPO learns to dock
 
 No Gymnasium is needed: an environment is four specs, `reset` and `step`.
@@ -20,8 +20,8 @@ class Docking(dm_env.Environment):
     """A craft on a line must stop at a berth. The action is its thrust.
 
     The reward of a step is 1 minus the distance to the berth, but at least 0. Beyond +-2 the craft is lost:
-    the episode terminates with discount 0. After `max_steps` the time is up: the episode is truncated with
-    discount 1, so that learners bootstrap.
+    the episode terminates with discount 0. After `max_steps` the episode is truncated with discount 1, so
+    that learners bootstrap.
     """
 
     def __init__(self, seed: int, max_steps: int = 40) -> None:
@@ -76,7 +76,7 @@ class TestDocking(testing.EnvironmentConformance):
 def main(
     num_env_steps: int = 20_000, directory: str = "runs/docking", seed: int = 0
 ) -> experiments.ExperimentResult:
-    """Trains PPO. `make_training_environment` joins the dict into the one float32 vector that it takes."""
+    """Trains PPO. `make_training_environment` joins the dict of observations into one float32 vector."""
     config = ppo.PPOConfig(num_environments=4, rollout_steps=1024, discount=0.95)
     return experiments.run_experiment(
         experiments.ExperimentConfig(

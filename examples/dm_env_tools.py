@@ -1,4 +1,4 @@
-"""Use tools that are written for dm_env, not for this library, with one of its agents.
+"""Use tools written for dm_env, not for this library, with one of its agents.
 
     python examples/dm_env_tools.py              # trains briefly, then plays the policy without a window
     python examples/dm_env_tools.py --viewer     # opens dm_control's viewer on the policy; needs a display

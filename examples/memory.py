@@ -1,11 +1,11 @@
-"""What a memory is good for: CartPole whose observations lack the velocities.
+"""The use of a memory: CartPole without velocities in its observations.
 
     python examples/memory.py --agent ppo --memory lstm
     python examples/memory.py --agent ppo --memory none
 
-From the cart's position and the pole's angle alone nobody knows which way they move. Policy and value with
-an LSTM or a GRU between observations and torsos find out from the steps before. Actors begin with an empty
-memory in each episode, and learners go back through whole rollouts.
+The cart's position and the pole's angle do not tell which way they move. With an LSTM or a GRU between
+observations and torsos, policy and value learn it from the previous steps. Actors begin each episode with an
+empty memory, and learners backpropagate through whole rollouts.
 """
 
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from minerva_acme.agents import ppo, vmpo
 
 
 def without_velocities(observation: np.ndarray) -> np.ndarray:
-    """Position [m] and angle [rad] of CartPole's four numbers."""
+    """Returns the position [m] and the angle [rad] from CartPole's four numbers."""
     return observation[[0, 2]]
 
 
@@ -51,11 +51,11 @@ def main(
     """Trains an agent with a memory, or without one.
 
     Args:
-        agent: the agent to train.
-        memory: what policy and value remember the episode by.
-        num_env_steps: environment steps of training.
-        directory: of the run; a run found there is resumed.
-        seed: seeds networks, exploration and environments.
+        agent: The agent to train.
+        memory: The kind of memory, or none.
+        num_env_steps: The number of environment steps of training.
+        directory: The folder of the run; an existing run there is resumed.
+        seed: The seed of networks, exploration and environments.
     """
     builder = make_builder(agent, memory)
     result = experiments.run_experiment(
@@ -68,7 +68,7 @@ def main(
             seed=seed,
         )
     )
-    # A loaded policy remembers the episode from call to call, until it is reset.
+    # A loaded policy keeps its state between calls, until it is reset.
     environment = make_environment(seed=1)
     policy = minerva_acme.load_policy(directory, builder, environment)
     timestep, length = environment.reset(), 0

@@ -20,14 +20,14 @@ from minerva_acme.agents import off_policy, requirements
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SACConfig(off_policy.TransitionConfig):
-    """The kit's settings of replay, and SAC's own."""
+    """The kit's settings for replay, and SAC's own."""
 
     layer_sizes: tuple[int, ...] = (256, 256)
     """Units of each layer."""
     learning_rate: float = 3e-4
-    """Of policy, critics and temperature."""
+    """Learning rate of policy, critics and temperature."""
     target_rate: float = 0.005
-    """How far the target critics go towards the critics in each step."""
+    """Share of the way that the target critics move towards the critics in each step."""
 
 
 class Policy(nn.Module):
@@ -80,7 +80,7 @@ class SACNetworks(NamedTuple):
 
 
 def critic_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None) -> learners.Loss:
-    """Both critics regress to the reward and the softened value of the smaller target critic."""
+    """Computes the loss by which both critics regress to the smaller target critic's soft value."""
     data = batch.data  # a `types.Transition`; its discount is 0 at a terminal
     with torch.no_grad():
         action, log_prob = nets.policy(data.next_observation).sample_and_log_prob(generator)
@@ -91,7 +91,7 @@ def critic_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Gener
 
 
 def policy_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None) -> learners.Loss:
-    """The policy follows the smaller critic and keeps its entropy."""
+    """Computes the loss by which the policy follows the smaller critic and keeps its entropy."""
     observation = batch.data.observation
     action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
     q = nets.critic(observation, action).amin(dim=0)
@@ -102,7 +102,7 @@ def policy_loss(nets: SACNetworks, batch: learners.Batch, generator: torch.Gener
 def temperature_loss(
     nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
 ) -> learners.Loss:
-    """The temperature holds the policy's entropy at -1 nat per action dimension."""
+    """Computes the loss by which the temperature keeps the entropy at -1 nat per action dimension."""
     with torch.no_grad():
         _, log_prob = nets.policy(batch.data.observation).sample_and_log_prob(generator)
         error = -log_prob.mean() + batch.data.action.shape[-1]  # entropy above its target
@@ -110,7 +110,7 @@ def temperature_loss(
 
 
 class SACBuilder(off_policy.TransitionBuilder[SACNetworks, SACConfig]):
-    """What the kit needs to know of SAC."""
+    """The parts of SAC that the kit needs."""
 
     config_class = SACConfig
 
@@ -146,7 +146,7 @@ def main(
     seed: int = 0,
     config: SACConfig = SACConfig(),
 ) -> experiments.ExperimentResult:
-    """Trains and evaluates; with replay in memory a seed gives the same run twice."""
+    """Trains and evaluates; with replay in memory, runs with the same seed are equal."""
     return experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=SACBuilder(config),

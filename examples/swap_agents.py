@@ -31,14 +31,14 @@ def main(
     """Trains one of the two agents.
 
     Args:
-        agent: the agent to train.
-        env: environment id, with continuous or discrete actions.
-        num_env_steps: environment steps of training.
-        directory: holds a folder for each agent; a run found there is resumed.
-        seed: seeds networks, exploration and environments.
+        agent: The agent to train.
+        env: The environment id, with continuous or discrete actions.
+        num_env_steps: The number of environment steps of training.
+        directory: The folder for the runs, with a subfolder for each agent; an existing run is resumed.
+        seed: The seed of networks, exploration and environments.
     """
     experiment = experiments.ExperimentConfig(
-        builder=BUILDERS[agent],  # the only line that knows which agent it is
+        builder=BUILDERS[agent],  # the only line that depends on the agent
         environment_factory=lambda seed: environments.make_training_environment(env, seed=seed),
         directory=f"{directory}/{agent}",
         num_env_steps=num_env_steps,

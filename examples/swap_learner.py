@@ -1,4 +1,4 @@
-"""The MPO experiment with a learner of your own; the other parts stay as they are.
+"""The MPO experiment with your own learner; the other parts are unchanged.
 
     python examples/swap_learner.py --num-env-steps 20000
 
@@ -30,7 +30,7 @@ from minerva_acme.agents.mpo import critics, targets
 class AWACLearner(learners.ModuleLearner):
     """Advantage-weighted regression on MPO's networks and sequences.
 
-    `ModuleLearner` serves the variables, saves, restores, counts and logs; `step` is all that is left.
+    `ModuleLearner` serves the variables, saves, restores, counts and logs; only `step` is left to write.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def main(
     directory: str = "runs/awac",
     config: mpo.MPOConfig = mpo.PRESETS["control"],
 ) -> experiments.ExperimentResult:
-    """Trains as `minerva train mpo` does, but with the AWAC learner."""
+    """Trains like `minerva train mpo`, but with the AWAC learner."""
     return experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=AWACBuilder(config),  # with mpo.MPOBuilder(config) it is plain MPO

@@ -1,10 +1,10 @@
-"""MPO with the policy loss of a recent paper; the other parts stay as they are.
+"""MPO with the policy loss of a recent paper; the other parts are unchanged.
 
     python examples/swap_policy_loss.py --num-env-steps 20000
 
-The loss is that of Wasserstein policy optimisation [Pfau et al. 2025, arXiv:2505.00663]: samples of the
-policy follow the gradient of Q by the action. Networks, critic, Retrace targets, KL bounds with their
-multipliers, replay and acting are MPO's. There is no E-step.
+The loss is Wasserstein policy optimisation's [Pfau et al. 2025, arXiv:2505.00663]: samples of the policy
+follow the gradient of Q by the action. Networks, critic, Retrace targets, KL bounds with their multipliers,
+replay and acting are MPO's. There is no E-step.
 """
 
 import torch
@@ -15,7 +15,7 @@ from minerva_acme.agents import mpo
 
 
 def wpo(states: mpo.States, duals: losses.MPODuals, config: mpo.MPOConfig) -> mpo.Improvement:
-    """Takes the gradient of Q at the target policy's actions, for the policy to follow in each M-step."""
+    """Computes the gradient of Q at the target policy's actions, which the policy follows in each M-step."""
     actions_NBD = states.actions.transpose(0, 1).detach().requires_grad_()
     (dq_da_NBD,) = torch.autograd.grad(states.q_function(actions_NBD).sum(), actions_NBD)
     return mpo.Improvement(
@@ -27,10 +27,10 @@ def wpo(states: mpo.States, duals: losses.MPODuals, config: mpo.MPOConfig) -> mp
 def wpo_loss(
     policy: distributions.DiagonalGaussian, actions_NBD: torch.Tensor, dq_da_NBD: torch.Tensor
 ) -> torch.Tensor:
-    """-mean dQ/da . d log pi(a) / da, of which the policy's parameters have the gradient.
+    """Computes -mean dQ/da . d log pi(a) / da, with a gradient for the policy's parameters.
 
-    For a Gaussian the gradient by the mean is multiplied by its variance, and that by the standard deviation
-    by half of it, which is the inverse of the Fisher information, as in the paper.
+    For a Gaussian, the gradient by the mean is multiplied by the variance, and the gradient by the standard
+    deviation by half the variance: the inverse of the Fisher information, as in the paper.
     """
     stddev = policy.log_std.exp()
     variance = stddev.detach().square()
@@ -40,12 +40,12 @@ def wpo_loss(
 
 
 def scale_gradient(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """The same number, whose gradient is multiplied."""
+    """Returns the same number, with its gradient multiplied by `factor`."""
     return x.detach() + factor * (x - x.detach())
 
 
 class WPOBuilder(mpo.MPOBuilder):
-    """All of MPO but the policy's loss."""
+    """MPO with another loss of the policy."""
 
     def make_policy_loss(self) -> mpo.PolicyLoss:
         return wpo
@@ -58,7 +58,7 @@ def main(
     seed: int = 0,
     config: mpo.MPOConfig = mpo.PRESETS["control"],
 ) -> experiments.ExperimentResult:
-    """Trains as `minerva train mpo` does, but for the policy's loss."""
+    """Trains like `minerva train mpo`, except for the policy's loss."""
     return experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=WPOBuilder(config),

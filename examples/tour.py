@@ -1,10 +1,10 @@
-"""A tour of the library: every part is made, looked at, and then put together.
+"""A tour of the library: makes every part, shows it, and then puts the parts together.
 
     python examples/tour.py
     python examples/tour.py --num-env-steps 1000
 
-Read it from top to bottom, about ten minutes; it runs for about two. The agent is DQN on CartPole, because
-its parts are small. Other agents have the same parts.
+Reading it from top to bottom takes about ten minutes, running it about two. The agent is DQN on CartPole,
+because its parts are small. Other agents have the same parts.
 """
 
 import dataclasses
@@ -23,20 +23,20 @@ from minerva_acme.replay import layouts
 
 
 def make_environment(seed: int) -> dm_env.Environment:
-    """An environment by its id, with all that agents need: float32, bounds, a random state to be saved."""
+    """Makes an environment by id, with all that agents need: float32, bounds, a random state to save."""
     return environments.make_training_environment("CartPole-v1", seed=seed)
 
 
 def softmax_of_values(
     prediction: networks.Prediction, generator: torch.Generator, env_steps: int
 ) -> torch.Tensor:
-    """An exploration of our own: better actions are more probable. Values [E, K] to actions [E]."""
+    """Explores in our own way: better actions are more probable. Values [E, K] to actions [E]."""
     probabilities = torch.softmax(prediction.mean(), dim=-1)
     return torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
 
 
 class SoftmaxDQN(dqn.DQNBuilder):
-    """DQN in all but how it explores."""
+    """DQN with another way of exploring."""
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:
         return off_policy.argmax if evaluation else softmax_of_values
@@ -46,9 +46,9 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
     """Shows each part, then trains; returns the return of the loaded policy in one episode.
 
     Args:
-        num_env_steps: environment steps of the training.
-        directory: of the run; a run found there goes on.
-        seed: seeds networks, exploration, replay and environments.
+        num_env_steps: The number of environment steps of training.
+        directory: The folder of the run; an existing run there is continued.
+        seed: The seed of networks, exploration, replay and environments.
     """
     print("1. An environment. A timestep has a type, a reward, a discount and an observation.")
     environment = make_environment(seed)
@@ -57,13 +57,13 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
     print("  ", environment.reset())
     print("  ", environment.step(np.int32(1)))
 
-    print("\n2. An adder. It writes what happened, here transitions over 3 steps, as items of a table.")
+    print("\n2. An adder. It writes experience, here transitions over 3 steps, as items of a table.")
     layout = layouts.TransitionLayout(spec)
     table = replay.TableConfig(
         name="tour",
         signature=layout.signature,
         max_size=1000,
-        rate_limiter=replay.Queue(100),  # items come out in the order they went in, each once
+        rate_limiter=replay.Queue(100),  # items come out in the order in which they went in, each once
         sampler=replay.Fifo(),
         max_times_sampled=1,
     )
@@ -81,10 +81,10 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
             batch = next(batches)
         for step in (0, 1, num_items - 2, num_items - 1):
             reward, discount = batch.data.reward[step], batch.data.discount[step]
-            print(f"   step {step:3}: reward of 3 steps {reward:.2f}, discount behind them {discount:.2f}")
-    print("   The pole fell, so nothing comes behind the end: the discount there is 0, and values stop.")
+            print(f"   step {step:3}: reward of 3 steps {reward:.2f}, discount after them {discount:.2f}")
+    print("   The pole fell, so nothing follows the last step: its discount is 0, and values end there.")
 
-    print("\n3. A batch. The same items as tensors, with the axis of the batch in front.")
+    print("\n3. A batch. The same items as tensors, with the batch as the first axis.")
     for name, value in batch.data._asdict().items():
         print(f"   {name:16} {list(getattr(value, 'shape', ()))}")
 
@@ -109,7 +109,7 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
         print(f"   {name:20} {float(number):.4f}")
 
     print("\n5. The loop. It acts and learns in turns, evaluates, logs and saves; Ctrl-C saves too.")
-    print("6. With a swapped part: all of DQN, but the actions are drawn by our own function.")
+    print("6. With a swapped part: everything is DQN's, but our own function chooses the actions.")
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=SoftmaxDQN(builder.config),
@@ -136,7 +136,7 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
 
 
 def play_episode(environment: dm_env.Environment, adder: core.Adder) -> int:
-    """An actor's work by hand, with the same action again and again: the pole soon falls."""
+    """Does an actor's work by hand, always with the same action: the pole soon falls."""
     timestep, length = environment.reset(), 0
     adder.add_first(timestep)
     while not timestep.last():
@@ -149,7 +149,7 @@ def play_episode(environment: dm_env.Environment, adder: core.Adder) -> int:
 
 @dataclasses.dataclass
 class Narrator:
-    """A callback: sees how far the run has come. It could end the run, by raising `experiments.StopRun`."""
+    """A callback that prints the run's progress. By raising `experiments.StopRun` it could end the run."""
 
     last: int = -1
 

@@ -8,7 +8,7 @@ from minerva_acme._version import __version__
 if TYPE_CHECKING:
     from minerva_acme.runs.policies import load_policy
 
-thread_settings.set_defaults()  # before anything here imports torch, which reads them once
+thread_settings.set_defaults()  # before anything here imports torch, which reads the settings only once
 
 __all__ = ["__version__", "load_policy"]
 

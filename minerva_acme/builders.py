@@ -1,4 +1,4 @@
-"""How an agent's parts are made, so that any one of them can be swapped by overriding one method."""
+"""Builders, which make the parts of an agent. Override one method to replace one part."""
 
 import abc
 import dataclasses
@@ -20,58 +20,58 @@ Config = TypeVar("Config")
 
 
 class AgentPolicy(core.Saveable):
-    """Acts by weights that come from a variable source. What is saved of it is its randomness.
+    """A policy that acts with weights from a variable source. Its saved state is its random generator.
 
-    A policy defines `batch`. One that remembers the episode, an `actors.RecurrentPolicy`, defines `step` and
-    `initial_state` instead: whoever plays keeps what it remembers, and `__call__` does so for one episode.
+    A feed-forward policy defines `batch`. A recurrent one, an `actors.RecurrentPolicy`, defines `step` and
+    `initial_state` instead, and the caller keeps its state. `__call__` keeps the state for one episode:
 
         policy.reset()
         action = policy(timestep.observation).action
     """
 
-    _state: types.NestedArray = None  # of the episode that `__call__` is in; None: it begins
+    _state: types.NestedArray = None  # the recurrent state of `__call__`; None at the start of an episode
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
-        """Chooses the actions for E observations: everything has a leading axis E.
+        """Chooses actions for E observations. All arrays have a leading axis E.
 
         Raises:
-            ValueError: the policy remembers the episode, of which observations alone say nothing.
+            ValueError: The policy is recurrent, so it also needs its state.
         """
         raise ValueError(
-            f"{type(self).__name__} must have `batch`, or act by `step` with what it remembers of the "
-            "episode. `actors.RecurrentActor` and `actors.RecurrentVectorActor` keep that; `make_actor` and "
-            "`make_vector_actor` of its builder make them."
+            f"{type(self).__name__} must define `batch`, or be called through `step` with its recurrent "
+            "state. `actors.RecurrentActor` and `actors.RecurrentVectorActor` keep that state; the builder's "
+            "`make_actor` and `make_vector_actor` make them."
         )
 
     def initial_state(self, num_environments: int) -> types.NestedArray:
-        """Returns what it remembers where an episode begins, arrays [E, ...]; () if it remembers nothing."""
+        """Returns the recurrent state at the start of an episode, arrays [E, ...]; () without one."""
         return ()
 
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Does as `batch`, by what it remembers too; see `actors.RecurrentPolicy`."""
+        """Chooses actions as `batch` does, with a recurrent state; see `actors.RecurrentPolicy`."""
         return self.batch(observations), state
 
     def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
-        """Chooses the action for one observation, the next one of the episode that `reset` began."""
+        """Chooses the action for one observation, the next of the episode that `reset` started."""
         state = self.initial_state(1) if self._state is None else self._state
         (action, extras), self._state = self.step(_with_axis(observation), state)
         return actors.PolicyOutput(_first_row(action), _first_row(extras))
 
     def reset(self) -> None:
-        """Begins an episode for `__call__`: forgets what was before. Without memory it does nothing."""
+        """Starts an episode for `__call__`: clears the recurrent state, if there is one."""
         self._state = None
 
     def as_module(self) -> nn.Module:
-        """Makes a module from observations [B, ...] to the actions that `batch` chooses, for `torch.export`.
+        """Returns a module that maps observations [B, ...] to the actions of `batch`, for `torch.export`.
 
         Raises:
-            ValueError: the policy explores, or is none that can be written as a module.
+            ValueError: The policy explores, or cannot be written as a module.
         """
         raise ValueError(
-            f"A policy must have `as_module` to be exported as a program, but {type(self).__name__} has "
-            "none. Write it, or export the weights alone."
+            f"A policy must define `as_module` to be exported as a program, but {type(self).__name__} does "
+            "not. Define it, or export only the weights."
         )
 
     @abc.abstractmethod
@@ -81,39 +81,39 @@ class AgentPolicy(core.Saveable):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnerParts(Generic[Networks]):
-    """What a run hands a builder to make the learner of."""
+    """The objects from which a builder makes the learner."""
 
     networks: Networks
     """The networks, as `make_networks` returned them."""
     dataset: Iterator[Any]
     """The iterator of batches, as `make_dataset` returned it."""
     client: replay.ReplayClient | None = None
-    """The client of the replay store, for a learner that sets priorities. None where none is set, for example
-    with a dataset that comes from elsewhere."""
+    """The client of the replay store, for a learner that sets priorities. None if no priorities are set, for
+    example when the dataset does not come from replay."""
     spec: specs.EnvironmentSpec
     """The specs of the environment."""
     counter: counting.Counter
-    """Counts the learner's steps."""
+    """The counter of the learner's steps."""
     logger: loggers.Logger
-    """Receives the learner's metrics, a row a step."""
+    """The logger of the learner's metrics, one row per step."""
     generator: torch.Generator
-    """Draws what the learner draws. It is on `device`."""
+    """The generator for the learner's random numbers, on `device`."""
     device: torch.device
     """The device that the learner computes on."""
     num_learner_steps: int | None = None
-    """The number of learner steps of the whole run, for schedules that end with it. None where that is
-    unknown: schedules then stay at their first value."""
+    """The number of learner steps in the whole run, for schedules that end with it. None if it is unknown:
+    schedules then keep their first value."""
 
 
 class AgentBuilder(abc.ABC, Generic[Networks]):
     """Makes the parts of one agent from an environment's spec.
 
-    The parts meet only through the contracts of `core`: the adder writes the tables, the dataset
-    reads them, the learner consumes the dataset, the actor acts with a policy whose variables it
-    pulls from the learner. To swap a part, subclass and override its `make_` method.
+    The parts interact only through the interfaces in `core`: the adder writes to the tables, the dataset
+    reads from them, the learner consumes the dataset, and the actor acts with a policy whose variables it
+    pulls from the learner. To replace a part, subclass and override its `make_` method.
 
-    A subclass whose `make_` method would have no effect is refused where it is defined: the name must be that
-    of a part, or be used by a method of the class or its bases, or be abstract.
+    Defining a subclass with a `make_` method that has no effect raises an error: the method must make one of
+    the parts, or be used by a method of the class or its bases, or be abstract.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -122,7 +122,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     @abc.abstractmethod
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        """Raises ValueError, naming agent and spec, where this agent cannot act in such an environment."""
+        """Raises a ValueError, naming agent and spec, if the agent cannot act in such an environment."""
 
     @abc.abstractmethod
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> Networks:
@@ -130,36 +130,36 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     @abc.abstractmethod
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        """Describes the tables that adder and dataset share; none where the dataset comes from elsewhere."""
+        """Describes the tables that adder and dataset share; empty if the dataset does not use replay."""
 
     @abc.abstractmethod
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
-        """Makes the adder that an actor writes with."""
+        """Makes the adder through which an actor writes to replay."""
 
     @abc.abstractmethod
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
-        """Makes the iterator of batches that the learner consumes; closed by the caller."""
+        """Makes the iterator of batches that the learner consumes. The caller closes it."""
 
     @abc.abstractmethod
     def make_learner(self, parts: LearnerParts[Networks]) -> core.Learner:
-        """Makes the learner, on `parts.device`. To give it another part, pass on a changed copy:
+        """Makes the learner, on `parts.device`. To give it a different part, pass a changed copy on:
 
             return super().make_learner(dataclasses.replace(parts, dataset=Mine(parts.dataset)))
 
         Args:
-            parts: What it is made of.
+            parts: The objects to make the learner from.
         """
 
     def make_optimizer(self, name: str, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Makes one of the learner's optimisers; override it to train with another.
+        """Makes one of the learner's optimisers. Override it to train with a different one:
 
             return torch.optim.AdamW(parameters, weight_decay=1e-4)
 
         Args:
-            name: what it trains, such as "policy"; the agent's README lists the names.
-            parameters: torch's parameter groups, each with the learning rate that the config says.
+            name: The name of what it trains, such as "policy"; the agent's README lists the names.
+            parameters: PyTorch parameter groups, each with the learning rate from the config.
         """
         return torch.optim.Adam(parameters)
 
@@ -175,26 +175,26 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         """Makes the policy to act with.
 
         Args:
-            networks: what `make_networks` returned.
-            spec: of the environment.
-            generator: on the CPU, for what it draws.
-            evaluation: whether it is the one to be judged by, or explores.
-            counter: of the run, whose `actor_steps` are the environment steps made so far, for schedules;
-                None: there are none, as where a trained policy is loaded.
+            networks: The networks, as `make_networks` returned them.
+            spec: The specs of the environment.
+            generator: The generator for the policy's random numbers, on the CPU.
+            evaluation: Whether the policy is for evaluation; otherwise it explores.
+            counter: The run's counter, for schedules: its `actor_steps` count the environment steps so far.
+                None disables schedules, for example in a loaded policy.
         """
 
     def for_actors(self, num_actors: int) -> Self:
-        """Returns the builder of this agent for `num_actors` actors that play beside its learner.
+        """Returns this agent's builder for `num_actors` actors that run in parallel with the learner.
 
-        Each actor has `num_environments` of its own. No thread both writes and samples then, so the tables
-        make the faster side wait. See `minerva_acme.distributed`.
+        Each actor has its own `num_environments` environments. No thread then both writes and samples, so
+        the tables can make the faster side wait. See `minerva_acme.distributed`.
 
         Raises:
-            ValueError: this agent has one actor alone.
+            ValueError: The agent supports only one actor.
         """
         raise ValueError(
-            f"{type(self).__name__} must have `for_actors` to play with {num_actors} actors in processes of "
-            "their own. Define it, or train with `run_experiment`, in one process."
+            f"{type(self).__name__} must define `for_actors` to run {num_actors} actors in separate "
+            "processes. Define it, or train in one process with `run_experiment`."
         )
 
     @property
@@ -205,42 +205,41 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     @property
     @abc.abstractmethod
     def variable_update_period(self) -> int:
-        """Environment steps between an actor's looks for newer variables."""
+        """The number of environment steps between an actor's requests for newer variables."""
 
     @property
     def num_environments(self) -> int:
-        """How many environments are played at once, each with an adder of its own."""
+        """The number of environments that are played at once, each with its own adder."""
         return 1
 
     @property
     def bootstraps(self) -> bool:
-        """Whether the learner needs the true last observation of an episode, which a time limit bootstraps
-        from. An agent that does not overrides it."""
+        """True if the learner needs the true last observation of an episode, to bootstrap from at a time
+        limit. An agent that does not need it overrides this."""
         return True
 
     @property
     def learner_step(self) -> str:
-        """What a learner step is, in words that follow "a learner step is", for who watches a run; "" where
-        nothing is to say."""
+        """A description of a learner step, shown to users after "a learner step is"; "" for none."""
         return ""
 
     @abc.abstractmethod
     def learner_steps_due(self, num_inserted: int) -> int:
-        """Learner steps that should have been made in all once `num_inserted` items were written.
+        """Returns the total number of learner steps due once `num_inserted` items have been written.
 
-        It never falls as `num_inserted`, of all adders together, grows. A runner in one thread learns
-        while fewer were made.
+        `num_inserted` counts the items of all adders. The result never falls as it grows. A single-threaded
+        runner performs learner steps until this many are done.
         """
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        """The learner steps of a run of so many environment steps, those of all environments together."""
+        """Returns the number of learner steps in a run of `num_env_steps` steps, over all environments."""
         return self.learner_steps_due(self.max_inserted(num_env_steps))
 
     def max_inserted(self, num_env_steps: int) -> int:
-        """The items that so many steps, of all environments together, may write at most: one a step.
+        """Returns the most items that `num_env_steps` steps, over all environments, can write.
 
-        Where its items need more, a builder says so, and a runner can warn at the start that a run is too
-        short to learn anything.
+        By default that is one per step. A builder whose items take more steps overrides this, so that a
+        runner can warn at the start that a run is too short to learn anything.
         """
         return num_env_steps
 
@@ -250,7 +249,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         variable_source: core.VariableSource | None = None,
         adder: core.Adder | None = None,
     ) -> core.Actor:
-        """Makes an actor that writes to `adder`, if any, and follows `variable_source`, if any."""
+        """Makes an actor that writes to `adder` and takes its weights from `variable_source`, if given."""
         make = actors.RecurrentActor if _has_memory(policy) else actors.FeedForwardActor
         return make(
             policy=policy, adder=adder, variable_client=self._make_variable_client(policy, variable_source)
@@ -262,7 +261,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         variable_source: core.VariableSource | None = None,
         adders: Sequence[core.Adder] = (),
     ) -> core.VectorActor:
-        """Makes an actor for several environments, which writes to an adder each, if there are any."""
+        """Makes an actor for several environments, with one adder per environment if any are given."""
         make = actors.RecurrentVectorActor if _has_memory(policy) else actors.FeedForwardVectorActor
         return make(
             policy=policy, adders=adders, variable_client=self._make_variable_client(policy, variable_source)
@@ -279,7 +278,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
 
 def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
-    """Checks that each `make_` method of a class is one that something calls.
+    """Checks that every `make_` method of a class is used.
 
     Raises:
         ValueError: One is not, for example because its name is misspelt.
@@ -293,14 +292,14 @@ def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
             hooks = sorted(hook for hook in known if hook.startswith("make_") and hasattr(builder, hook))
             meant = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
             raise ValueError(
-                f"`{name}` of {kind.__name__} must be a part of {builder.__name__} or used by it, but "
-                f"nothing calls it. {f'Did you mean `{meant[0]}`? ' if meant else ''}The parts "
-                f"are {', '.join(hooks)}. Give a method for another purpose a name without `make_`."
+                f"`{name}` of {kind.__name__} must make a part of {builder.__name__} or be used by it, but "
+                f"nothing calls it. {f'Did you mean `{meant[0]}`? ' if meant else ''}The methods "
+                f"are {', '.join(hooks)}. Give any other method a name without `make_`."
             )
 
 
 def _names_used(value: Any) -> Iterator[str]:
-    """Yields the global names and attributes that a member of a class uses."""
+    """Yields the names of the globals and attributes that a class member uses."""
     for inner in ("__func__", "fget", "func", "__wrapped__"):  # of methods, properties and decorators
         if (function := getattr(value, inner, None)) is not None:
             yield from _names_used(function)
@@ -313,63 +312,63 @@ def _names_used(value: Any) -> Iterator[str]:
 
 
 class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
-    """An `AgentBuilder` with a config, as the command line and `run.json` need it.
+    """An `AgentBuilder` with a config, which the command line and `run.json` require.
 
     class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):
         config_class = MyConfig
     """
 
     config_class: ClassVar[type[Any]]
-    """The dataclass of its hyperparameters. A subclass inherits it, or names its own."""
+    """The dataclass of the agent's hyperparameters. A subclass inherits it or sets its own."""
 
     def __init__(self, config: Config) -> None:
-        """Keeps the config.
+        """Initialises the builder.
 
         Raises:
-            ValueError: The class names no `config_class`, or the config is of another one.
+            ValueError: The class has no `config_class`, or the config is of a different class.
         """
         _check_config(type(self), config)
         self._config = config
 
     @property
     def config(self) -> Config:
-        """The hyperparameters that it was made with."""
+        """The hyperparameters that the builder was made with."""
         return self._config
 
 
 def find_config_class(builder: type[Any]) -> type[Any]:
-    """Returns the config dataclass that a builder's class names.
+    """Returns the config dataclass of a builder class.
 
     Raises:
-        ValueError: It names none, or what it names is not a dataclass.
+        ValueError: `config_class` is missing or not a dataclass.
     """
     found = getattr(builder, "config_class", None)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise ValueError(
-            f"{builder.__name__} must name the dataclass of its config as `config_class`, got {found!r}. "
+            f"{builder.__name__} must set `config_class` to the dataclass of its config, got {found!r}. "
             "Write `config_class = MyConfig` in the class."
         )
     return found
 
 
 def _check_config(builder: type[Any], config: Any) -> None:
-    """Checks that a builder is given a config of the class that it names.
+    """Checks that a builder is given a config of its `config_class`.
 
     Raises:
-        ValueError: It is of another; the message says what to write.
+        ValueError: The config is of a different class; the message says what to write.
     """
     expected, name = find_config_class(builder).__name__, builder.__name__
     if isinstance(config, type):
         raise ValueError(
-            f"{name} must be given a config, got the class {config.__name__}. Make one of it: "
+            f"{name} must be given a config, got the class {config.__name__}. Make an instance: "
             f"{name}({config.__name__}())"
         )
-    # A builder may name another config than its base, and make the base's from it.
+    # A builder may have a different config class from its base, and make the base's config from it.
     named = [vars(kind)["config_class"] for kind in builder.__mro__ if "config_class" in vars(kind)]
     if not isinstance(config, tuple(named)):
         raise ValueError(
             f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), "
-            "or take the builder that belongs to your config."
+            "or use the builder that belongs to your config."
         )
 
 
@@ -378,7 +377,7 @@ def _has_memory(policy: AgentPolicy) -> bool:
 
 
 def _with_axis(nest: types.NestedArray) -> types.NestedArray:
-    if isinstance(nest, np.ndarray):  # the usual case, ten times as fast
+    if isinstance(nest, np.ndarray):  # the usual case, ten times faster
         return nest[None]
     return tree.map_structure(lambda leaf: np.asarray(leaf)[None], nest)
 
@@ -386,7 +385,7 @@ def _with_axis(nest: types.NestedArray) -> types.NestedArray:
 def _first_row(nest: types.NestedArray) -> types.NestedArray:
     if isinstance(nest, np.ndarray):
         return nest[0]
-    if not nest:  # `tree` takes 5 microseconds for nothing
+    if not nest:  # `tree` takes 5 microseconds for an empty nest
         return nest
     if isinstance(nest, tuple) and hasattr(nest, "_make"):  # the usual nest of extras
         return nest._make([part[0] if type(part) is np.ndarray else _first_row(part) for part in nest])

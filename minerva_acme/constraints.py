@@ -1,4 +1,4 @@
-"""Which numbers are taken: by config fields, as in `discount: constraints.Share = 0.99`, and from data."""
+"""Valid ranges of numbers: in config fields, as in `discount: constraints.Share = 0.99`, and in data."""
 
 import contextlib
 import itertools
@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from minerva_acme import machine_memory
 
 LARGEST = 1e15
-"""The largest magnitude of a number that is learned from; a larger one is refused like nan.
+"""The largest magnitude of a number in training data. A larger number is rejected, as nan is.
 
-Float32 holds no square of a number above 1.8e19. Of numbers up to 1e15 it holds the sum of a hundred million
-squares, so that no variance, norm or squared error of data overflows.
+In float32, the square of a number above 1.8e19 overflows. Up to 1e15, even the sum of a hundred million
+squares does not, so no variance, norm or squared error of the data overflows.
 """
 
 
@@ -34,7 +34,7 @@ _WEIGHT_BYTES = 16  # a float32, its gradient and Adam's two moments
 
 
 def fit_into_memory(sizes: Sequence[int]) -> bool:
-    """Whether layers of these sizes, each fed by the one before, can be trained with what the machine has."""
+    """Returns whether this machine has enough memory to train fully connected layers of these sizes."""
     num_weights = sum(sizes) + sum(before * after for before, after in itertools.pairwise(sizes))
     return _WEIGHT_BYTES * num_weights <= machine_memory.total_bytes()
 
@@ -49,13 +49,13 @@ Sizes = Annotated[
         "one or more sizes >= 1",
         lambda value: len(value) > 0 and all(isinstance(size, Integral) and size >= 1 for size in value),
     ),
-    # With one unit before and one behind them, since these are not known here.
+    # With one input and one output, since the real numbers are not known here.
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
 ]
 
 
 _WHOLE = "a whole number"
-# What a value of a type must be, since a file may hold anything.
+# Conditions on the values of each type, since a file may contain anything.
 _TYPES = {
     bool: Constraint("true or false", lambda value: isinstance(value, bool)),
     str: Constraint("text", lambda value: isinstance(value, str)),
@@ -65,10 +65,10 @@ _TYPES = {
 
 
 def check_fields(config: Any) -> None:
-    """Checks the fields of a dataclass by their types, and by the constraints and choices (`Literal`) there.
+    """Checks the fields of a dataclass against their types, including constraints and `Literal` choices.
 
     Raises:
-        ValueError: one does not hold; the message names the field, what it must be and what it is.
+        ValueError: A field is invalid; the message gives its name, the expected value and the actual one.
     """
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
@@ -80,7 +80,7 @@ def check_fields(config: Any) -> None:
         if base in _TYPES:
             conditions.append(_TYPES[base])
         for expected, holds in conditions:
-            with contextlib.suppress(TypeError):  # of a value that cannot even be compared
+            with contextlib.suppress(TypeError):  # a value that cannot even be compared
                 if holds(value):
                     continue
             way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""

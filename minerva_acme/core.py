@@ -1,8 +1,8 @@
-"""The contracts that every agent is built from.
+"""The interfaces that every agent is built from.
 
-An `Actor` talks to the environment, an `Adder` writes what happened into replay, a `Learner`
-consumes replay, a `VariableSource` (every learner is one) hands weights back to the actor. Each can
-be replaced without touching the other three. The loop that ties them together is, in full:
+An `Actor` interacts with the environment, an `Adder` writes the experience to replay, a `Learner`
+consumes replay, and a `VariableSource` (every learner is one) gives weights back to the actor. Each can
+be replaced without changing the other three. The whole loop that connects them is:
 
     timestep = environment.reset()
     actor.observe_first(timestep)
@@ -12,18 +12,18 @@ be replaced without touching the other three. The loop that ties them together i
         actor.observe(action, next_timestep=timestep)
         actor.update()
 
-The end of an episode is told by `timestep.last()`, whether to bootstrap by `timestep.discount`;
-the two are never merged into one "done".
+`timestep.last()` marks the end of an episode, and `timestep.discount` says whether to bootstrap.
+The two are never merged into one "done" flag.
 
-Threads. The calls of one object come one after the other, from whatever thread, with one exception:
+Threads. An object's methods are called one at a time, from any thread, with one exception:
 
-    get_variables, poll_variables    from any threads at any time, also while a `step` of the learner runs or
-                                     waits for data: they never wait for it, and give what the last
-                                     completed step left
+    get_variables, poll_variables    may be called from any thread at any time, even while the learner's
+                                     `step` runs or waits for data. They never wait for the step, and return
+                                     the variables after the last completed one.
 
-So a learner that waits for data can be in one thread, and the actor whose data it waits for in another.
-Different objects may be used by different threads at once; what a loop shares with no one needs no lock.
-A method says so where it waits, and for what.
+So a learner can wait for data in one thread while the actor that produces the data runs in another.
+Different threads may use different objects at once; an object used by only one loop needs no lock.
+The documentation of a method says if it waits, and for what.
 """
 
 import abc
@@ -38,11 +38,11 @@ State: TypeAlias = Any
 
 
 class Closeable(abc.ABC):
-    """What holds something that must be released: a context manager that closes itself."""
+    """An object that holds a resource. As a context manager, it closes itself."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Releases what is held; closing twice is fine."""
+        """Releases the resource. It may be called more than once."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +52,7 @@ class Closeable(abc.ABC):
 
 
 class Actor(abc.ABC):
-    """Selects actions and observes what they lead to. Its methods are called by one thread at a time."""
+    """Selects actions and observes their results. Its methods are called by one thread at a time."""
 
     @abc.abstractmethod
     def select_action(self, observation: types.NestedArray) -> types.NestedArray:
@@ -70,13 +70,13 @@ class Actor(abc.ABC):
     def update(self, wait: bool = False) -> None:
         """Takes newer weights if there are any; with `wait`, returns only once it holds them.
 
-        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
-        the variable source, which does not wait for a learner's step.
+        Weights change only within this call, never while an action is chosen. It waits for the answer of the
+        variable source, which does not wait for a learner's step.
         """
 
 
 class VectorActor(abc.ABC):
-    """An actor in E environments at once; each has its episodes, and its calls, in an order of its own.
+    """An actor for E environments at once, each with its own episodes and its own sequence of calls.
 
     Its methods are called by one thread at a time, for all environments.
     """
@@ -85,7 +85,7 @@ class VectorActor(abc.ABC):
     def select_action(self, observations: Sequence[types.NestedArray]) -> list[types.NestedArray]:
         """Returns the E actions for the E newest observations, none with a batch axis.
 
-        The action of an environment that only resets in this step is never observed.
+        The action of an environment that resets in this step is ignored, and never observed.
         """
 
     @abc.abstractmethod
@@ -100,24 +100,24 @@ class VectorActor(abc.ABC):
     def update(self, wait: bool = False) -> None:
         """Takes newer weights if there are any; with `wait`, returns only once it holds them.
 
-        Within this call alone do weights change: never while an action is chosen. It waits for the answer of
-        the variable source, which does not wait for a learner's step.
+        Weights change only within this call, never while an action is chosen. It waits for the answer of the
+        variable source, which does not wait for a learner's step.
         """
 
 
 class Adder(Closeable):
-    """Turns a stream of timesteps into replay items. A context manager that closes itself.
+    """Turns a stream of timesteps into replay items. As a context manager, it closes itself.
 
-    Calls come as `add_first (add)*` for each episode; the `add` whose timestep is LAST ends it. They come
-    from one thread at a time; adders of other threads may write to the same tables at once. `add` and
+    The calls for each episode are `add_first (add)*`; the `add` with a LAST timestep ends the episode. They
+    come from one thread at a time, but adders in other threads may write to the same tables. `add` and
     `flush` may wait for a table that takes no more items until some are sampled.
 
-    What does not match its spec is refused by name, before anything of it is written: structure, dtype and
-    shape, floats that are not finite as they are stored, or in float32 beyond `constraints.LARGEST`, and
-    discounts outside the bounds of their spec, for one above 1 makes values grow without end and nothing else
-    would tell. The bounds of observations, actions and rewards are not looked at: that would cost time at
-    every step, and environments in the wild break theirs. `specs.check_conforms` and
-    `wrappers.SpecCheckWrapper` check them all.
+    Data that does not match its spec is rejected before any of it is written, with an error that names the
+    field: a wrong structure, dtype or shape; floats that are not finite as stored, or beyond
+    `constraints.LARGEST` in float32; and discounts outside the bounds of their spec, since a discount above 1
+    makes values grow without limit, which no other check would find. The bounds of observations, actions and
+    rewards are not checked: that would take time at every step, and many environments violate theirs.
+    `specs.check_conforms` and `wrappers.SpecCheckWrapper` check all bounds.
     """
 
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class Adder(Closeable):
         """Starts an episode.
 
         Raises:
-            ValueError: the timestep is not FIRST, an episode is still open, or the observation does
+            ValueError: The timestep is not FIRST, an episode is still open, or the observation does
                 not match its spec.
         """
 
@@ -139,19 +139,19 @@ class Adder(Closeable):
         """Adds one transition.
 
         Args:
-            action: the action that led to `next_timestep`, as the environment received it.
-            next_timestep: what followed. If it is LAST the episode's remaining items are written.
-            extras: what the policy recorded when it chose the action, conforming to the extras spec.
+            action: The action that led to `next_timestep`, as the environment received it.
+            next_timestep: The timestep that followed. LAST also writes the episode's remaining items.
+            extras: The data that the policy recorded with the action, conforming to the extras spec.
 
         Raises:
-            ValueError: no episode is open, or a field does not match its spec, as the class says. Nothing
-                is written then and the adder stays usable.
+            ValueError: No episode is open, or a field does not match its spec (see the class). Nothing
+                is written then, and the adder stays usable.
         """
 
     @property
     @abc.abstractmethod
     def num_inserted(self) -> int:
-        """Items created since construction; runners pace learning by it."""
+        """The number of items created since construction. Runners use it to pace learning."""
 
     @abc.abstractmethod
     def flush(self) -> None:
@@ -159,102 +159,102 @@ class Adder(Closeable):
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Ends an open episode where it stands, as a time limit would, losing no transition."""
+        """Ends an open episode after its latest step, as a time limit would. No transition is lost."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends an open episode like `reset`, sends what is pending and releases the writer."""
+        """Ends an open episode like `reset`, sends pending items and releases the writer."""
 
 
 class VersionedVariables(NamedTuple):
-    """Variables and the version they belong to; versions of one source only grow."""
+    """Variables and their version. The versions of one source only increase."""
 
-    version: int | None  # None: the source does not count versions
+    version: int | None  # None if the source does not count versions
     values: list[types.NestedArray]
 
 
 class RemoteVariableSource(Protocol):
-    """What a transport offers to actors whose learner is in another process or on another machine.
+    """A source of variables for actors whose learner is in another process or on another machine.
 
-    It is all that `actors.VariableClient` asks of a source, and every `VariableSource` has it.
-    `minerva_acme.distributed` has one over Ray.
+    `actors.VariableClient` needs nothing else from a source, and every `VariableSource` conforms to it.
+    `minerva_acme.distributed` has an implementation over Ray.
     """
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> VersionedVariables | None:
-        """Returns the variables with their version, or None where `newer_than` is still the newest.
+        """Returns the variables with their version, or None if `newer_than` is still the newest.
 
-        The values are those of one completed step of the learner, one nest of numpy arrays per name, and
-        belong to the caller. They may be behind the learner. Versions should not fall; the client ignores
-        those that do, as of a replica that lags behind. May be called by any thread.
+        All values come from one completed step of the learner, as one nest of numpy arrays per name, and
+        belong to the caller. They may be older than the learner's newest. Versions should not decrease; the
+        client ignores older ones, for example from a replica that lags behind. May be called by any thread.
 
         Raises:
-            KeyError: a name is unknown.
-            OSError: the source did not answer (`ConnectionError`, `TimeoutError`). It is raised within a
-                bounded time, and says for how long it was waited and for whom. The next call tries anew.
+            KeyError: A name is unknown.
+            OSError: The source did not answer (`ConnectionError`, `TimeoutError`). The error comes within a
+                bounded time and says which source did not answer and for how long. The next call tries again.
         """
 
 
 class VariableSource(abc.ABC):
-    """Something that weights can be pulled from, by any threads at any time."""
+    """A source from which any thread can get weights at any time."""
 
     @abc.abstractmethod
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        """Returns one nest of CPU numpy arrays per name, copied: later updates leave them as they are.
+        """Returns one nest of CPU numpy arrays per name. They are copies: later updates do not change them.
 
-        All are of the same completed step of the learner, the last one. The call overlaps with anything and
-        does not wait for a step that is under way, which may in turn wait for what the caller would write
-        next. On an accelerator it waits for the work that was already handed over.
+        All come from the learner's last completed step. The call may overlap with any other, and does not
+        wait for a running step, which may itself be waiting for data that the caller will write next. On an
+        accelerator it waits for the work that is already queued.
 
         Raises:
-            KeyError: a name is unknown; the message lists the known ones.
+            KeyError: A name is unknown; the message lists the known ones.
         """
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> VersionedVariables | None:
-        """Returns the variables with their version, or None where `newer_than` is still the newest.
+        """Returns the variables with their version, or None if `newer_than` is still the newest.
 
-        As `get_variables`, from any thread; versions, where they are counted, never fall. A source that
-        counts them overrides this, so that a client that polls often copies nothing in vain; this default
-        always returns the variables.
+        Like `get_variables`, it may be called from any thread. Versions never decrease. A source that counts
+        versions overrides this method, so that a client that polls often makes no needless copies. The
+        default always returns the variables, without a version.
         """
         del newer_than
         return VersionedVariables(version=None, values=self.get_variables(names))
 
 
 class Worker(abc.ABC):
-    """Something with a main loop of its own."""
+    """An object with its own main loop."""
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Runs until its work is done."""
+        """Runs until the work is done."""
 
 
 class Saveable(abc.ABC):
-    """Something whose state can be saved and restored, while none of its other methods runs.
+    """An object whose state can be saved and restored while none of its other methods runs.
 
-    A state is made of dicts, lists, tuples, tensors, numbers, strings, booleans and None alone, so
-    that a checkpoint can be loaded without executing any code stored in it.
+    A state contains only dicts, lists, tuples, tensors, numbers, strings, booleans and None, so that a
+    checkpoint can be loaded without executing any code stored in it.
     """
 
     @abc.abstractmethod
     def save(self) -> State:
-        """Returns the whole state, copied: later changes leave it as it is."""
+        """Returns a copy of the whole state. Later changes to the object do not affect it."""
 
     @abc.abstractmethod
     def restore(self, state: State) -> None:
-        """Restores a state that `save` returned; from here on both behave the same."""
+        """Restores a state that `save` returned. From then on, both objects behave the same."""
 
 
 def save_if_saveable(part: Any) -> State:
-    """Returns the state of what may be `Saveable`, as environments may; None where there is no `save`."""
+    """Returns the state of an object that may be `Saveable`, such as an environment; None without `save`."""
     return part.save() if hasattr(part, "save") else None
 
 
 def restore_if_saved(part: Any, state: State) -> None:
-    """Undoes `save_if_saveable`: nothing is restored of what had no state."""
+    """Restores a state from `save_if_saveable`. Does nothing if the state is None."""
     if state is not None:
         part.restore(state)
 
@@ -262,16 +262,16 @@ def restore_if_saved(part: Any, state: State) -> None:
 class Learner(VariableSource, Worker, Saveable):
     """Consumes replay and improves variables.
 
-    `step`, `run`, `save` and `restore` are called by one thread at a time. Meanwhile others may call
-    `get_variables` and `poll_variables`. `learners.ModuleLearner` does what that takes.
+    `step`, `run`, `save` and `restore` are called by one thread at a time. Meanwhile, other threads may call
+    `get_variables` and `poll_variables`. `learners.ModuleLearner` implements the locking for this.
     """
 
     @abc.abstractmethod
     def step(self) -> None:
         """Performs one update, waiting for data if there is none yet.
 
-        It waits for nobody who asks for variables, beyond the moment in which one copies them. If it raises,
-        the step is not completed: variables stay those of the one before.
+        A thread that asks for variables delays it only while they are copied. If it raises, the step is not
+        completed, and the variables stay those of the previous step.
         """
 
     def run(self, num_steps: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Counts that the parts of a run share."""
+"""Counters that the parts of a run share."""
 
 import numbers
 import threading
@@ -12,35 +12,40 @@ Number = int | float
 class Counter(core.Saveable):
     """Adds up named numbers; safe to use from several threads.
 
-    Counters form a tree. A child holds nothing of its own: it adds to its parent's counts, its prefix
-    put before each name, and sees all of them.
+    Counters form a tree. A child holds no counts: it adds to its parent's counts, with its prefix before
+    each name, and sees all of them.
 
         root = Counter()
         actor = Counter(root, "actor")
         actor.increment(steps=1)  # {"actor_steps": 1}, and the same from root.get_counts()
 
-    Since the root alone holds counts, the root alone needs to be saved: a child's state is empty, so
-    that nothing is counted twice when both are restored.
+    Since only the root holds counts, only the root needs to be saved. A child's state is empty, so that
+    nothing is counted twice when both are restored.
     """
 
     def __init__(self, parent: Self | None = None, prefix: str = "") -> None:
-        """Args: parent: where counts are kept; None: here. prefix: told apart from other children by it."""
+        """Initialises the counter.
+
+        Args:
+            parent: The counter that holds the counts; None makes a root.
+            prefix: The prefix of this counter's names, which distinguishes it from other children.
+        """
         self._root: Counter = self if parent is None else parent._root
         self._prefix: str = ("" if parent is None else parent._prefix) + (f"{prefix}_" if prefix else "")
-        self._counts: dict[str, Number] = {}  # the root's alone are used, and its lock
+        self._counts: dict[str, Number] = {}  # only the root's counts and lock are used
         self._lock = threading.Lock()
 
     def tick(self, name: str) -> None:
-        """Adds 1 to a count: `increment` for what happens every step, in a fifth of its time."""
+        """Adds 1 to a count, five times faster than `increment`, for use in every step."""
         root, full_name = self._root, self._prefix + name
         with root._lock:
             root._counts[full_name] = root._counts.get(full_name, 0) + 1
 
     def increment(self, **counts: Number) -> dict[str, Number]:
-        """Adds to the counts, to all or none of them, and returns them as `get_counts` does.
+        """Adds to the counts, either all or none of them, and returns them as `get_counts` does.
 
         Raises:
-            ValueError: a count is not a number.
+            ValueError: A count is not a number.
         """
         root, prefix = self._root, self._prefix
         plain = {prefix + name: _to_plain(prefix + name, value) for name, value in counts.items()}
@@ -55,7 +60,7 @@ class Counter(core.Saveable):
             return dict(self._root._counts)
 
     def get_steps_key(self) -> str:
-        """The full name of what this counter counts as `steps`, to log against."""
+        """Returns the full name of this counter's `steps`, for the logs."""
         return self._prefix + "steps"
 
     def save(self) -> core.State:
@@ -70,7 +75,7 @@ class Counter(core.Saveable):
 
 
 def _to_plain(name: str, value: object) -> Number:
-    if type(value) is int:  # the usual case; asking for abstract classes takes ten times as long
+    if type(value) is int:  # the usual case; checking abstract classes takes ten times as long
         return value
     if isinstance(value, numbers.Integral):
         return int(value)

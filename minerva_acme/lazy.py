@@ -1,7 +1,7 @@
-"""Packages that load a module when one of its names is first used.
+"""Lazy packages, which load a module when one of its names is first used.
 
-What needs torch, Gymnasium or Reverb is so imported by those who use it, and by nobody else:
-`minerva --help` and a config need none of them.
+So PyTorch, Gymnasium and Reverb are imported only when they are needed: `minerva --help` and a config
+need none of them.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any
 def attach(package: str, file: str) -> Callable[[str], Any]:
     """Returns a `__getattr__` for a package's `__init__.py` (PEP 562).
 
-    The names are those that the file imports for type checkers:
+    It finds the names that the file imports for type checkers:
 
         if TYPE_CHECKING:
             from package.module import Name
@@ -23,8 +23,8 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
         __getattr__ = lazy.attach(__name__, __file__)
 
     Args:
-        package: its `__name__`.
-        file: its `__file__`.
+        package: The package's `__name__`.
+        file: The package's `__file__`.
     """
     blocks = [node for node in ast.parse(pathlib.Path(file).read_text()).body if isinstance(node, ast.If)]
     module_of = {
@@ -39,7 +39,7 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
         if name not in module_of:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         value = getattr(importlib.import_module(str(module_of[name])), name)
-        setattr(sys.modules[package], name, value)  # found without this function from now on
+        setattr(sys.modules[package], name, value)  # so that later look-ups skip this function
         return value
 
     return load

@@ -1,4 +1,4 @@
-"""How much memory this machine has, how much of it is free, and what this process takes."""
+"""The memory of this machine: the total, how much is free, and how much this process uses."""
 
 import contextlib
 import os
@@ -9,17 +9,17 @@ _ROOT = pathlib.Path("/")
 
 
 def total_bytes() -> int:
-    """Bytes that this process may have at most: the machine's memory, or less in a container."""
+    """Returns the most bytes that this process may use: the machine's memory, or less in a container."""
     return min(_of_machine("MemTotal"), *(limit for limit, _ in _groups()))
 
 
 def free_bytes() -> int:
-    """Bytes that this process can still take before the system ends it."""
+    """Returns the number of bytes that this process can still use before the system kills it."""
     return min(_of_machine("MemAvailable"), *(max(0, limit - used) for limit, used in _groups()))
 
 
 def resident_bytes() -> int:
-    """Bytes that this process has in memory, alone or with others; 0 where the system does not tell."""
+    """Returns the resident memory of this process in bytes, shared pages included; 0 if it is unknown."""
     try:
         pages = int((_ROOT / "proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -28,7 +28,7 @@ def resident_bytes() -> int:
 
 
 def describe(num_bytes: float) -> str:
-    """Writes a number of bytes in words, as "21.2 GB"."""
+    """Formats a number of bytes, for example as "21.2 GB"."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if num_bytes < 1000:
             return f"{num_bytes:.3g} {unit}"
@@ -42,11 +42,11 @@ def _of_machine(name: str) -> int:
             key, value, *_ = line.split()
             if key == f"{name}:":
                 return int(value) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # what is free is unknown
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # free memory is unknown: the total
 
 
 def _groups() -> Iterator[tuple[int, int]]:
-    """Yields the limit of each control group around this process, and the bytes used of it."""
+    """Yields the memory limit of each control group of this process, and the bytes used there."""
     yield 1 << 62, 0
     with contextlib.suppress(OSError):
         for line in (_ROOT / "proc/self/cgroup").read_text().splitlines():
@@ -58,7 +58,7 @@ def _groups() -> Iterator[tuple[int, int]]:
                 cache = "total_inactive_file"
             else:
                 continue
-            # A container sees its own group as the root, whatever path its process has.
+            # A container sees its own group as the root, whatever the path of its process is.
             for part in ("/", *pathlib.PurePath(path).parents, path):
                 folder = _ROOT / "sys/fs/cgroup" / root / str(part).lstrip("/")
                 with contextlib.suppress(OSError, ValueError):  # no such file, or "max"

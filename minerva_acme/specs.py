@@ -1,4 +1,4 @@
-"""What an environment takes and gives, as `dm_env` specs."""
+"""Specs of environments, as in `dm_env`, and checks against them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -15,8 +15,8 @@ DiscreteArray = specs.DiscreteArray
 StringArray = specs.StringArray
 
 _ARRAYS = (np.ndarray, np.generic)
-_PLAIN = (specs.Array.validate, specs.BoundedArray.validate)  # of which all is checked here
-_WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # where a product overflows
+_PLAIN = (specs.Array.validate, specs.BoundedArray.validate)  # everything that these check is checked here
+_WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # when a product overflows
 
 
 class EnvironmentSpec(NamedTuple):
@@ -29,11 +29,11 @@ class EnvironmentSpec(NamedTuple):
 
 
 class SpecError(ValueError):
-    """An environment, or an agent in it, breaks a spec."""
+    """Raised when an environment, or an agent in it, violates a spec."""
 
 
 class SpecMethods:
-    """The four methods by which an environment tells its specs, for those in `_specs`."""
+    """The four spec methods of an environment, for a class that stores its specs in `_specs`."""
 
     _specs: EnvironmentSpec
 
@@ -61,18 +61,18 @@ def make_environment_spec(environment: dm_env.Environment | SpecMethods) -> Envi
 
 
 def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
-    """The smallest and largest values, each of the spec's own shape and dtype; a spec may hold scalars."""
+    """Returns the smallest and largest values, each with the spec's shape and dtype."""
     low, high = (np.broadcast_to(bound, spec.shape).copy() for bound in (spec.minimum, spec.maximum))
     return low, high
 
 
 def is_bounded(spec: Any) -> bool:
-    """Whether a spec has finite bounds on both sides."""
+    """Returns whether a spec has finite bounds on both sides."""
     return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
 
 
 def describe(spec: Any) -> str:
-    """A spec in a few words, for error messages: `BoundedArray(6,) float32 in [-1, 1]`."""
+    """Describes a spec briefly, for error messages: `BoundedArray(6,) float32 in [-1, 1]`."""
     if isinstance(spec, specs.DiscreteArray):
         return f"DiscreteArray with {spec.num_values} values"
     if isinstance(spec, specs.BoundedArray) and spec.minimum.size and spec.maximum.size:
@@ -87,13 +87,13 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
     """Checks a nest of arrays or numbers against its spec; floats must also be `is_moderate`.
 
     Raises:
-        SpecError: it does not conform; the message names the leaf and both sides.
+        SpecError: The nest does not conform; the message says where, and what was expected and found.
     """
     Checker(spec, name).explain(value)
 
 
 def is_moderate(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which numbers of a floating-point array are finite and within `constraints.LARGEST`."""
+    """Returns which numbers of a floating-point array are finite and within `constraints.LARGEST`."""
     return np.asarray(np.abs(value) <= np.float64(constraints.LARGEST))
 
 
@@ -101,7 +101,7 @@ def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec)
     """Checks a timestep against the specs.
 
     Raises:
-        SpecError: a leaf does not conform, or the first timestep has a reward or a discount.
+        SpecError: A leaf does not conform, or the first timestep has a reward or a discount.
     """
     check_conforms("observation", timestep.observation, environment_spec.observations)
     if timestep.first():
@@ -112,10 +112,10 @@ def check_timestep(timestep: dm_env.TimeStep, environment_spec: EnvironmentSpec)
 
 
 def check_first(timestep: dm_env.TimeStep) -> None:
-    """Checks that a first timestep comes without a reward and a discount.
+    """Checks that a first timestep has no reward and no discount.
 
     Raises:
-        SpecError: It has one.
+        SpecError: The timestep has a reward or a discount.
     """
     for name, value in (("reward", timestep.reward), ("discount", timestep.discount)):
         if value is not None:
@@ -123,14 +123,14 @@ def check_first(timestep: dm_env.TimeStep) -> None:
 
 
 def leaf_name(name: str, path: tuple[Any, ...]) -> str:
-    """The name of a leaf in a message: `observation['arm'][0]`."""
+    """Returns the name of a leaf for messages: `observation['arm'][0]`."""
     return name + "".join(f"[{key!r}]" for key in path)
 
 
 def square(array: np.ndarray) -> Any:
-    """The sum of a flat array's squares, infinite where that is too much for its dtype."""
+    """Returns the sum of a flat array's squares, or infinity if it overflows the dtype."""
     if _WARNS_OF_DOT:
-        with np.errstate(over="ignore"):  # two microseconds with older versions, which need it not
+        with np.errstate(over="ignore"):  # takes two microseconds with older versions, which do not need it
             return array.dot(array)
     return array.dot(array)
 
@@ -139,7 +139,7 @@ def check_size(name: str, value: Any, largest: float) -> None:
     """Checks that the numbers of a floating-point array are finite and within a limit.
 
     Raises:
-        SpecError: They are not; the message names the first that is not.
+        SpecError: A number is not; the message gives the first such number.
     """
     is_wrong = ~(np.isfinite(value) & (np.abs(value) <= np.float64(largest)))
     if not is_wrong.any():
@@ -152,15 +152,15 @@ def check_size(name: str, value: Any, largest: float) -> None:
 
 
 class Leaf(NamedTuple):
-    """A leaf of a spec, and what a value must be to plainly conform to it."""
+    """A leaf of a spec, and the conditions under which a value conforms without further checks."""
 
     name: str  # as in messages: `observation['position']`
     path: tuple[str, ...]
     spec: specs.Array
     dtype: np.dtype
     shape: tuple[int, ...]
-    is_plain: bool  # numbers whose spec checks nothing of its own
-    scalars: tuple[Any, ...]  # types of which a number may be, within `low` and `high`
+    is_plain: bool  # numbers whose spec has no checks of its own
+    scalars: tuple[Any, ...]  # the types that a number may have, within `low` and `high`
     low: float
     high: float
     bounds: tuple[np.ndarray, np.ndarray] | None
@@ -168,21 +168,21 @@ class Leaf(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """An inner node of a spec, its fields in the order in which `tree` flattens them."""
+    """An inner node of a spec, with its fields in the order in which `tree` flattens them."""
 
     name: str
-    kind: Any  # a value's type, or several
+    kind: Any  # the type of a value, or several types
     is_named_tuple: bool
     fields: tuple[Any, ...]
     children: tuple["Leaf | Branch", ...]
-    fitting: set[type]  # named tuples that were found to have just these fields
+    fitting: set[type]  # the types of named tuples that were found to have exactly these fields
 
 
 class Checker:
-    """Holds nests to a spec, which is looked through once: a check takes a microsecond or two.
+    """Checks nests against a spec. The spec is processed once, so that a check takes a microsecond or two.
 
-    A nest conforms if it has the structure of the spec, and each leaf is an array or a number of the dtype,
-    the shape and the bounds of its spec. Floats must also be `is_moderate`.
+    A nest conforms if it has the structure of the spec, and each leaf is an array or a number with the
+    dtype and shape of its spec, within the spec's bounds. Floats must also be `is_moderate`.
     """
 
     def __init__(
@@ -199,13 +199,13 @@ class Checker:
 
         Args:
             spec: The nest of specs.
-            name: The name of the nest in errors. It may be left out where the nest names its fields itself;
-                any tuple will then do for them.
-            exact: Whether each leaf must be a numpy array or scalar; any tuple of the right fields will then
-                do. Otherwise Python's numbers and lists count as what numpy makes of them.
+            name: The name of the nest in errors. It may be omitted if the nest names its own fields; any
+                tuple with the right number of fields is then accepted.
+            exact: Whether each leaf must be a numpy array or scalar; any tuple with the right fields is then
+                accepted. Otherwise Python's numbers and lists are treated as `np.asarray` converts them.
             any_number: The outermost fields whose numbers may have any dtype that can be cast to their spec.
             bounded: The outermost fields that must be within the bounds of their specs; None for all.
-            largest: The size from which on floats do not plainly conform; None to leave their size unchecked.
+            largest: The magnitude above which `fits` does not accept floats; None for no limit.
 
         Raises:
             ValueError: A leaf is not a spec.
@@ -223,7 +223,7 @@ class Checker:
         return tuple(self._leaves)
 
     def fits(self, nest: types.NestedArray) -> list[Any] | None:
-        """Returns the leaves of a nest that plainly conforms; of the others `explain` says what they are."""
+        """Returns the leaves if the nest passes a fast check, else None; then ask `explain`."""
         leaves: list[Any] = []
         if _collect(self._plan, nest, leaves) is not None:
             return None
@@ -236,28 +236,28 @@ class Checker:
             if (
                 not is_plain
                 or not isinstance(value, _ARRAYS)
-                # A native dtype of numpy's is one object; unequal where the byte order differs.
+                # Numpy has one object per native dtype; a different byte order makes them unequal.
                 or (value.dtype is not dtype and value.dtype != dtype)
                 or value.shape != shape
             ):
                 return None
-            # A fourth of the time of `isfinite`, and not so of what is not a number.
+            # Four times faster than `isfinite`; false for nan, too.
             if largest is not None and not square(value.ravel()) <= largest * largest:
                 return None
-            # A third of the time of `any`.
+            # Three times faster than `any`.
             if bounds is not None and np.count_nonzero((value < bounds[0]) | (value > bounds[1])):
                 return None
         return leaves
 
     def explain(self, nest: types.NestedArray, *, unbounded: Collection[str] = ()) -> list[Any]:
-        """Returns the leaves of a nest that conforms, or says why it does not.
+        """Returns the leaves of a nest that conforms, or raises an error that says why it does not.
 
         Args:
             nest: The nest.
-            unbounded: The outermost fields that may be out of their bounds this time.
+            unbounded: The outermost fields that may be out of bounds in this call.
 
         Raises:
-            SpecError: It does not conform; the message names the leaf, what it must be and what it is.
+            SpecError: The nest does not conform; the message says where, and what was expected and found.
         """
         leaves: list[Any] = []
         misfit = _collect(self._plan, nest, leaves)
@@ -278,10 +278,10 @@ class Checker:
         return leaves
 
     def _read(self, leaf: Leaf, value: Any) -> Any:
-        """A leaf as numpy takes it."""
+        """Returns a leaf as numpy converts it."""
         try:
             array = np.asarray(value)
-        except (TypeError, ValueError):  # a list of lists of several lengths
+        except (TypeError, ValueError):  # a list of lists of different lengths
             return value
         if leaf.path[0] in self._any_number and array.dtype.kind in "biuf":
             if np.can_cast(array.dtype, leaf.dtype, "same_kind"):
@@ -340,7 +340,7 @@ class Checker:
 
 
 def _collect(plan: Leaf | Branch, nest: Any, leaves: list[Any]) -> tuple[Branch, Any] | None:
-    """Appends the leaves of a nest. Returns a branch that is not as planned and what stands there, if any."""
+    """Appends the leaves of a nest. Returns the first branch that does not match and its value, if any."""
     if isinstance(plan, Leaf):
         leaves.append(nest)
         return None
@@ -366,7 +366,7 @@ def _collect(plan: Leaf | Branch, nest: Any, leaves: list[Any]) -> tuple[Branch,
 
 
 def _validate(leaf: Leaf, value: Any) -> None:
-    """Checks a leaf by a rule of its spec's own, such as that of text."""
+    """Checks a leaf with its spec's own `validate`, for example for text."""
     try:
         leaf.spec.validate(value)
     except ValueError as error:
@@ -400,7 +400,7 @@ def _describe_structure(plan: Branch, nest: Any) -> str:
         found = f"the fields {list(nest._fields)}" if hasattr(nest, "_fields") else f"{len(nest)} elements"
     else:
         found = _describe_value(nest)
-    if found == expected:  # of another type
+    if found == expected:  # but of another type
         expected, found = (
             f"{text} in a {kind.__name__}" for text, kind in ((expected, plan.kind), (found, type(nest)))
         )
@@ -432,6 +432,6 @@ def _describe_value(value: Any) -> str:
 
 
 def _describe_first(value: Any, is_wrong: Any) -> str:
-    """The first element of an array, or the scalar, that is wrong, and where it stands."""
+    """Describes the first wrong element of an array and its index, or a wrong scalar."""
     index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
     return f"{value[index]} at index {index}" if index else str(value[()])

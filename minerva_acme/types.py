@@ -1,4 +1,4 @@
-"""What flows between the parts.
+"""The data types that pass between the parts.
 
 A *nest* is any structure of tuples, named tuples, lists and dicts with arrays at its leaves, as
 `dm-tree` understands it.
@@ -24,14 +24,14 @@ class Transition(NamedTuple):
     reward: NestedArray  # [B]  n-step return without its bootstrap
     discount: NestedArray  # [B]  0 at a true terminal, never 0 at a time limit
     next_observation: NestedArray  # [B, ...]  at t + n, the true last one at the end of an episode
-    extras: NestedArray = ()  # [B, ...]  what the behaviour policy recorded at t
+    extras: NestedArray = ()  # [B, ...]  recorded by the behaviour policy at t
 
 
 class Trajectory(NamedTuple):
     """T consecutive transitions of one episode, or a batch of them with a leading axis B.
 
     Step t is the transition from `observation[t]` by `action[t]` to `observation[t + 1]`. Steps
-    behind the end of an episode are padding: `mask` is 0 there, the observation repeats the last
+    after the end of an episode are padding: `mask` is 0 there, the observation repeats the last
     true one and the rest is 0. The discount is the environment's own: 0 only at a true terminal.
     """
 
@@ -46,10 +46,10 @@ class Trajectory(NamedTuple):
 class Rollout(NamedTuple):
     """T consecutive steps of each of E environments, time first, across the ends of episodes.
 
-    Step t is the transition from `observation[t]` by `action[t]` to `next_observation[t]`, which where an
-    episode ended is the true last one and not `observation[t + 1]`. The discount is the environment's
-    own: 0 only at a true terminal. `last` says where a trace must be cut, `first` where a memory begins anew,
-    nothing else.
+    Step t is the transition from `observation[t]` by `action[t]` to `next_observation[t]`. At the end of an
+    episode, that is the true last observation, not `observation[t + 1]`. The discount is the environment's
+    own: 0 only at a true terminal. `last` only marks where traces must be cut, and `first` only where the
+    recurrent state is reset.
     """
 
     observation: NestedArray  # [T, E, ...]
@@ -60,4 +60,4 @@ class Rollout(NamedTuple):
     first: NestedArray  # [T, E] float32  1 where an episode begins with the observation
     last: NestedArray  # [T, E] float32  1 where no step of the same episode follows in the rollout
     return_so_far: NestedArray  # [T, E] float32  discounted sum of the episode's rewards up to this one
-    extras: NestedArray = ()  # [T, E, ...]  what the behaviour policy recorded
+    extras: NestedArray = ()  # [T, E, ...]  recorded by the behaviour policy

@@ -1,4 +1,4 @@
-"""Writes the files of a run: whole or not at all, never through a link, and with the reason of a failure."""
+"""Writing the files of a run: completely or not at all, never through a link, with clear errors."""
 
 import contextlib
 import errno
@@ -12,11 +12,11 @@ from minerva_acme import machine_memory
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
-"""For `os.open`: a symbolic link is not followed."""
+"""The flag for `os.open` that refuses to follow a symbolic link."""
 
 
 def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
-    """Says why something cannot be written and, on a full disk, how much is free; without a full stop."""
+    """Returns why a path cannot be written and, on a full disk, how much is free, without a full stop."""
     reason = str(getattr(error, "strerror", None) or error).rstrip(".")
     if getattr(error, "errno", None) in _FULL:
         place = pathlib.Path(path).absolute()
@@ -27,10 +27,10 @@ def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
 
 @contextlib.contextmanager
 def explain(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Says which file could not be written, how much is free, and the way out.
+    """Turns an OSError into one that names the file, says why it was not written, and suggests what to do.
 
     Raises:
-        OSError: In place of another one.
+        OSError: Another OSError was raised inside.
     """
     try:
         yield
@@ -41,35 +41,35 @@ def explain(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def refuse_link(path: str | os.PathLike[str]) -> None:
-    """Checks that a file or folder that is to be written is no symbolic link.
+    """Checks that a file or folder to be written is not a symbolic link.
 
     Raises:
-        ValueError: It is: what it leads to is somebody else's.
+        ValueError: It is a link, whose target does not belong to the run.
     """
     if os.path.islink(path):
         raise ValueError(
-            f"{path} must be a file or folder of the run's own, got a symbolic link to {os.readlink(path)}, "
-            "through which nothing is written. Put what it leads to in its place, or remove it."
+            f"{path} must be the run's own file or folder, got a symbolic link to {os.readlink(path)}. "
+            "Links are not followed when writing. Replace the link with its target, or remove it."
         )
 
 
 def replace(path: str | os.PathLike[str], content: Iterable[bytes]) -> None:
-    """Replaces a file as a whole, or not at all; it is on the disk when this returns.
+    """Replaces a file atomically. The new content is on the disk when this returns.
 
     Args:
-        path: The file. Its new content is written to `.<name>.new` in the same folder first.
-        content: The parts of it, in order.
+        path: The file. Its new content is first written to `.<name>.new` in the same folder.
+        content: The parts of the content, in order.
 
     Raises:
-        OSError: It could not be written; the file is as before.
-        ValueError: It is a symbolic link.
+        OSError: The file could not be written, and is unchanged.
+        ValueError: The file is a symbolic link.
     """
     refuse_link(path)
     path = pathlib.Path(path)
     new = path.with_name(f".{path.name}.new")
     try:
         with explain(path):
-            new.unlink(missing_ok=True)  # of a killed process, or a link
+            new.unlink(missing_ok=True)  # left by a killed process, or a link
             with Output(new) as file:
                 for part in content:
                     file.write(part)
@@ -80,17 +80,17 @@ def replace(path: str | os.PathLike[str], content: Iterable[bytes]) -> None:
 
 
 class Output(io.RawIOBase):
-    """A new file for writers that leave much behind on an error, such as those of zip archives.
+    """A new file for writers that do not clean up well after an error, such as writers of zip archives.
 
-    The first error is kept and raised at the end, when they have finished: they are told that all is well
-    until then. The file is on the disk at the end.
+    The first error is kept and raised at the end: until then, writes seem to succeed. The content is on the
+    disk at the end.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Makes the file, which must not exist.
+        """Creates the file, which must not exist.
 
         Args:
-            path: The file.
+            path: The path of the file.
         """
         self._error: OSError | None = None
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -126,21 +126,21 @@ class Output(io.RawIOBase):
 
 
 class Appended:
-    """A file to which whole pieces are appended: each is with the operating system, or nothing of it is."""
+    """A file for appending. Each piece is passed to the operating system completely, or not at all."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Opens the file; makes it if needed.
+        """Opens the file, and creates it if needed.
 
         Args:
-            path: The file.
+            path: The path of the file.
 
         Raises:
-            OSError: It cannot be written to.
-            ValueError: It is a symbolic link.
+            OSError: The file cannot be written to.
+            ValueError: The file is a symbolic link.
         """
         refuse_link(path)
         self.path = pathlib.Path(path)
-        """The file."""
+        """The path of the file."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
         with explain(path):
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
@@ -149,7 +149,7 @@ class Appended:
         """Appends a piece.
 
         Raises:
-            OSError: It could not be written; the file is as before.
+            OSError: The piece could not be written, and the file is unchanged.
             ValueError: The file is closed.
         """
         descriptor = self._file.fileno()
@@ -163,12 +163,12 @@ class Appended:
                 raise
 
     def truncate(self, size: int) -> None:
-        """Cuts the file off after so many bytes."""
+        """Truncates the file to `size` bytes."""
         self._file.truncate(size)
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed."""
+        """True if the file is closed."""
         return self._file.closed
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class Appended:
 
 
 def _write(descriptor: int, data: bytes | memoryview) -> None:
-    """Writes all of it, or raises what stopped it: a part may be written then."""
+    """Writes all of the data, or raises an error, after which a part may have been written."""
     rest = memoryview(data).cast("B")
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -179,7 +179,7 @@ def a_negative_seed_of_an_environment(s):
 
 @mistake(
     ValueError,
-    "`seed` must be None for an environment that is already made and has no method `seed`, got 1 for a"
+    "`seed` must be None for an existing environment without a method `seed`, got 1 for a"
     " FakeEnvironment. Make it with its seed, wrap dm_control's in `wrappers.DmControlRandomState`, or add"
     " the method to yours.",
 )
@@ -316,8 +316,8 @@ def rewards_in_double_precision(s):
 
 @mistake(
     ValueError,
-    "`action_norm/legs/0` must be the name of one number, got it of several in a nest. Rename one of them "
-    "in a wrapper of the environment.",
+    "`action_norm/legs/0` must be the name of one number, got several in a nest with this name. Rename one "
+    "of them in a wrapper of the environment.",
 )
 def leaves_that_an_observer_would_call_alike(s):
     observer = observers.ActionNorm()
@@ -365,8 +365,8 @@ def sequences_with_gaps_between(s):
 
 @mistake(
     ValueError,
-    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. Every environment makes "
-    "as many steps of a rollout.",
+    "`rollout_steps` must be a multiple of `num_environments` (8), got 100. All environments make the "
+    "same number of steps of a rollout.",
 )
 def a_rollout_that_environments_cannot_share(s):
     ppo.PPOConfig(rollout_steps=100, num_environments=8)
@@ -399,7 +399,7 @@ def a_discount_above_one(s):
 @mistake(
     ValueError,
     "PPOBuilder must be given a PPOConfig, got MPOConfig. Write PPOBuilder(PPOConfig(...)), or "
-    "take the builder that belongs to your config.",
+    "use the builder that belongs to your config.",
 )
 def the_config_of_another_agent(s):
     ppo.PPOBuilder(mpo.MPOConfig())
@@ -416,7 +416,7 @@ def a_config_as_a_dict(s):
 
 @mistake(
     ValueError,
-    "PPOBuilder must be given a config, got the class PPOConfig. Make one of it: PPOBuilder(PPOConfig())",
+    "PPOBuilder must be given a config, got the class PPOConfig. Make an instance: PPOBuilder(PPOConfig())",
 )
 def the_class_of_a_config(s):
     ppo.PPOBuilder(ppo.PPOConfig)
@@ -437,7 +437,7 @@ def a_number_of_steps_with_an_exponent(s):
 
 @mistake(
     ValueError,
-    "`builder` must be made already, got the class PPOBuilder. Make one with its config: PPOBuilder(...)",
+    "`builder` must be an instance, got the class PPOBuilder. Make one with its config: PPOBuilder(...)",
 )
 def the_class_of_a_builder(s):
     make_config(ppo.PPOBuilder, s.folder)
@@ -463,8 +463,8 @@ def an_id_for_a_factory(s):
 @mistake(
     ValueError,
     "`environment_factory` must be a function that makes an environment from a seed, got "
-    "FakeEnvironment, which cannot be called. Training and evaluation have environments of their own: write "
-    "lambda seed: ... around what makes yours.",
+    "FakeEnvironment, which cannot be called. Training and evaluation each make their own environments: "
+    "write lambda seed: ... around the code that makes yours.",
 )
 def an_environment_for_a_factory(s):
     make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=FLAT)
@@ -482,8 +482,8 @@ def a_factory_that_takes_no_seed(s):
 
 @mistake(
     ValueError,
-    "`environment_factory` must return an environment of dm_env, got one of Gymnasium's, Unwrapped. "
-    "Wrap it: environments.make_training_environment(...) takes it as it is.",
+    "`environment_factory` must return a dm_env environment, got one of Gymnasium, Unwrapped. Wrap it: "
+    "environments.make_training_environment(...) accepts Gymnasium environments.",
 )
 def an_environment_of_gymnasium_as_it_is(s):
     class Unwrapped(gymnasium.Env):
@@ -495,7 +495,7 @@ def an_environment_of_gymnasium_as_it_is(s):
 
 @mistake(
     ValueError,
-    "`environment_factory` must return an environment, got NoneType. Return what it made, a "
+    "`environment_factory` must return an environment, got NoneType. Return the one that it makes, a "
     "`dm_env.Environment` or a `VectorEnvironment`.",
 )
 def a_factory_that_forgets_to_return(s):
@@ -506,7 +506,7 @@ def a_factory_that_forgets_to_return(s):
 @mistake(
     ValueError,
     "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a dataset "
-    "alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
+    "alone, got 0 and 0. With environment steps, the agent determines the number of learner steps.",
 )
 def a_run_of_no_step(s):
     experiments.RunOptions(num_env_steps=0)
@@ -550,7 +550,7 @@ def films_without_what_films(s):
 
 @mistake(
     ValueError,
-    "Films need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
+    "Videos need 'imageio_ffmpeg', which is not installed: pip install 'minerva-acme[video]', or train "
     "without `evaluation_video`.",
 )
 def films_without_their_packages(s):
@@ -562,10 +562,10 @@ def films_without_their_packages(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: no OpenGL here "
-    "(MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or OSMesa: apt-get install libegl1 "
-    "libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. A Gymnasium environment that "
-    "names a package needs that one. Or train without `evaluation_video`.",
+    "`environment` must support drawing on this machine, but this failed: no OpenGL here (MUJOCO_GL is not "
+    "set). Without a display, MuJoCo needs EGL or OSMesa: apt-get install libegl1 libosmesa6, then put "
+    "MUJOCO_GL=egl (or osmesa) before the command. If the error of a Gymnasium environment names a package, "
+    "install it. Or train without `evaluation_video`.",
 )
 def films_on_a_machine_that_cannot_draw(s):
     class Undrawable(testing.FakeEnvironment):
@@ -581,8 +581,8 @@ def films_on_a_machine_that_cannot_draw(s):
 
 @mistake(
     ValueError,
-    "`replay` is 'reverb' but Reverb is not installed, which has wheels for Python 3.11 on x86-64 "
-    "Linux alone. Use 'memory', or an environment with that.",
+    "`replay` is 'reverb' but Reverb is not installed; it has wheels only for Python 3.11 on x86-64 "
+    "Linux. Use 'memory', or such an environment.",
 )
 def reverb_where_it_is_not_installed(s):
     s.monkeypatch.setattr(backends, "is_reverb_installed", lambda: False)
@@ -602,8 +602,8 @@ def a_port_in_use(s):
 
 @mistake(
     ValueError,
-    "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume it as "
-    "it is by `minerva resume <run>`.",
+    "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume "
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_the_run_of_another_agent(s):
     experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
@@ -612,7 +612,7 @@ def a_folder_with_the_run_of_another_agent(s):
 @mistake(
     ValueError,
     "<run> holds another run: policy_layer_sizes is [4] there, [5] here. Choose another directory, or resume "
-    "it as it is by `minerva resume <run>`.",
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
@@ -621,8 +621,8 @@ def a_folder_with_a_run_of_other_layer_sizes(s):
 
 @mistake(
     ValueError,
-    "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume it as "
-    "it is by `minerva resume <run>`.",
+    "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume "
+    "that run with `minerva resume <run>`.",
 )
 def a_folder_with_a_run_of_fewer_environments(s):
     config = dataclasses.replace(TINY_PPO, num_environments=2)
@@ -631,8 +631,8 @@ def a_folder_with_a_run_of_fewer_environments(s):
 
 @mistake(
     OSError,
-    "A run needs a folder that can be written to, but <folder>/file/run is none: Not a directory. Choose "
-    "another directory for the run, or check the permissions there.",
+    "Cannot write the run to <folder>/file/run: Not a directory. Choose another directory for the run, or "
+    "check the permissions there.",
 )
 def a_folder_that_cannot_be_made(s):
     (s.folder / "file").write_text("")
@@ -641,8 +641,8 @@ def a_folder_that_cannot_be_made(s):
 
 @mistake(
     OSError,
-    "Checkpoints need a folder that can be written to, but <folder>/run/checkpoints is none: File "
-    "exists. Choose another directory for the run, or check the permissions there.",
+    "Cannot write checkpoints to <folder>/run/checkpoints: File exists. Choose another directory for the "
+    "run, or check the permissions there.",
 )
 def a_file_in_the_place_of_checkpoints(s):
     (s.folder / "run").mkdir()
@@ -678,7 +678,7 @@ def no_space_left_for_a_checkpoint(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's "
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
     "('torso.0.weight' is missing). Use the builder that it was trained with, or another folder.",
 )
 def a_policy_of_another_agent(s):
@@ -687,8 +687,8 @@ def a_policy_of_another_agent(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must be of this agent, config and environment, got another's (<...>). Use "
-    "the builder that it was trained with, or another folder.",
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
+    "(<...>). Use the builder that it was trained with, or another folder.",
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
@@ -705,8 +705,8 @@ def a_policy_of_a_run_that_saved_nothing(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn, but its `render` is not implemented. Write one that "
-    "returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'.",
+    "`environment` must support drawing, but its `render` is not implemented. Implement it; for the "
+    "`render_mode` 'rgb_array' it must return a uint8 image [height, width, 3].",
 )
 def a_film_of_an_environment_without_pictures(s):
     class Pictureless(testing.FakeEnvironment):
@@ -718,10 +718,10 @@ def a_film_of_an_environment_without_pictures(s):
 
 @mistake(
     ValueError,
-    "`environment` must be one that can be drawn on this machine, but that failed: an OpenGL platform"
-    " library has not been loaded (MUJOCO_GL is not set). Without a display MuJoCo draws with EGL or "
-    "OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
-    "command. A Gymnasium environment that names a package needs that one.",
+    "`environment` must support drawing on this machine, but this failed: an OpenGL platform library has "
+    "not been loaded (MUJOCO_GL is not set). Without a display, MuJoCo needs EGL or OSMesa: apt-get "
+    "install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. If the error of a "
+    "Gymnasium environment names a package, install it.",
 )
 def a_picture_without_a_display(s):
     def render(environment):
@@ -752,7 +752,7 @@ def an_episode_that_begins_in_its_middle(s):
 
 @mistake(
     ValueError,
-    "An episode is still open. `add` its LAST timestep, or `reset` to end it where it stands.",
+    "An episode is still open. Call `add` with its LAST timestep, or `reset` to end it now.",
 )
 def an_episode_within_an_episode(s):
     adder = make_adder()
@@ -770,7 +770,7 @@ def a_step_after_the_last(s):
 
 @mistake(
     ValueError,
-    "`next_timestep` must be MID or LAST, got FIRST. Hand the first of an episode to `add_first`.",
+    "`next_timestep` must be MID or LAST, got FIRST. Pass an episode's first to `add_first`.",
 )
 def a_first_step_in_mid_episode(s):
     play(make_adder(), (ACTION, FIRST))
@@ -923,8 +923,8 @@ def variables_that_there_are_not(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Trajectory, got Transition. Unpack them with a TrajectoryLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Trajectory, got Transition. Write and unpack them with a "
+    "TrajectoryLayout.",
 )
 def transitions_for_a_learner_of_sequences(s):
     learn_from_transitions(mpo.MPOBuilder(TINY_MPO))
@@ -932,8 +932,7 @@ def transitions_for_a_learner_of_sequences(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Rollout, got Transition. Write and unpack them with a RolloutLayout.",
 )
 def transitions_for_ppo(s):
     learn_from_transitions(ppo.PPOBuilder(TINY_PPO))
@@ -941,8 +940,7 @@ def transitions_for_ppo(s):
 
 @mistake(
     TypeError,
-    "`dataset` must give batches of Rollout, got Transition. Unpack them with a RolloutLayout, "
-    "and write with it.",
+    "`dataset` must give batches of Rollout, got Transition. Write and unpack them with a RolloutLayout.",
 )
 def transitions_for_vmpo(s):
     learn_from_transitions(vmpo.VMPOBuilder(vmpo.VMPOConfig()))
@@ -996,7 +994,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? One of "
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. Did you mean 'ppo'? For "
         "your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
@@ -1014,7 +1012,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a flag before the command": (
         "--device cpu train ppo",
         2,
-        "`minerva` has no flag --device before a command. There are: minerva --help",
+        "`minerva` has no flag --device before a command. For all commands and flags: minerva --help",
     ),
     "a count in words": (
         "train ppo --env CartPole-v1 --num-env-steps many",
@@ -1060,7 +1058,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPole-v1 --num-env-steps 0",
         2,
         "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from a "
-        "dataset alone, got 0 and 0. With environment steps the agent says how many learner steps are made.",
+        "dataset alone, got 0 and 0. With environment steps, the agent determines the number of learner "
+        "steps.",
     ),
     "a device that torch does not know": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --device gpu",
@@ -1081,20 +1080,20 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "films with nothing to show them": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --log csv --evaluation-video",
         2,
-        "`evaluation_video` must be False where neither TensorBoard nor Weights & Biases is logged to, "
-        "got True. Log to one of them, or leave it out.",
+        "`evaluation_video` must be False if both `tensorboard` and `wandb` are False, got True. Enable "
+        "one of them, or leave `evaluation_video` out.",
     ),
     "no agent": (
         "train",
         2,
-        "`minerva train` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "no agent for a sweep, but a flag misspelt": (
         "sweep --sedes 3",
         2,
-        "`minerva sweep` must be told which agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. "
-        "When to use which: minerva train --help",
+        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. To "
+        "choose one: minerva train --help",
     ),
     "a flag of Stable-Baselines3's": (
         "train ppo --env CartPole-v1 --total-timesteps 1e5",
@@ -1122,25 +1121,25 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "list envs",
         2,
         "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
-        "'environments'? By a word of the name: minerva list environments envs",
+        "'environments'? To search for a word: minerva list environments envs",
     ),
     "a game of Atari": (
         "train dqn --env ALE/Pong-v5",
         1,
-        "'ALE/Pong-v5' is an Atari game, which Gymnasium has from the package ale-py, whose module must "
-        "stand before it: pip install ale-py, then ale_py:ALE/Pong-v5",
+        "'ALE/Pong-v5' is an Atari game of the package ale-py, whose module must stand before the id: "
+        "pip install ale-py, then ale_py:ALE/Pong-v5",
     ),
     "a module that there is not": (
         "train ppo --env gym:CartPole-v1",
         2,
-        "`environment_id` must name a module that can be imported before the colon, got 'gym:CartPole-v1', "
+        "`environment_id` must name an importable module before the colon, got 'gym:CartPole-v1', "
         "and there is no module 'gym'. Install its package, or put the folder of the module into PYTHONPATH. "
         "Gymnasium has CartPole-v1 without a module before it.",
     ),
     "a file of settings that there is not": (
         "train ppo --config <folder>/none.toml",
         2,
-        "`config` must be a file in TOML, or a run's run.json, got <folder>/none.toml: No such file or "
+        "`config` must be a TOML file or the run.json of a run, got <folder>/none.toml: No such file or "
         "directory.",
     ),
     "a flag of another agent": (
@@ -1187,7 +1186,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a plot of a run without evaluations": (
         "plot <young>",
         2,
-        "<young> has logged nothing yet. Wait for its first evaluation, or train it.",
+        "<young> has no logs yet. Wait for its first evaluation, or train it.",
     ),
     "a plot of another metric": (
         "plot <judged> --metric evaluator/episode_retrun",
@@ -1197,14 +1196,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "the folder of another run": (
         "train ppo --env CartPole-v1 --seed 1 --num-env-steps 10 --directory <young>",
         2,
-        "<young> holds another run: seed is 0 there, 1 here. Choose another directory, or resume it "
-        "as it is by `minerva resume <young>`.",
+        "<young> holds another run: seed is 0 there, 1 here. Choose another directory, or resume that "
+        "run with `minerva resume <young>`.",
     ),
     "a folder below a file": (
         "train ppo --env CartPole-v1 --num-env-steps 10 --directory <young>/run.json/a",
         1,
-        "A run needs a folder that can be written to, but <young>/run.json/a is none: Not a directory. "
-        "Choose another directory for the run, or check the permissions there.",
+        "Cannot write the run to <young>/run.json/a: Not a directory. Choose another directory for the "
+        "run, or check the permissions there.",
     ),
 }
 

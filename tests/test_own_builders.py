@@ -20,14 +20,14 @@ from minerva_acme.agents import off_policy, registry, sac, td3
     ],
 )
 def test_a_misspelt_part_is_refused_by_name_with_the_one_that_was_meant(name, meant):
-    said = f"`{name}` of Own must be a part of Own .*Did you mean `{meant}`.*The parts are make_actor, "
+    said = f"`{name}` of Own must make a part of Own .*Did you mean `{meant}`.*The methods are make_actor, "
     with pytest.raises(ValueError, match=said):
         type("Own", (td3.TD3Builder,), {name: lambda self, *arguments: None})
 
 
 @pytest.mark.parametrize("builder", [off_policy.TransitionBuilder, off_policy.SequenceBuilder])
 def test_an_encoder_where_no_part_asks_for_one_is_refused(builder):
-    with pytest.raises(ValueError, match="`make_encoder` of Own must be a part of Own or used by it"):
+    with pytest.raises(ValueError, match="`make_encoder` of Own must make a part of Own or used by it"):
 
         class Own(builder):
             def make_encoder(self, spec, generator):
@@ -48,7 +48,7 @@ def test_a_make_method_in_a_mixin_and_on_a_builder_from_scratch_is_checked_too()
         def make_memory(self, input_size, generator):
             raise AssertionError
 
-    with pytest.raises(ValueError, match="`make_memory` of Mixin must be a part of Own"):
+    with pytest.raises(ValueError, match="`make_memory` of Mixin must make a part of Own"):
         type("Own", (Mixin, sac.SACBuilder), {})
     with pytest.raises(ValueError, match="`make_adders` of Own .*Did you mean `make_adder`"):
         type("Own", (builders.AgentBuilder,), {"make_adders": lambda self: None})

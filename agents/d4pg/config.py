@@ -1,4 +1,4 @@
-"""What can be set about D4PG, and the presets."""
+"""Hyperparameters of D4PG, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,30 +16,30 @@ class D4PGConfig(
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of D4PG; defaults are those of Acme's D4PG [2].
+    """Hyperparameters of D4PG; defaults are from Acme's D4PG [2].
 
     Sources: [1] Barth-Maron et al. 2018, "Distributed distributional deterministic policy gradients"; [2]
     Acme's D4PG agent (JAX), on the dm_control suite.
     """
 
     policy_layer_sizes: constraints.Sizes = (300, 200)
-    """Units of each layer of the policy's torso [1]; of SimBa's, of each block, all equal."""
+    """Units of each layer of the policy's torso [1]; for SimBa, of each block, all equal."""
     policy_learning_rate: constraints.Positive = 1e-4
     """Learning rate of the policy."""
     critic_learning_rate: constraints.Positive = 1e-4
     """Learning rate of the critic."""
     max_grad_norm: constraints.Positive = 40.0
-    """Global norm to which the gradients of policy and critic are clipped, each [2]."""
+    """Global norm to which the gradients of policy and critic are each clipped [2]."""
     max_action_gradient: constraints.Positive = 1.0
-    """Norm to which dQ/da is clipped in each state [2], in units of the return over those of the action."""
+    """Norm to which dQ/da is clipped in each state [2], in units of the return per unit of the action."""
     target_policy_update_period: constraints.Count = 100
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
     exploration_stddev: constraints.NonNegative = 0.3
-    """Standard deviation of the noise to explore with [1, 2], in halves of the action's range."""
+    """Standard deviation of the exploration noise [1, 2], in units of half the action's range."""
     random_steps: constraints.Natural = 0
-    """Environment steps with random actions, before the policy acts."""
+    """Environment steps with random actions before the policy acts."""
 
     critic_layer_sizes: constraints.Sizes = (400, 300)
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "c51"

@@ -1,4 +1,4 @@
-"""What D4PG learns: two losses, which `learners.LossLearner` minimises on each batch.
+"""D4PG's two losses, which `learners.LossLearner` minimises on each batch.
 
 Shapes: B batch, D action dimensions.
 """
@@ -16,7 +16,7 @@ from minerva_acme.agents.d4pg.networks import D4PGNetworks
 
 @dataclasses.dataclass(frozen=True)
 class D4PGLosses:
-    """The losses of D4PG, each of the module of its name.
+    """The losses of D4PG, each named after the module that it trains.
 
     Source: Barth-Maron et al. 2018, "Distributed distributional deterministic policy gradients", algorithm 1.
     """
@@ -26,7 +26,7 @@ class D4PGLosses:
     def critic(
         self, nets: D4PGNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """The critic learns the distribution of the return over n steps, bootstrapped by that of the target.
+        """Computes the loss by which the critic learns the n-step return's distribution, bootstrapped by Z'.
 
             J_Z = mean H(Phi(r + d z'), Z(s, a)),  z' ~ Z'(s', pi'(s'))
 
@@ -44,10 +44,10 @@ class D4PGLosses:
     def policy(
         self, nets: D4PGNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """The policy follows the gradient of the expected return by its action: see `losses.dpg_loss`."""
+        """Computes the loss by which the policy follows the critic's action gradient: `losses.dpg_loss`."""
         observation = batch.data.observation
         action = nets.policy(observation)
-        # Detached, it has a gradient even where the whole policy is frozen.
+        # Detached, so that it has a gradient even if the whole policy is frozen.
         q, dq_da = _value_and_gradient(
             lambda executed: nets.critic(observation, executed).mean(), action.detach()
         )
@@ -58,8 +58,8 @@ class D4PGLosses:
 def _value_and_gradient(
     value: Callable[[torch.Tensor], torch.Tensor], action: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values of actions [B, D], [B], and their gradients by the actions, [B, D]."""
-    if torch.compiler.is_compiling():  # It knows the transform alone, which takes a tenth longer without it.
+    """Returns the values, [B], of actions [B, D], and their gradients by the actions, [B, D]."""
+    if torch.compiler.is_compiling():  # It supports only this transform, a tenth slower in eager mode.
 
         def total(action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             q = value(action)

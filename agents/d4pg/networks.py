@@ -12,7 +12,7 @@ from minerva_acme.agents.d4pg import config as d4pg_config
 
 
 class D4PGNetworks(NamedTuple):
-    """Any modules do that have these signatures:
+    """D4PG's networks: any modules with these signatures.
 
     policy(observation [B, ...]) -> action [B, D], within its bounds
     critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`
@@ -36,7 +36,7 @@ def make_networks(
         spec: The specs of the environment, as for `off_policy.make_critic`.
         config: The sizes and heads of the networks.
         generator: Draws the initial weights.
-        make_encoder: Makes each encoder: one that policy and critic share, or one for either.
+        make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
     encoder = make_encoder(spec, generator)
     policy = off_policy.make_deterministic_policy(

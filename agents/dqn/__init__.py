@@ -1,4 +1,4 @@
-"""Deep Q-networks (DQN), and what was added: double, dueling, several steps, prioritised, distributional."""
+"""Deep Q-networks (DQN) and extensions: double, dueling, n-step, prioritised and distributional."""
 
 from typing import TYPE_CHECKING
 

@@ -27,7 +27,7 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
         return dqn_networks.make_networks(spec, self.config, generator, self.make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes what comes between observations and torsos."""
+        """Makes the encoder of observations in front of the torsos."""
         return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:

@@ -1,4 +1,4 @@
-"""What can be set about DQN, and the presets."""
+"""Hyperparameters of DQN, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 class DQNConfig(
     off_policy_config.TransitionConfig, off_policy_config.CriticConfig, off_policy_config.PrioritizedConfig
 ):
-    """Hyperparameters of DQN; defaults are for small tasks with vectors as observations.
+    """Hyperparameters of DQN; defaults are for small tasks with vector observations.
 
     Sources: [1] Mnih et al. 2015, "Human-level control through deep reinforcement learning"; [2] van Hasselt
     et al. 2016, "Deep reinforcement learning with double Q-learning"; [3] Wang et al. 2016, "Dueling network
@@ -24,24 +24,24 @@ class DQNConfig(
     """
 
     double: bool = True
-    """Whether the trained network chooses the action whose value the target network gives [2]."""
+    """Whether the trained network chooses the next action, whose value the target network computes [2]."""
     dueling: bool = True
-    """Whether a network of the state's value and one of the actions' advantages make up the values [3]."""
+    """Whether values combine a network for the state's value with one for the actions' advantages [3]."""
     learning_rate: constraints.Positive = 5e-4
     """Learning rate of the network."""
     max_grad_norm: constraints.Positive = 10.0
     """Global norm to which the gradient is clipped [3]."""
     max_td_error: constraints.Positive | None = None
-    """Largest error that is learned from, in units of the return; larger ones are clipped to it [1], as by a
-    Huber loss. None: the loss is the squared error. For one critic with a scalar head."""
+    """Limit to which errors are clipped [1], in units of the return, as by a Huber loss; None for the squared
+    error. Only for one critic with a scalar head."""
     target_update_period: constraints.Count = 100
     """Learner steps between copies of the network to its target."""
     initial_epsilon: constraints.Share = 1.0
-    """Share of random actions at first."""
+    """Initial share of random actions."""
     final_epsilon: constraints.Share = 0.05
-    """Share of random actions once it has fallen."""
+    """Final share of random actions."""
     epsilon_steps: constraints.Count = 10_000
-    """Environment steps over which it falls, linearly."""
+    """Environment steps over which the share of random actions falls linearly."""
 
     critic_layer_sizes: constraints.Sizes = (128, 128)
     n_step: constraints.Count = 3
@@ -64,18 +64,18 @@ class DQNConfig(
             )
 
 
-# Of the frames of an Atari game an agent sees every fourth, so a step is four frames.
+# Agents see every fourth frame of an Atari game, so a step is four frames.
 _ATARI: Mapping[str, Any] = {
     "critic_layer_sizes": (512,),
     "batch_size": 32,
     "samples_per_insert": 8.0,  # a learner step every four steps
-    "learning_rate": 6.25e-5,  # Adam's, of [5]; [1] has RMSProp
+    "learning_rate": 6.25e-5,  # for Adam, from [5]; [1] uses RMSProp
     "max_replay_size": 1_000_000,
 }
 PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
     {
         "default": DQNConfig(),
-        # For MinAtar's games of 10 x 10 pixels, where every step is seen.
+        # For MinAtar's games of 10 x 10 pixels, where the agent sees every step.
         "minatar": DQNConfig(
             torso="relu",
             batch_size=32,
@@ -87,7 +87,7 @@ PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
             final_epsilon=0.02,
             epsilon_steps=50_000,
         ),
-        # That of [1]: all switches off.
+        # As in [1]: all switches off.
         "nature": DQNConfig(
             **_ATARI,
             double=False,
@@ -99,7 +99,7 @@ PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
             epsilon_steps=250_000,
             max_td_error=1.0,
         ),
-        # That of [5] but for its noisy networks, in whose place epsilon stays: all switches on.
+        # As in [5], but with epsilon instead of noisy networks: all switches on.
         "rainbow": DQNConfig(
             **_ATARI,
             critic_head="c51",

@@ -1,4 +1,4 @@
-"""What DQN learns: one loss, which `learners.LossLearner` minimises on each batch.
+"""DQN's loss, which `learners.LossLearner` minimises on each batch.
 
 Shapes: B batch, K actions.
 """
@@ -26,13 +26,13 @@ class DQNLosses:
     def q_network(
         self, nets: DQNNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """The value of the action that was taken regresses to that of the best one in the next state.
+        """Computes the loss by which the taken action's value regresses to the best next action's value.
 
             J = mean (Q(s, a) - r - d Q'(s', a'))^2
             a' = argmax Q'(s', .)   [1], or with `double` argmax Q(s', .)   [2]
 
-        With a head that predicts distributions, the return z' takes the place of Q'. With `max_td_error` the
-        difference is clipped to it [1, "Training details"].
+        With a head that predicts distributions, the return z' replaces Q'. With `max_td_error` the difference
+        is clipped to it [1, "Training details"].
         """
         data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
         with torch.no_grad():

@@ -16,7 +16,7 @@ from minerva_acme.agents.dqn import config as dqn_config
 
 
 class DQNNetworks(NamedTuple):
-    """Any modules do that have this signature, and a `loss`:
+    """DQN's network and target network: any modules with this signature and a `loss`.
 
     q_network(observation [..., *]) -> networks.Prediction of all actions, [..., K]
     """

@@ -33,7 +33,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         return mpo_networks.make_networks(spec, self.config, generator, self.make_encoder(spec, generator))
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes what comes between observations and torsos, one for policy and critic."""
+        """Makes the encoder of observations in front of the torsos, shared by policy and critic."""
         return off_policy.make_encoder(spec, self.config, generator)
 
     def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
@@ -64,7 +64,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:
-        """Makes the function that says how the policy improves on a batch."""
+        """Makes the function that computes the policy's improvement on a batch."""
         return improvement.e_step
 
     def make_critic_loss(self) -> learner.CriticLoss:
@@ -72,7 +72,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         return critics.critic_loss
 
     def make_critic_target(self) -> targets.CriticTarget:
-        """Makes the function that computes what the critic regresses to."""
+        """Makes the function that computes the critic's regression targets."""
         config = self.config
         if config.critic_target == "retrace":
             return targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions)

@@ -1,4 +1,4 @@
-"""What can be set about MPO, and the presets."""
+"""Hyperparameters of MPO, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -29,55 +29,55 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     between loss functions and non-uniform sampling in experience replay" (LAP); [16] Lillicrap et al. 2016,
     "Continuous control with deep reinforcement learning".
 
-    With discrete actions the E-step and the values take all of them by their probabilities: nothing
-    is sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
+    With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
+    sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
     """
 
     # Networks.
     torso: Literal["mlp", "simba"] = "mlp"
     """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
-    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
+    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
-    """Units of each layer of the critic's torso; of SimBa's, of each block, all equal."""
+    """Units of each layer of the critic's torso; for SimBa, of each block, all equal."""
     normalize_observations: bool = False
     """Whether policy and critic see observations normalised by their running mean and variance [11], which
-    the learner takes from the first states of the sequences that it draws."""
+    the learner computes from the first states of the sequences that it draws."""
     unit_norm_weights: bool = False
-    """Whether the weights of each unit of both torsos are brought to norm 1 after each gradient step [12]."""
+    """Whether the weights of each unit of both torsos are scaled to norm 1 after each gradient step [12]."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
 
     encoder_loss: Literal["critic", "policy", "both"] = "critic"
-    """Which loss trains the encoder of observations, if it has parameters. The critic's alone in [5], where
+    """Losses that train the encoder of observations, if it has parameters. In [5] only the critic's does, as
     the policy's gradient made the features worse; with `both`, each loss makes its own step."""
 
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
-    """What the critic regresses to: Retrace [3], the return over the whole sequence, or one step."""
+    """Regression target of the critic: Retrace [3], the return over the whole sequence, or one step."""
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
-    """What the critic predicts: the value; the return's distribution over bins [6] or as a mixture of
+    """Prediction of the critic: the value; the return's distribution over bins [6] or as a mixture of
     Gaussians [7]; or the value by cross-entropy over bins, two-hot [8] or a histogram of a Gaussian [9]."""
     vmin: float = -150.0
-    """Smallest return that bins hold, discounted; -150 to 150 is Acme's for the control suite."""
+    """Smallest discounted return in the bins; -150 to 150 is Acme's range for the control suite."""
     vmax: float = 150.0
-    """Largest return that bins hold, discounted."""
+    """Largest discounted return in the bins."""
     num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
-    """Bins between them; 51 as in [6]."""
+    """Number of bins from `vmin` to `vmax`; 51 as in [6]."""
     num_components: constraints.Count = 5
     """Gaussians of a mixture, as in Acme."""
     init_scale: constraints.Positive = 1.0
-    """Standard deviation of the mixture's Gaussians at first, in units of the return."""
+    """Initial standard deviation of the mixture's Gaussians, in units of the return."""
     num_critics: constraints.Count = 1
     """Critics, each trained towards the same target."""
     critic_ensemble: Literal["mean", "min"] = "min"
-    """What several critics say together: their mean, or in each state and action the smallest value [10]."""
+    """Value of several critics: their mean, or the smallest value in each state and action [10]."""
     critic_loss_steps: Literal["first", "all"] = "first"
     """Whether the critic learns from the first step of a sequence or from all of them."""
     retrace_lambda: constraints.Share = 0.95
-    """Lambda of Retrace: 0 is one-step, 1 cuts traces by importance weights alone."""
+    """Lambda of Retrace: 0 is one-step; with 1, only the importance weights cut traces."""
     retrace_mc_actions: constraints.Count = 8
     """Actions sampled per state to estimate its value under the target policy, if not discrete."""
 
@@ -88,11 +88,11 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
             ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
         ),
     ] = 20
-    """Actions sampled per state in the E-step (N); of no effect where actions are discrete."""
+    """Actions sampled per state in the E-step (N); no effect with discrete actions."""
     epsilon: constraints.Positive = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     epsilon_mean: constraints.Positive = 2.5e-3
-    """Bound on the policy's KL by its mean, nats per action dimension; of a discrete policy, on its KL."""
+    """Bound on the policy's KL by its mean, nats per action dimension; for a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
     per_dimension_constraint: bool = True
@@ -122,28 +122,28 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the two KL multipliers."""
     final_learning_rate: constraints.Share = 1.0
-    """Share of the learning rates of policy and critic that is left at the end of the run, to which they fall
-    linearly; 1: they stay. They stay too where nobody knows how long the run is."""
+    """Final learning rates of policy and critic, as a share of the initial ones: they fall linearly until the
+    end of the run. 1 keeps them constant, and so does a run of unknown length."""
     weight_decay: constraints.NonNegative = 0.0
-    """Weight decay of policy and critic, biases and norms left out: above 0, Adam is AdamW [13]."""
+    """Weight decay of policy and critic, without biases and norms: above 0, Adam is AdamW [13]."""
     adam_epsilon: constraints.Positive = 1e-8
     """Adam's epsilon."""
     sgd_momentum: Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)] = 0.9
-    """Momentum, where the optimiser is SGD."""
+    """Momentum, if the optimiser is SGD."""
     max_grad_norm: constraints.Positive = 40.0
-    """Global norm to which policy and critic gradients are clipped, each."""
+    """Global norm to which the gradients of policy and critic are each clipped."""
     target_policy_update_period: constraints.Count = 100
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
     target_rate: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
-    """How far both targets move to the trained networks at each learner step [16], whatever the two periods
-    are; 0.005 is usual. 1: they are copied, once in these periods."""
+    """Share of the way that both targets move to the trained networks at each learner step [16], whatever the
+    two periods are; 0.005 is usual. 1: they are copied once per period."""
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the target critic's hidden products. With bfloat16, values within a state must
-    differ by more than 0.2 % of their size: the learner logs it and warns."""
+    """Precision of the target critic's hidden products. With bfloat16, values within a state must differ by
+    more than 0.2 % of their size: the learner logs the difference and warns if it is too small."""
 
     # Replay and acting; the rest is in `SequenceConfig`.
     prioritized: bool = False
@@ -152,16 +152,16 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     new_priority: Literal["given", "largest"] = "largest"
     min_priority: constraints.NonNegative = 1.0
     """Least priority of a sequence that was learned from. Priorities are the absolute TD errors of the first
-    steps, in units of the return. With exponent 0.4 and new ones of the largest priority, as here, it is LAP
-    [15] as in DR.Q, but for the Huber loss that LAP goes with."""
+    steps, in units of the return. With the defaults here, exponent 0.4 and the largest priority for new
+    sequences, this is LAP [15] as in DR.Q, without the Huber loss that LAP uses."""
     sequence_length: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
     variable_update_period: constraints.Count = 10
     acting_policy: Literal["online", "target"] = "online"
-    """Which policy actors pull."""
+    """Policy that the actors use."""
     noise_repeat: constraints.Count = 1
-    """Steps for which an actor keeps its noise, so that it explores further where rewards are sparse; longer
-    exploratory actions are the idea of [14]. Densities stay those of the policy at each step."""
+    """Steps for which an actor keeps its noise, so that it explores further if rewards are sparse; longer
+    exploratory actions are the idea of [14]. Recorded densities are still the policy's at each step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,11 +187,11 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
         return self.critic_head in ("c51", "mixture")
 
     def trains_encoder(self, loss: str) -> bool:
-        """Whether the loss of the policy or of the critic trains the encoder too."""
+        """Returns whether a loss, "policy" or "critic", trains the encoder too."""
         return self.encoder_loss in (loss, "both")
 
 
-# Acme's example script of its MPO on the dm_control suite, with returns over five steps and not four.
+# Acme's example script for MPO on the dm_control suite, but with returns over five steps instead of four.
 _ACME: Mapping[str, Any] = {
     "policy_layer_sizes": (256, 256, 256),
     "critic_layer_sizes": (256, 256, 256),
@@ -212,9 +212,9 @@ _MODERN = MPOConfig(
     critic_layer_sizes=(128, 128),
     normalize_observations=True,
     weight_decay=0.01,
-    # With 1.0 the mean action of cheetah run, which never acted without that noise, often fell over.
+    # With 1.0, cheetah run often fell over under the mean action, having only ever acted with that noise.
     init_stddev=0.5,
-    # From 10, as in Acme, they take thousands of updates to fall to where they matter.
+    # From 10, as in Acme, they need thousands of updates to fall to useful values.
     init_log_temperature=0.0,
     init_log_alpha_mean=0.0,
     critic_loss_steps="all",
@@ -235,7 +235,7 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         "control": MPOConfig(
             policy_layer_sizes=(256, 256, 256),
             critic_layer_sizes=(256, 256, 256),
-            # From the first step alone one of two seeds had not learned cartpole swingup by 40k steps.
+            # With "first", one of two seeds had not learned cartpole swingup by 40k steps.
             critic_loss_steps="all",
             policy_learning_rate=3e-4,
             critic_learning_rate=3e-4,
@@ -243,14 +243,14 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             samples_per_insert=64.0,
         ),
         "modern": _MODERN,
-        # What `minerva demo` trains with, each action repeated four times. It is short of time, not of steps:
-        # with an update every four steps instead of one, and more noise, the pole was swung up sooner.
+        # Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with
+        # fewer updates, one every four steps, and more noise, the pole was swung up sooner.
         "demo": dataclasses.replace(_MODERN, init_stddev=1.0, samples_per_insert=32.0),
         # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
         "dmpo": MPOConfig(**_ACME, critic_head="c51"),
         # The same with a mixture of five Gaussians, which needs no bounds.
         "dmpo_mixture": MPOConfig(**_ACME, critic_head="mixture", init_scale=1e-3),
-        # Bins too, but of values, so that targets can be Retrace's, at all steps of a sequence.
+        # Bins too, but of values, so that Retrace targets are possible, at all steps of a sequence.
         "two_hot": MPOConfig(
             **{**_ACME, "critic_target": "retrace"}, critic_head="two_hot", critic_loss_steps="all"
         ),

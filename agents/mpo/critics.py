@@ -1,4 +1,4 @@
-"""How MPO asks a critic, whichever kind of actions it is for and whatever it predicts.
+"""One interface to MPO's critics, for both kinds of actions and any kind of prediction.
 
 Shapes: F features; D action dimensions; K discrete actions; N actions in each state; `...` leading axes.
 """
@@ -15,31 +15,31 @@ from minerva_acme import distributions, networks, specs
 class Critic(abc.ABC):
     """A critic of `MPONetworks` as a function of features and actions.
 
-    Called with features [..., F] and actions, [..., D] or [N, ..., D] where they are continuous, [...] or
-    [N, ...] where discrete, it gives their values.
+    Called with features [..., F] and actions, it returns their values. Continuous actions are [..., D] or
+    [N, ..., D], discrete ones [...] or [N, ...].
     """
 
     def __init__(self, module: Callable[..., Any]) -> None:
-        """Args: module: a critic, or a function that computes what one does."""
+        """Args: module: A critic, or a function that computes the same."""
         self._module = module
 
     @abc.abstractmethod
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
-        """What the critic says of an action in each state: features [..., F], action [..., D] or [...]."""
+        """Predicts for one action in each state: features [..., F], action [..., D] or [...]."""
 
     @abc.abstractmethod
     def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
-        """What it says of the states, [...], where actions are drawn as the points, [N, ...], weigh."""
+        """Predicts for the states, [...], as a weighted mixture over the points' actions, [N, ...]."""
 
     @abc.abstractmethod
     def __call__(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """The values of actions."""
+        """Returns the values of actions."""
 
     def _prediction(self, *inputs: torch.Tensor) -> networks.Prediction:
         output: networks.Prediction = self._module(*inputs)
         if isinstance(output, torch.Tensor):
             raise ValueError(
-                "A critic of `MPONetworks` must give a `networks.Prediction`, got a tensor of shape "
+                "A critic of `MPONetworks` must return a `networks.Prediction`, got a tensor of shape "
                 f"{list(output.shape)}. Return `networks.ScalarPrediction(q.unsqueeze(-1))`, and give the "
                 "critic a `loss`, such as `networks.ScalarHead`'s."
             )
@@ -47,7 +47,7 @@ class Critic(abc.ABC):
 
 
 class ContinuousCritic(Critic):
-    """Of a module that takes features and actions."""
+    """A critic from a module that takes features and actions."""
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
         return self._prediction(features, action)
@@ -61,7 +61,7 @@ class ContinuousCritic(Critic):
 
 
 class DiscreteCritic(Critic):
-    """Of a module that takes features and predicts for all K actions: it is evaluated once in each state."""
+    """A critic from a module of features that predicts for all K actions: it is evaluated once per state."""
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
         return self._prediction(features).select(action)
@@ -77,21 +77,21 @@ class DiscreteCritic(Critic):
 
 
 def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> Critic:
-    """The critic for a kind of actions."""
+    """Makes the critic for the spec's kind of actions."""
     return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
 
 
 def critic_loss(
     module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
 ) -> torch.Tensor:
-    """The loss that a critic comes with, [], of its prediction, target and mask [...]."""
+    """Computes a critic's own `loss`, [], from its prediction, target and mask [...]."""
     loss: torch.Tensor = module.loss(prediction, target, mask)
     return loss
 
 
 @torch.no_grad()
 def td_errors(prediction: networks.Prediction, target: Any) -> torch.Tensor:
-    """The absolute errors of a prediction's values, [...]; of several critics the largest, as in DR.Q."""
+    """Returns the absolute errors of predicted values, [...]; of several critics the largest, as in DR.Q."""
     values = target.mean() if isinstance(target, networks.ReturnDistribution) else target
     members = getattr(prediction, "members", (prediction,))
     return torch.stack([(member.mean() - values).abs() for member in members]).amax(dim=0)

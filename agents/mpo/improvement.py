@@ -1,4 +1,4 @@
-"""How the policy improves on what the target networks say, and the loss of MPO's multipliers.
+"""The policy's improvement on the target networks, and the loss of MPO's multipliers.
 
 Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack.
 """
@@ -16,27 +16,27 @@ class States(NamedTuple):
     """The first states of a batch's sequences, as the target networks see them; without gradient."""
 
     policy: distributions.Distribution  # [B]  the target policy
-    actions: torch.Tensor  # [B, N, D]  raw actions drawn from it; all there are where they are discrete
-    log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None where they were drawn
+    actions: torch.Tensor  # [B, N, D]  raw actions drawn from it; if discrete, all K of them
+    log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None for sampled actions
     q_values: torch.Tensor  # [B, N]  their values
     q_function: Callable[[torch.Tensor], torch.Tensor]
     """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions."""
-    low: torch.Tensor  # [D]  smallest action; [] where actions are discrete
+    low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
 
 
 class Improvement(NamedTuple):
-    """What the policy and the temperatures are trained by on a batch."""
+    """The losses that train the policy and the temperatures on a batch."""
 
     loss: Callable[[Any], torch.Tensor]
-    """The loss, [], of the trained policy at the states, the `distributions.Distribution` [B] that the policy
-    network returns; computed in each M-step."""
-    temperature_loss: torch.Tensor | None = None  # []  trains the temperatures; None: they are not in use
+    """The loss, [], of the trained policy at the states, as a function of the `distributions.Distribution`
+    [B] that the policy network returns; computed in each M-step."""
+    temperature_loss: torch.Tensor | None = None  # []  trains the temperatures; None if they are not in use
     metrics: Mapping[str, Any] = {}  # for the log, without gradient
 
 
 class PolicyLoss(Protocol):
-    """Says how the policy improves. `e_step` is MPO's; another function takes its place.
+    """Computes the policy's improvement. `e_step` is MPO's; another function can replace it.
 
     Whatever it returns, the learner bounds the policy's KL to the target policy by MPO's multipliers.
     """
@@ -45,17 +45,17 @@ class PolicyLoss(Protocol):
         """Returns the improvement on the first states of a batch.
 
         Args:
-            states: What the target networks say of them.
+            states: The states, as the target networks see them.
             duals: The multipliers, with the temperatures.
             config: The hyperparameters.
         """
 
 
 def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improvement:
-    """Weighs actions by their values and, with a temperature for it, by how far they leave their bounds.
+    """Weighs actions by their values and, with a penalty temperature, by how far they leave their bounds.
 
-    The policy then follows the likelihood of the weighted actions, see `losses.decoupled_policy_losses`.
-    Arguments as of `PolicyLoss`.
+    The policy then follows the likelihood of the weighted actions, see `losses.decoupled_policy_losses`. For
+    the arguments see `PolicyLoss`.
     """
     step = losses.e_step(states.q_values, duals.temperature(), config.epsilon, states.log_prior)
     weights, temperature_loss = step.weights, step.temperature_loss
@@ -83,13 +83,13 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
 def dual_loss(
     temperature_loss: torch.Tensor | None, kls: Any, duals: losses.MPODuals, config: MPOConfig
 ) -> tuple[torch.Tensor, learners.Metrics]:
-    """The loss of the temperatures and of the multipliers of the policy's KLs, and its parts.
+    """Computes the loss of the temperatures and of the multipliers of the policy's KLs, and metrics of it.
 
     Args:
-        temperature_loss: The loss of the temperatures, [], or None where they are not in use.
-        kls: of `losses.decoupled_kls`.
-        duals: the multipliers.
-        config: with the bounds.
+        temperature_loss: The loss of the temperatures, [], or None if they are not in use.
+        kls: The KLs that `losses.decoupled_kls` returned.
+        duals: The multipliers.
+        config: The hyperparameters, with the bounds.
     """
     epsilons = {"mean": config.epsilon_mean, "stddev": config.epsilon_stddev}
     parts, metrics = [] if temperature_loss is None else [temperature_loss], {}
@@ -104,12 +104,12 @@ def dual_loss(
 
 
 def values_of_alphas(duals: losses.MPODuals) -> learners.Metrics:
-    """The multipliers of the KLs, each as it is now."""
+    """Returns the current multipliers of the KLs."""
     return {f"alpha/{name}": alpha().detach().mean() for name, alpha in duals.alphas().items()}
 
 
 def values_of_temperatures(duals: losses.MPODuals) -> learners.Metrics:
-    """The temperatures, each as it is now."""
+    """Returns the current temperatures."""
     metrics = {"temperature": duals.temperature().detach()}
     if duals.penalty_temperature is not None:
         metrics["penalty_temperature"] = duals.penalty_temperature().detach()

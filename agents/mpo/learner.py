@@ -1,6 +1,6 @@
 """The MPO learner.
 
-Shapes: B batch, T transitions of a sequence, N actions (sampled, or all that there are), F features of an
+Shapes: B batch, T transitions of a sequence, N actions (sampled, or all discrete ones), F features of an
 observation, D action dimensions, an axis that discrete actions lack.
 """
 
@@ -26,22 +26,22 @@ from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 
 CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
-"""What a `targets.CriticTarget` returns, [B, T]."""
+"""The return value of a `targets.CriticTarget`, [B, T]."""
 
 CriticLoss: TypeAlias = Callable[[nn.Module, networks.Prediction, CriticTargets, torch.Tensor], torch.Tensor]
-"""Computes the critic's loss, [], from the critic, its prediction and the target of it, [B, T], and the mask,
-[B, T], which is 0 at steps that did not happen."""
+"""Computes the critic's loss, [], from the critic, its prediction and target, [B, T], and the mask, [B, T],
+which is 0 at steps that did not happen."""
 
 
 class Estimates(NamedTuple):
-    """What the target networks say of a batch; nothing here carries a gradient."""
+    """The target networks' estimates of a batch; nothing here carries a gradient."""
 
     critic_targets: CriticTargets  # [B, T]
     states: improvement.States  # [B]  the first state of each sequence
 
 
 class MPOLearner(learners.ModuleLearner):
-    """Maximum a posteriori policy optimisation with an off-policy critic.
+    """A learner of maximum a posteriori policy optimisation with an off-policy critic.
 
     Sources: Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation" and "Relative
     entropy regularized policy iteration". Each loss trains one group of parameters:
@@ -51,7 +51,7 @@ class MPOLearner(learners.ModuleLearner):
         policy losses, KL        -> policy, and the encoder likewise
 
     Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays. A policy is served
-    and saved with the encoder that it sees through, as `MPONetworks.acting` gives it.
+    and saved with its encoder, as `MPONetworks.acting` returns it.
     """
 
     def __init__(
@@ -76,27 +76,27 @@ class MPOLearner(learners.ModuleLearner):
         """Makes the learner.
 
         Args:
-            networks: trained in place, moved to `device`; the targets start as copies of them.
-            duals: the Lagrange multipliers, moved to `device`.
+            networks: The networks, trained in place and moved to `device`; the targets start as copies.
+            duals: The Lagrange multipliers, moved to `device`.
             dataset: Yields a `Trajectory` with `BehaviourExtras`, as `data` or bare; see
                 `learners.checked_samples`.
-            critic_target: computes what the critic regresses to.
-            config: hyperparameters.
-            action_spec: of the action: its bounds, or that it is discrete.
-            counter: counts `steps` and `walltime`.
-            logger: receives a row of diagnostics a step.
-            generator: on `device`, draws the sampled actions.
-            device: where to compute.
-            policy_loss: Says how the policy improves on a batch.
+            critic_target: Computes the critic's regression targets.
+            config: The hyperparameters.
+            action_spec: The spec of the action: its bounds, or that it is discrete.
+            counter: Counts `steps` and `walltime`.
+            logger: Receives one row of diagnostics per step.
+            generator: Draws the sampled actions; on `device`.
+            device: The device to compute on.
+            policy_loss: Computes the policy's improvement on a batch.
             critic_loss: Computes the critic's loss.
-            make_optimizer: of `policy`, `critic` and `duals`; None: those of the config.
-            num_updates: learner steps of the whole run, over which learning rates fall, if they do; None:
-                nobody knows.
-            priorities: Weighs the critic's loss and takes the new priorities of sequences; None: the table is
-                not drawn by priority.
+            make_optimizer: Makes the optimisers of `policy`, `critic` and `duals`, or None for the config's.
+            num_updates: The learner steps of the whole run, over which learning rates fall if they do, or
+                None if unknown.
+            priorities: Weights the critic's loss and receives the new priorities of sequences, or None if the
+                table is not sampled by priority.
 
         Raises:
-            ValueError: the config asks for bfloat16 and the critic is not a `networks.Critic`.
+            ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._acceleration.leaves_losses_plain("MPO's losses")
@@ -155,7 +155,7 @@ class MPOLearner(learners.ModuleLearner):
         )
 
     def step(self) -> None:
-        """One round of critic, E-step, duals and policy on one batch."""
+        """Makes one update of critic, E-step, duals and policy on one batch."""
         info, batch = learners.next_sample(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
         self._decay.set(self.num_steps)
@@ -182,7 +182,7 @@ class MPOLearner(learners.ModuleLearner):
         self.finish_step(metrics)
 
     def _sync_targets(self) -> None:
-        """Copies the networks to their targets where it is time, or moves these a part of the way."""
+        """Copies the networks to their targets if it is time, or moves the targets part of the way."""
         online, target, config = self._online, self._target, self._config
         for slow, fast, period in (
             (target.policy, online.policy, config.target_policy_update_period),
@@ -196,7 +196,7 @@ class MPOLearner(learners.ModuleLearner):
                     self._target_critic.refresh()
 
     def _update_statistics(self, batch: types.Trajectory) -> None:
-        """Takes the first states, which are drawn as they were met, into those of the observations."""
+        """Updates the observation statistics with the first states, drawn as often as they occur."""
         if isinstance(self._online.encoder, networks.NormalizedEncoder):
             firsts = learners.at(batch.observation, (slice(None), 0))
             for name, norm, rows in self._online.encoder.normalizer.parts("observation", firsts):
@@ -204,7 +204,7 @@ class MPOLearner(learners.ModuleLearner):
 
     @torch.no_grad()
     def _estimate(self, batch: types.Trajectory) -> Estimates:
-        """What the target networks say; raises NonFinite where that, or the batch, is not finite."""
+        """Computes the target networks' estimates; raises NonFinite if these or the batch are not finite."""
         features = self._target.encoder(batch.observation)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
         encoded, discount_t = batch._replace(observation=features), batch.discount * self._config.discount
@@ -212,7 +212,7 @@ class MPOLearner(learners.ModuleLearner):
         first = policy.at((slice(None), 0))
         actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)
         q_NB = self._target_q(features[:, 0], actions_NBD)
-        learners.require_finite(  # What stands at masked steps is never used.
+        learners.require_finite(  # Values at masked steps are never used.
             {
                 "observations": learners.at(batch.observation, (slice(None), slice(1))),
                 "later observations": learners.where_unmasked(
@@ -259,12 +259,12 @@ class MPOLearner(learners.ModuleLearner):
     def _improve_policy(
         self, batch: types.Trajectory, features: torch.Tensor, estimates: Estimates
     ) -> learners.Metrics:
-        """The improvement on the target networks, one step of the duals and `m_steps` of the policy."""
+        """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
         config, duals, target = self._config, self._duals, estimates.states.policy
         features = features[:, 0].detach()
         improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
-            if config.trains_encoder("policy"):  # anew, since every M-step changes it
+            if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
                 features = self._online.encoder(learners.at(batch.observation, (slice(None), 0)))
             online = self._online.policy(features)
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)

@@ -15,13 +15,13 @@ from minerva_acme.agents.off_policy import networks as kit
 
 
 class MPONetworks(NamedTuple):
-    """A policy, a critic, and an encoder that both see the observation through.
+    """A policy, a critic, and the encoder of observations in front of both.
 
-    Any modules do that have these signatures; the leading axes `...` are the same in and out:
+    Any modules with these signatures will do; the leading axes `...` are the same for input and output:
 
         policy(features [..., F]) -> distributions.Distribution of [..., D] or [..., K]
-        critic(features [..., F], action [..., D]) -> networks.Prediction [...]    of continuous actions
-        critic(features [..., F]) -> networks.Prediction [..., K]                  of all discrete ones
+        critic(features [..., F], action [..., D]) -> networks.Prediction [...]    for continuous actions
+        critic(features [..., F]) -> networks.Prediction [..., K]                  for all discrete actions
         encoder(observation, a nest of [..., *]) -> features [..., F]
 
     A critic has a `loss`; see `networks.critic_heads`.
@@ -32,11 +32,11 @@ class MPONetworks(NamedTuple):
     encoder: nn.Module = nn.Identity()
 
     def copy(self) -> "MPONetworks":
-        """Returns frozen copies, for targets."""
+        """Returns frozen copies, for target networks."""
         return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
 
     def acting(self) -> nn.Module:
-        """The policy as a function of the observation: itself where that is what it sees."""
+        """Returns the policy as a function of the observation: the policy itself if there is no encoder."""
         return (
             self.policy
             if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder)
@@ -50,14 +50,14 @@ def make_networks(
     generator: torch.Generator,
     encoder: networks.Encoder | None = None,
 ) -> MPONetworks:
-    """Makes the config's torsos behind an encoder of the observations, which of a flat vector does nothing.
+    """Makes the config's torsos behind an encoder of the observations, which leaves a flat vector unchanged.
 
     Args:
-        spec: any observations that `networks.make_encoder` takes; actions float32 [D] with finite bounds, or
-            discrete.
-        config: the torsos, the critic's head, and whether observations are normalised.
-        generator: draws the initial weights.
-        encoder: None: `networks.make_encoder`'s.
+        spec: The environment's spec: any observations that `networks.make_encoder` takes; actions float32 [D]
+            with finite bounds, or discrete.
+        config: The torsos, the critic's head, and whether observations are normalised.
+        generator: Draws the initial weights.
+        encoder: The encoder, or None for one from `networks.make_encoder`.
     """
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     parts = encoder.output_size, spec.actions, config, generator

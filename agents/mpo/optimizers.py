@@ -1,4 +1,4 @@
-"""What trains MPO's parameters."""
+"""The optimisers of MPO's parameters."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from minerva_acme.agents.mpo.networks import MPONetworks
 
 
 def trained_modules(trained: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
-    """What the losses of policy and critic train: each its own network, and the encoder by `encoder_loss`."""
+    """Returns the modules that each loss trains: its own network, and by `encoder_loss` the encoder."""
     return {
         name: nn.ModuleList([module, *([trained.encoder] if config.trains_encoder(name) else [])])
         for name, module in (("policy", trained.policy), ("critic", trained.critic))
@@ -20,7 +20,7 @@ def trained_modules(trained: MPONetworks, config: MPOConfig) -> Mapping[str, nn.
 
 
 def by_config(config: MPOConfig) -> learners.OptimizerFactory:
-    """Makes the optimisers that the config names."""
+    """Returns a function that makes the optimiser that the config names."""
 
     def make(name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(
@@ -39,7 +39,7 @@ def make_groups(
     config: MPOConfig,
     make_optimizer: learners.OptimizerFactory,
 ) -> Mapping[str, learners.Group]:
-    """One optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
+    """Makes one optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
 
     def group(name: str, max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
         parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
@@ -63,7 +63,7 @@ def make_groups(
     if duals.penalty_temperature is not None:
         temperatures.append(duals.penalty_temperature)
     alphas = nn.ModuleList(duals.alphas().values())
-    policy_rate = config.policy_learning_rate / config.m_steps  # M-steps share one step's worth of it
+    policy_rate = config.policy_learning_rate / config.m_steps  # the M-steps share one step's rate
     return {
         "policy": network("policy", policy_rate),
         "critic": network("critic", config.critic_learning_rate),
@@ -77,7 +77,7 @@ def make_groups(
 
 
 def _decayed(module: nn.Module, rate: float, weight_decay: float) -> learners.ParameterGroups:
-    """The parameters of a module in two groups where weights decay: what has two axes and more does."""
+    """Returns a module's parameters, in two groups if weights decay: those of two or more axes decay."""
     parameters = [*module.parameters()]
     if not weight_decay:
         return [{"params": parameters, "lr": rate}]

@@ -1,4 +1,4 @@
-"""Whether bfloat16 is precise enough for a critic's values."""
+"""A warning if bfloat16 is not precise enough for a critic's values."""
 
 import logging
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from minerva_acme import learners
 
 _logger = logging.getLogger(__name__)
 
-_MIN_Q_SPREAD = 0.002  # below, rounding changes which of a state's sampled actions seem good
-_PERIOD = 1000  # learner steps between looks at it
+_MIN_Q_SPREAD = 0.002  # below it, rounding changes which of a state's sampled actions look good
+_PERIOD = 1000  # learner steps between checks
 
 
 def warn_of_small_spread(metrics: Mapping[str, torch.Tensor], learner_step: int) -> None:
-    """Warns now and then where `q/spread_rel`, logged with bfloat16, is too small for it."""
+    """Warns from time to time if `q/spread_rel`, logged with bfloat16, is too small for it."""
     if "q/spread_rel" not in metrics or learner_step % _PERIOD:
         return
     spread = learners.read(metrics["q/spread_rel"])

@@ -1,4 +1,4 @@
-"""What the critic regresses to: one function per choice, all with the same signature.
+"""The critic's regression targets: one function per choice, all with the same signature.
 
 Shapes: B batch, T transitions, M actions in each state, F features of an observation, D action dimensions,
 an axis that discrete actions lack. Time: `_t` is for t = 0..T-1, `_tp1` for t + 1 = 1..T.
@@ -12,7 +12,7 @@ import torch
 from minerva_acme import distributions, losses, networks, types
 from minerva_acme.agents.mpo.critics import Critic
 
-# Of [B, T + 1]: the states that steps begin in, and those that they lead to.
+# Indices into [B, T + 1]: the states where steps begin, and the states that follow.
 _T: Any = (slice(None), slice(None, -1))
 _TP1: Any = (slice(None), slice(1, None))
 
@@ -28,16 +28,16 @@ class CriticTarget(Protocol):
         critic: Critic,
         generator: torch.Generator,
     ) -> torch.Tensor | networks.ReturnDistribution:
-        """Returns values or distributions of the return, [B, T]; what stands at masked steps is not used.
+        """Returns values or distributions of the return, [B, T]; entries at masked steps are not used.
 
         Args:
-            trajectory: a batch of sequences with features in the place of observations, [B, T + 1, F]; extras
-                are `BehaviourExtras` with axes [B, T].
-            discount_t: the environment's discount times gamma, [B, T].
-            policy: the target policy at every state, [B, T + 1].
-            critic: the target critic, (features [..., F], action [..., D] or [M, ..., D]) -> q of each;
+            trajectory: A batch of sequences with features instead of observations, [B, T + 1, F]; extras are
+                `BehaviourExtras` with axes [B, T].
+            discount_t: The environment's discount times gamma, [B, T].
+            policy: The target policy at every state, [B, T + 1].
+            critic: The target critic, (features [..., F], action [..., D] or [M, ..., D]) -> q of each;
                 its `mixture` gives the distribution of the return.
-            generator: draws the actions that state values are estimated with, where they are sampled.
+            generator: Draws the actions for state values, if they are sampled.
         """
 
 
@@ -48,14 +48,14 @@ def sampled_values(
     num_actions: int,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    """V(s): the mean of Q(s, a) over sampled actions, or where they are discrete sum_a pi(a | s) Q(s, a).
+    """Estimates V(s): the mean of Q(s, a) over sampled actions or, if discrete, sum_a pi(a | s) Q(s, a).
 
     Args:
-        observation: the states' features, [..., F].
-        policy: the policy at these states, [...].
+        observation: The states' features, [..., F].
+        policy: The policy at these states, [...].
         critic: (features [..., F], action [M, ..., D]) -> q [M, ...]; it clips actions to their bounds.
-        num_actions: M, where they are sampled.
-        generator: draws the actions.
+        num_actions: The number of actions, M, if they are sampled.
+        generator: Draws the actions.
 
     Returns:
         The values, [...].
@@ -65,7 +65,7 @@ def sampled_values(
 
 
 def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> CriticTarget:
-    """A target from V at every state that follows a step, and `combine` of that and of what it is given."""
+    """Makes a target that calls `combine` with V at the state after every step, and with its other inputs."""
 
     def target(
         trajectory: types.Trajectory,
@@ -81,7 +81,7 @@ def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> Cri
 
 
 def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
-    """Retrace(lambda) targets; see `losses.retrace_targets`."""
+    """Makes Retrace(lambda) targets; see `losses.retrace_targets`."""
 
     def combine(
         trajectory: types.Trajectory,
@@ -90,7 +90,7 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
         policy: distributions.Distribution,
         critic: Critic,
     ) -> torch.Tensor:
-        # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. Nothing is computed for it.
+        # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. It is not computed.
         q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
         return losses.retrace_targets(
             q_t=torch.nn.functional.pad(q_after_0, (1, 0)),
@@ -108,22 +108,22 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
 
 
 def n_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
-    """The return to the last step that happened before a masked one or the end, bootstrapped there.
+    """Makes targets of the return up to the last unmasked step in a row, bootstrapped there.
 
-    Not corrected for off-policy data. Each step bootstraps from the state that follows the last step of
-    its own run of unmasked ones, so a sequence may hold parts of several episodes; see
-    `losses.n_step_targets`. Values are computed at every state, T times what one bootstrap state a sequence
-    costs: where the runs end is known on the device alone, and to choose by it would make the host wait.
+    They are not corrected for off-policy data. Each step bootstraps from the state after the last step of its
+    own run of unmasked steps, so a sequence may hold parts of several episodes; see `losses.n_step_targets`.
+    Values are computed at every state, which costs T times as much as one bootstrap state per sequence: only
+    the device knows where the runs end, and reading it would make the host wait.
 
     Args:
-        num_actions: M.
-        num_returns: None gives values; a number distributions, of so many returns where they are sampled.
+        num_actions: The number of sampled actions, M.
+        num_returns: None for values; a number for distributions, of that many returns if they are sampled.
     """
     return _folded(num_actions, num_returns, losses.n_step_targets)
 
 
 def one_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarget:
-    """r_t + discount_t V(s_{t+1}), or the distribution of r_t + discount_t z; arguments as of `n_step`."""
+    """Makes targets r_t + discount_t V(s_{t+1}), or distributions of r_t + discount_t z; see `n_step`."""
     return _folded(
         num_actions,
         num_returns,
@@ -132,7 +132,7 @@ def one_step(*, num_actions: int, num_returns: int | None = None) -> CriticTarge
 
 
 def _folded(num_actions: int, num_returns: int | None, fold: Callable[..., torch.Tensor]) -> CriticTarget:
-    """`fold` of values, or of returns; arguments as of `n_step` and `_distributions`."""
+    """Makes targets that apply `fold` to values or returns; see `n_step` and `_distributions`."""
     if num_returns is not None:
         return _distributions(num_actions, num_returns, fold)
     return _bootstrapped(
@@ -142,11 +142,11 @@ def _folded(num_actions: int, num_returns: int | None, fold: Callable[..., torch
 
 
 def _distributions(num_actions: int, num_returns: int, fold: Callable[..., torch.Tensor]) -> CriticTarget:
-    """`fold` of each return z that the states which follow may have, with the probability of that return.
+    """Makes targets that apply `fold` to each possible return z of the next states, and keep its probability.
 
     Args:
-        num_actions: M.
-        num_returns: N, where returns are sampled.
+        num_actions: The number of sampled actions, M.
+        num_returns: The number of returns, N, if they are sampled.
         fold: (z_tp1, r_t, discount_t, mask_t), [.., T] each -> targets, linear in z.
     """
 
@@ -169,7 +169,7 @@ def _distributions(num_actions: int, num_returns: int, fold: Callable[..., torch
 
         return networks.ReturnDistribution(
             values=of_each(returns.values, trajectory.reward, discount_t),
-            # They stay with their returns: as if nothing were earned and nothing discounted.
+            # Weights move along with their returns: `fold` with reward 0 and discount 1.
             weights=of_each(returns.weights, torch.zeros_like(discount_t), torch.ones_like(discount_t)),
         )
 

@@ -1,4 +1,4 @@
-"""What agents that learn from replay are made of: tables, adders, datasets, acting, a learner of losses."""
+"""The parts of agents that learn from replay: tables, adders, datasets, acting, a learner of losses."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Makes the parts that agents over replay have in common."""
+"""Makes the parts that all replay-based agents have in common."""
 
 import abc
 import copy
@@ -18,8 +18,8 @@ from minerva_acme.replay import base as replay
 
 TABLE = "replay"
 
-# What Reverb's client may hold: items and batches that a dataset has taken ahead, and items that an adder has
-# not sent.
+# The most that Reverb's client may hold: items and batches that a dataset has prefetched, and items that an
+# adder has not sent yet.
 _ITEMS_AHEAD, _BATCHES_AHEAD, _UNSENT_ITEMS = 512, 3, 32
 
 Networks = TypeVar("Networks")
@@ -29,17 +29,17 @@ OfSequences = TypeVar("OfSequences", bound=off_policy_config.SequenceConfig)
 
 
 class Objective(NamedTuple):
-    """How one module is trained, or several by one loss."""
+    """The training of one module, or of several by one loss."""
 
     loss: learners.LossFunction
     learning_rate: float
-    max_grad_norm: float = math.inf  # to which the global norm of the gradient is clipped
+    max_grad_norm: float = math.inf  # the limit to which the gradient's global norm is clipped
     period: int = 1  # learner steps from one of its gradient steps to the next
-    modules: Sequence[str] = ()  # that it trains; none: the one of its name
+    modules: Sequence[str] = ()  # the modules that it trains; (): the one with its name
 
 
 def _check_name(what: str, name: str, modules: Mapping[str, nn.Module]) -> None:
-    """Raises ValueError unless there is a module of that name."""
+    """Raises ValueError unless there is a module with that name."""
     if name in modules:
         return
     meant = difflib.get_close_matches(name, modules, n=1)
@@ -54,26 +54,26 @@ def _check_name(what: str, name: str, modules: Mapping[str, nn.Module]) -> None:
 
 
 class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
-    """One table of items, drawn uniformly or, with a `PrioritizedConfig`, by priority.
+    """A builder of agents with one table of items, drawn uniformly or by priority (`PrioritizedConfig`).
 
     A subclass of `TransitionBuilder` or `SequenceBuilder` is an agent if it has
 
         config_class        the dataclass of its hyperparameters
-        make_networks       a named tuple of modules, of which one is called "policy"
+        make_networks       a named tuple of modules, one of which is called "policy"
         make_objectives     the loss that trains each, see `learners.LossLearner`
-        update_targets      where there are target networks: by `learners.update_target`
+        update_targets      if there are target networks: by `learners.update_target`
 
-    The policy acts by a sample of the distribution that its module returns, and is judged by its mode.
-    `make_choice` chooses otherwise. An agent with a learner of its own overrides `make_learner` instead of
-    `make_objectives`.
+    The policy acts by a sample of the distribution that its module returns, and is evaluated by the mode.
+    Override `make_choice` to choose otherwise. An agent with its own learner overrides `make_learner`
+    instead of `make_objectives`.
     """
 
     learner_class: Callable[..., core.Learner] = learners.LossLearner
-    """The class of the learner that `make_learner` makes. A subclass of the agent's learner goes here."""
+    """The class of the learner that `make_learner` makes. Set it to use a subclass of the agent's learner."""
 
     num_actors: int | None = None
-    """The number of actors that play in processes of their own, as `for_actors` sets it. None where one
-    thread both plays and learns."""
+    """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
+    plays and learns."""
 
     @property
     def name(self) -> str:
@@ -86,22 +86,22 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return builder
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        """Checks what its adder and most losses need; a subclass adds what its networks need."""
+        """Checks the needs of its adder and of most losses; a subclass adds those of its networks."""
         requirements.check_scalar_signals(self.name, spec)
         if self.config.random_shift:
             requirements.check_images(self.name, spec)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:
-        """Says how the modules are trained, by name, in the order in which their losses are minimised."""
+        """Returns how the modules are trained, by name, in the order in which their losses are minimised."""
         raise NotImplementedError(
             f"{type(self).__name__} must define `make_objectives`, or `make_learner` for its own learner."
         )
 
     def update_targets(self, networks: Networks, num_steps: int) -> None:
-        """Moves the target networks, if any, once `num_steps` learner steps were made."""
+        """Updates the target networks, if any, after `num_steps` learner steps."""
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> choosing.Choose:
-        """Says how actions are chosen from what the policy's module returns."""
+        """Returns the rule that chooses actions from the output of the policy's module."""
         return choosing.mode if evaluation else choosing.sample
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
@@ -117,7 +117,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         ]
 
     def make_selector(self) -> replay.Selector:
-        """Makes what draws items from the table: uniformly or by priority, and by age if they fade."""
+        """Makes the selector of sampled items: uniform or by priority, and by age if items fade."""
         config, priorities = self.config, self._by_priority
         # Ages are counted in items, of which there is one in so many environment steps.
         fading = config.replay_fading**self.steps_per_item, config.replay_fading_floor
@@ -126,12 +126,13 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return replay.Uniform() if config.replay_fading == 1.0 else replay.Prioritized(0.0, *fading)
 
     def make_rate_limiter(self) -> replay.RateLimiter:
-        """Makes what holds back writers and samplers of the table: by `num_actors` and the config's ratio."""
+        """Makes the table's rate limiter, from `num_actors` and the config's samples per insert."""
         config = self.config
         if self.num_actors is None:
             return replay.MinSize(config.min_replay_size)
         num_adders = self.num_actors * config.num_environments
-        # What is on its way counts as sampled, or is not yet inserted: by less nobody may be held up.
+        # Prefetched items count as sampled, and unsent ones are not inserted yet: a smaller buffer would
+        # block one side.
         taken_ahead = _ITEMS_AHEAD + _BATCHES_AHEAD * config.batch_size
         unsent = config.samples_per_insert * num_adders * _UNSENT_ITEMS
         return replay.SampleToInsertRatio(
@@ -182,8 +183,8 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         """Returns the parameters that each objective trains.
 
         Raises:
-            ValueError: An objective names no module of the networks or has nothing to train, or a module that
-                could be trained has no objective. The message names it, and the way out.
+            ValueError: An objective names no module of the networks or has nothing to train, or a trainable
+                module has no objective. The message names it, and the way out.
         """
         agent, trained, taken = type(self).__name__, {}, set[nn.Parameter]()
         for name in self.policy_variables:
@@ -192,14 +193,14 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             for part in (name, *objective.modules):
                 _check_name(f"The objective '{name}' of {agent}", part, modules)
             parts = nn.ModuleList([modules[part] for part in objective.modules or [name]])
-            # What several modules share, such as an encoder, the first loss trains. What is frozen belongs to
-            # its loss too, which trains it once it is unfrozen.
+            # Parameters that several modules share, such as an encoder's, are trained by the first loss.
+            # Frozen ones belong to their loss too, which trains them once they are unfrozen.
             own = [p for p in parts.parameters() if p not in taken]
             if not own:
                 raise ValueError(
                     f"The objective '{name}' of {agent} must train something, but each parameter of "
-                    f"{', '.join(objective.modules or [name])} is trained by an objective before it. Leave "
-                    "the objective out."
+                    f"{', '.join(objective.modules or [name])} is trained by an earlier objective. Leave the "
+                    "objective out."
                 )
             taken.update(own)
             trained[name] = own
@@ -207,17 +208,17 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             if "target" in name or all(p in taken or not p.requires_grad for p in module.parameters()):
                 continue
             raise ValueError(
-                f"Each module that can be trained must have an objective, but '{name}' of {agent}'s networks "
-                f"has none: there are objectives for {', '.join(trained) or 'nothing'}. Add one in "
-                "`make_objectives`, or name it in the `modules` of another. If no loss is to train it, "
-                f"freeze it (requires_grad_(False)) or, if it is a target network, name it target_{name}."
+                f"Each trainable module must have an objective, but '{name}' of {agent}'s networks has none: "
+                f"there are objectives for {', '.join(trained) or 'nothing'}. Add one in `make_objectives`, "
+                "or name the module in another objective's `modules`. If no loss should train it, freeze it "
+                f"(requires_grad_(False)) or, if it is a target network, name it target_{name}."
             )
         return trained
 
     def shifted(
         self, dataset: Iterator[Any], spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> Iterator[Any]:
-        """The dataset with its images shifted at random, if the config says so."""
+        """Returns the dataset, with its images shifted at random if the config has a `random_shift`."""
         if not self.config.random_shift:
             return dataset
         return learners.RandomShift(
@@ -266,7 +267,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return f"one update from {self.config.batch_size:,} items of replay"
 
     def learner_steps_due(self, num_inserted: int) -> int:
-        # Counted from the first learner step on, so that filling the replay leaves no debt.
+        # Counted from the first learner step on, so that no steps are due for filling the replay.
         inserted = num_inserted - self.config.min_replay_size
         return int(inserted / self.config.inserts_per_learner_step) + 1 if inserted >= 0 else 0
 
@@ -275,17 +276,17 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     @property
     def steps_per_item(self) -> int:
-        """The environment steps between the starts of two items."""
+        """The number of environment steps between the starts of two items."""
         return 1
 
     @property
     def table_contents(self) -> Mapping[str, str | float]:
-        """The settings that the numbers in replay depend on; a replay made with others is refused."""
+        """The settings that the contents of replay depend on; a replay made with others is refused."""
         return {}
 
     @property
     def _by_priority(self) -> off_policy_config.PrioritizedConfig | None:
-        """The config, if items are drawn by priority."""
+        """The config if items are drawn by priority, else None."""
         config: Any = self.config
         is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
         return config if is_prioritized else None
@@ -293,11 +294,11 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def make_priorities(
         self, client: replay.ReplayClient | None, num_learner_steps: int | None
     ) -> learners.Priorities | None:
-        """Makes what weighs batches and sets priorities; None where the config draws items uniformly.
+        """Makes the part that weighs batches and sets priorities, or None if items are drawn uniformly.
 
         Args:
             client: The client of the replay store.
-            num_learner_steps: The number of learner steps of the whole run, or None where it is unknown.
+            num_learner_steps: The number of learner steps of the whole run, or None if it is unknown.
 
         Raises:
             ValueError: The config draws by priority, and there is no client to set priorities with.
@@ -307,8 +308,8 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             return None
         if client is None:
             raise ValueError(
-                f"The `LearnerParts` of {type(self).__name__} must have the `client` of the replay, where "
-                "items are drawn by priority, got None. Put it there, or set `prioritized` to False."
+                f"The `LearnerParts` of {type(self).__name__} must have the replay's `client`, since items "
+                "are drawn by priority, got None. Add it, or set `prioritized` to False."
             )
         exponent = schedules.constant(config.importance_exponent)
         if num_learner_steps and config.importance_exponent:
@@ -316,7 +317,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 
     def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        """Returns the specs of what the policy records with each action, for the layout; () if nothing."""
+        """Returns the specs of the extras that the policy records with each action, or () for none."""
         return ()
 
     @abc.abstractmethod

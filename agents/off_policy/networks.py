@@ -1,4 +1,4 @@
-"""Critics and policies of agents over transitions, behind encoders of the observations.
+"""Critics and policies of agents that learn from transitions, behind encoders of the observations.
 
 Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B].
 """
@@ -17,45 +17,45 @@ TORSOS: Mapping[str, networks.TorsoFactory] = {
     "relu": networks.ReLUMLP,
     "simba": networks.SimBa,
 }
-"""By the names that configs give them."""
+"""The torsos by their names in configs."""
 
-_LAST_LAYER = 3e-3  # bound of its first weights: actions begin in the middle (Lillicrap et al. 2016)
+_LAST_LAYER = 3e-3  # bound of its initial weights: first actions are near the middle (Lillicrap et al. 2016)
 
 
 class CriticSettings(Protocol):
-    """What a config says of one critic, such as a `CriticConfig`."""
+    """The settings of one critic, as in a `CriticConfig`."""
 
     @property
     def torso(self) -> str:
-        """One of `TORSOS`."""
+        """The name of one of `TORSOS`."""
 
     @property
     def critic_layer_sizes(self) -> Sequence[int]:
-        """Units of each layer of the torso."""
+        """The number of units of each layer of the torso."""
 
     @property
     def critic_head(self) -> Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"]:
-        """What the critic predicts."""
+        """The kind of prediction."""
 
     @property
     def vmin(self) -> float:
-        """Smallest return that bins hold."""
+        """The smallest return in the bins."""
 
     @property
     def vmax(self) -> float:
-        """Largest return that bins hold."""
+        """The largest return in the bins."""
 
     @property
     def num_bins(self) -> int:
-        """Bins between them."""
+        """The number of bins from `vmin` to `vmax`."""
 
     @property
     def num_components(self) -> int:
-        """Gaussians of a mixture."""
+        """The number of Gaussians of a mixture."""
 
     @property
     def init_scale(self) -> float:
-        """Their standard deviation at first."""
+        """The initial standard deviation of the Gaussians."""
 
 
 def make_member(
@@ -64,7 +64,7 @@ def make_member(
     config: CriticSettings,
     generator: torch.Generator,
 ) -> nn.Module:
-    """Makes one critic, of features and actions or of all discrete actions; arguments as of `MakeMember`."""
+    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`."""
     make_torso, num_actions, bounds = TORSOS[config.torso], None, None
     if isinstance(action_spec, specs.DiscreteArray):
         num_actions = action_spec.num_values
@@ -79,7 +79,7 @@ def make_member(
 MakeMember: TypeAlias = Callable[
     [int, specs.BoundedArray, off_policy_config.CriticConfig, torch.Generator], nn.Module
 ]
-"""Makes a critic of an ensemble from the number of features, the spec of actions, the config, a generator."""
+"""Makes a critic of an ensemble from the number of features, the action spec, the config and a generator."""
 
 MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], networks.Encoder]
 """Makes an encoder of an environment's observations, as a builder's `make_encoder` does."""
@@ -88,7 +88,7 @@ MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], netw
 def make_encoder(
     spec: specs.EnvironmentSpec, config: off_policy_config.OffPolicyConfig, generator: torch.Generator
 ) -> networks.Encoder:
-    """Makes the encoder that a config names. Arguments as of `make_critic`."""
+    """Makes the encoder that a config names. For the arguments see `make_critic`."""
     return networks.make_encoder(spec.observations, generator=generator, image_encoder=config.image_encoder)
 
 
@@ -102,16 +102,16 @@ def make_critic(
     """Makes the ensemble of critics that a config describes, behind one encoder.
 
     Args:
-        spec: any observations that `networks.make_encoder` takes; actions float32 [D] with finite bounds, or
-            discrete.
-        config: what they predict, their sizes and number.
-        generator: draws the initial weights.
-        make_member: makes each critic.
-        encoder: what the critics see through; None: one is made.
+        spec: The environment's spec: any observations that `networks.make_encoder` takes; actions float32 [D]
+            with finite bounds, or discrete.
+        config: The critics' predictions, sizes and number.
+        generator: Draws the initial weights.
+        make_member: Makes each critic.
+        encoder: The critics' encoder, or None to make one.
 
     Returns:
-        Of (observation [..., *], action [..., D]), or of (observation) for all K discrete actions, a
-        `networks.EnsemblePrediction`; with the ensemble's `loss`.
+        A module from (observation [..., *], action [..., D]), or from (observation) for all K discrete
+        actions, to a `networks.EnsemblePrediction`; it has the ensemble's `loss`.
     """
     encoder = encoder or make_encoder(spec, config, generator)
     members = [
@@ -129,10 +129,10 @@ def make_head(
     """Makes the head that a config names: see `networks.critic_heads`.
 
     Args:
-        features: of the torso.
-        num_actions: K; None where actions are not discrete.
-        config: which head, its bins or components.
-        generator: draws the initial weights.
+        features: The number of the torso's features.
+        num_actions: The number of discrete actions, K, or None for continuous actions.
+        config: The kind of head, and its bins or components.
+        generator: Draws the initial weights.
     """
     options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
     if config.critic_head == "scalar":
@@ -161,11 +161,11 @@ def make_gaussian_policy(
     """Makes a policy from observations to `distributions.SquashedGaussian`.
 
     Args:
-        spec: as of `make_critic`, with continuous actions.
-        layer_sizes: units of each layer of the torso.
-        generator: draws the initial weights.
-        torso: one of `TORSOS`.
-        encoder: what the policy sees through; None: one is made, `nature`'s for large images.
+        spec: The environment's spec, as in `make_critic`, with continuous actions.
+        layer_sizes: The number of units of each layer of the torso.
+        generator: Draws the initial weights.
+        torso: One of `TORSOS`.
+        encoder: The policy's encoder, or None to make one, for large images `nature`.
     """
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
@@ -182,11 +182,11 @@ def make_deterministic_policy(
     torso: networks.TorsoFactory,
     encoder: networks.Encoder | None = None,
 ) -> networks.EncodedPolicy:
-    """Makes a policy from observations to actions within their bounds; arguments as of the Gaussian one."""
+    """Makes a policy from observations to actions within their bounds; see `make_gaussian_policy`."""
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
     body = torso(encoder.output_size, layer_sizes, generator=generator)
-    with torch.random.fork_rng(devices=[]):  # torch draws weights of its own here
+    with torch.random.fork_rng(devices=[]):  # torch draws weights from its default generator here
         last = nn.Linear(body.output_size, len(squash.low))
     for parameter in last.parameters():
         nn.init.uniform_(parameter, -_LAST_LAYER, _LAST_LAYER, generator=generator)
@@ -194,20 +194,20 @@ def make_deterministic_policy(
 
 
 def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) -> learners.Loss:
-    """The loss of a critic's prediction against a target; new priorities are its clipped errors.
+    """Computes the loss of a critic's prediction against a target; the new priorities are its clipped errors.
 
     Args:
-        critic: with the `loss` of its head.
-        batch: transitions with their weights.
-        prediction: of the critic at their observations and actions, [B].
-        target: values or a `networks.ReturnDistribution`, [B], without gradient.
+        critic: The critic, with its head's `loss`.
+        batch: The transitions with their weights.
+        prediction: The critic's prediction at their observations and actions, [B].
+        target: Values or a `networks.ReturnDistribution`, [B], without gradient.
     """
     value = prediction.mean().detach()
     expected = target.mean() if isinstance(target, networks.ReturnDistribution) else target
     return learners.Loss(
         critic.loss(prediction, target, torch.ones_like(value) * batch.weights),
         {"q/mean": value.mean(), "q/target": expected.mean()},
-        (expected - value).abs().clamp(max=1.0),  # the largest is that of new items; see `Priorities`
+        (expected - value).abs().clamp(max=1.0),  # new items have the largest; see `Priorities`
     )
 
 

@@ -1,4 +1,4 @@
-"""What PPO and V-MPO have in common: rollouts made ready to learn from, and the builder."""
+"""The common parts of PPO and V-MPO: rollouts prepared for learning, and the builder."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""A rollout, made ready to be learned from.
+"""A rollout, prepared for learning.
 
-Shapes: T steps of each of E environments, n = T * E samples; with a memory n are those behind the burn-in.
+Shapes: T steps of each of E environments, n = T * E samples; with a memory, n samples after the burn-in.
 """
 
 import functools
@@ -21,15 +21,15 @@ _logger = logging.getLogger(__name__)
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
 
-    observation: types.NestedTensor  # leaves [T * E, ...], normalised, as the actions were chosen under
-    past: networks.Past | tuple[()]  # what a memory needs beside the observations; () without one
-    raw_action: torch.Tensor  # [n, D], or [n] where discrete
+    observation: types.NestedTensor  # leaves [T * E, ...], normalised as they were when acting
+    past: networks.Past | tuple[()]  # a memory's inputs in addition to the observations; () without one
+    raw_action: torch.Tensor  # [n, D], or [n] if discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
     log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     parameters: types.NestedTensor  # the behaviour policy, leaves [n, ...]; () if not recorded
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
-    target: torch.Tensor  # [n] what the value regresses to
+    target: torch.Tensor  # [n] regression target of the value
 
 
 class AdvantageEstimator(Protocol):
@@ -44,11 +44,11 @@ class AdvantageEstimator(Protocol):
         v_tp1: torch.Tensor,
         last_t: torch.Tensor,
     ) -> losses.RolloutTargets:
-        """All [T, E]."""
+        """Returns the targets; all tensors are [T, E]."""
 
 
 def advantage_estimator(config: on_policy_config.OnPolicyConfig) -> AdvantageEstimator:
-    """The estimator that a config names."""
+    """Returns the estimator that a config names."""
     if config.advantage_estimator == "gae":
         return functools.partial(losses.gae, lambda_=config.gae_lambda)
     if config.advantage_estimator == "dae":
@@ -57,11 +57,11 @@ def advantage_estimator(config: on_policy_config.OnPolicyConfig) -> AdvantageEst
 
 
 class RolloutPreparer:
-    """Turns rollouts into batches, and holds the statistics that are updated once for each of them.
+    """Turns rollouts into batches, and holds the statistics that are updated once for each rollout.
 
-    Rewards are scaled by statistics that have seen the rollout. The observation statistics, which are
-    the network's, see it only when its update is done: as long as it lasts they are those that the
-    actions were chosen under, so that the first ratio of every update is 1.
+    Rewards are scaled by statistics that include the rollout. The observation statistics, which are the
+    network's, include it only after the update: during the update they are the ones under which the actions
+    were chosen, so that the first ratio of every update is 1.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class RolloutPreparer:
         """Makes the preparer.
 
         Args:
-            network: gives values; its normaliser is updated.
-            raw_actions: gives the Jacobian of executed actions.
-            estimator: computes advantages and value targets.
-            discount: gamma.
-            burn_in: first steps of each rollout that only warm up the network's memory.
-            scale_rewards: whether rewards are divided by the running standard deviation of the
-                discounted return.
-            device: of the rollouts.
+            network: The network that computes values; its normaliser is updated.
+            raw_actions: The raw actions, for the Jacobian of executed actions.
+            estimator: Computes advantages and value targets.
+            discount: Gamma.
+            burn_in: The number of first steps of each rollout that only warm up the network's memory.
+            scale_rewards: Whether rewards are divided by the running standard deviation of the discounted
+                return.
+            device: The device of the rollouts.
         """
         self._network = network
         self._raw_actions = raw_actions
@@ -102,18 +102,18 @@ class RolloutPreparer:
 
     @torch.no_grad()
     def prepare(self, rollout: types.Rollout) -> RolloutBatch:
-        """Values a rollout and flattens it.
+        """Computes the values, advantages and targets of a rollout, and flattens it.
 
         Args:
-            rollout: [T, E, ...], its extras being `BehaviourExtras`.
+            rollout: The rollout, [T, E, ...], with `BehaviourExtras` as extras.
 
         Raises:
-            NonFinite: something of the rollout, a value or an advantage is infinite or not a number.
+            NonFinite: The rollout, a value or an advantage contains infinity or NaN.
         """
         past = self._past(rollout)
         v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
-        # All that the targets are made of, before the first statistics change.
+        # All inputs of the targets, before the first statistics change.
         learners.require_finite(
             {
                 "observations": rollout.observation,
@@ -132,7 +132,7 @@ class RolloutPreparer:
             last_t=rollout.last,
         )
         learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
-        # What only warms the memory up is left out of every loss.
+        # Steps that only warm up the memory are left out of every loss.
         v_t, targets, extras = tree.map_structure(
             lambda leaf: leaf[self._burn_in :], (v_t, targets, rollout.extras)
         )
@@ -153,7 +153,7 @@ class RolloutPreparer:
         )
 
     def update_observation_statistics(self, rollout: types.Rollout) -> None:
-        """Takes the observations of a rollout into the network's normaliser."""
+        """Updates the network's normaliser with the observations of a rollout."""
         if self._network.normalizer is not None:
             for name, norm, rows in self._network.normalizer.parts("observation", rollout.observation):
                 self._statistics.update(norm, name, rows)
@@ -165,14 +165,14 @@ class RolloutPreparer:
         return self._return_norm.scale(rollout.reward)
 
     def _past(self, rollout: types.Rollout) -> networks.Past | tuple[()]:
-        """What the network remembers before a rollout, and where episodes begin in it."""
+        """Returns the network's recurrent state before a rollout, and where episodes begin in it."""
         if self._network.memory is None:
             return ()
         return networks.Past(tuple(part[0] for part in rollout.extras.state), rollout.first)
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
-        """V of what each step led to: that of the next row, but where the episode or the rollout ends."""
-        # The ends by their numbers: the host must know how many there are.
+        """Returns V of each next state: the next row's, except where an episode or the rollout ends."""
+        # The ends as indices: the host must know their number.
         is_end = learners.read(rollout.last.flatten() > 0)
         rows = [row for row, ends in enumerate(is_end) if ends]
         ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
@@ -182,7 +182,7 @@ class RolloutPreparer:
         return v_tp1
 
     def _past_of_ends(self, rollout: types.Rollout, ends: torch.Tensor) -> networks.Past | tuple[()]:
-        """What the network remembers after the steps with these numbers; what follows does not tell."""
+        """Returns the recurrent state after the steps with these indices, which later rows do not contain."""
         past = self._past(rollout)
         if not past:
             return ()
@@ -195,11 +195,11 @@ class RolloutPreparer:
 
 
 def _steps(nest: types.NestedTensor) -> list[types.NestedTensor]:
-    """[T, E, ...] -> [E, ...] of each step."""
+    """Splits [T, E, ...] into [E, ...] of each step."""
     leaves = zip(*(leaf.unbind() for leaf in tree.flatten(nest)), strict=True)
     return [tree.unflatten_as(nest, step) for step in leaves]
 
 
 def _flat(nest: types.NestedTensor) -> types.NestedTensor:
-    """[T, E, ...] -> [n, ...]."""
+    """Flattens [T, E, ...] to [n, ...]."""
     return tree.map_structure(lambda leaf: leaf.flatten(0, 1), nest)

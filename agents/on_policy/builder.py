@@ -23,24 +23,25 @@ Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
 
 
 class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], Generic[Config]):
-    """Rollouts of several environments through a queue; subclasses add networks and learner.
+    """A builder of agents that learn from rollouts of several environments, which a queue hands on.
 
-    An item is a rollout of one environment, and goes out once: a learner step takes one of each
-    environment, so that it learns from nothing but what the newest policy did.
+    An item is a rollout of one environment and is sampled once. A learner step takes one item of each
+    environment, so that it learns only from the newest policy's actions. Subclasses add the learner.
 
-    With several actors beside the learner (`for_actors`), each plays a rollout of each of its environments
-    and waits for the weights that come of it; the learner takes those of all actors, see `rounds`.
+    With several actors in other processes (`for_actors`), each actor plays a rollout in each of its
+    environments, then waits for the updated weights; the learner takes the rollouts of all actors, see
+    `rounds`.
     """
 
     learner_class: Callable[..., core.Learner]
-    """The class of the learner that `make_learner` makes. A subclass of the agent's learner goes here."""
+    """The class of the learner that `make_learner` makes. Set it to use a subclass of the agent's learner."""
 
     records_parameters: bool = False
     """Whether the policy records its distribution with each action, which some losses need."""
 
     num_actors: int | None = None
-    """The number of actors that play in processes of their own, as `for_actors` sets it. None where one
-    thread both plays and learns."""
+    """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
+    plays and learns."""
 
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
@@ -83,11 +84,11 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         )
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes what comes between observations and torsos, one for policy and value."""
+        """Makes the encoder of observations in front of the torsos, shared by policy and value."""
         return networks.make_encoder(spec.observations, generator=generator)
 
     def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
-        """Makes what comes between encoder and torsos where the config's `memory` is not "none"."""
+        """Makes the memory between encoder and torsos, if the config's `memory` is not "none"."""
         config = self.config
         assert config.memory != "none"
         return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
@@ -98,7 +99,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         return self.make_memory(encoder.output_size, generator)
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        # Room for what an environment that is ahead of the others wrote, so that nobody ever waits.
+        # Room for the items of an environment that is ahead of the others, so that no writer ever waits.
         capacity = 4 * self.config.num_environments * (self.num_actors or 1)
         return [
             replay.TableConfig(
@@ -194,7 +195,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def rollout_preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
     ) -> batch.RolloutPreparer:
-        """Makes what values rollouts by the network, on its device, and turns them into batches."""
+        """Makes the part that turns rollouts into batches, with the network's values, on its device."""
         return batch.RolloutPreparer(
             network=network,
             raw_actions=self._raw_actions(spec),
@@ -220,7 +221,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         )
 
     def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        """Of what is remembered of one environment; () without memory."""
+        """Returns the spec of the recurrent state of one environment; () without memory."""
         if self.config.memory == "none":
             return ()
         generator = torch.Generator()

@@ -1,7 +1,7 @@
-"""Rollouts of several actors: each says whose and of which version it is, and the learner takes whole rounds.
+"""Rollouts of several actors: each is stamped with its actor and version, and the learner takes whole rounds.
 
-A round of version v is, of each of N actors, E rollouts whose last action was chosen by the weights of
-version v. What an actor wrote by older weights, or beyond its E rollouts, is dropped and counted.
+A round of version v consists of E rollouts of each of N actors, whose last action was chosen by the weights
+of version v. Rollouts of older weights, and an actor's rollouts beyond E, are dropped and counted.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,26 +17,26 @@ from minerva_acme.replay import base as replay
 
 
 class Stamped(NamedTuple):
-    """What a policy recorded with an action, and who recorded it."""
+    """A policy's extras of an action, with a stamp of the actor that recorded them."""
 
     extras: types.NestedArray
     stamp: Any  # [2] int64: the actor's number, the version of its weights
 
 
 def stamped_spec(extras: types.NestedSpec) -> Stamped:
-    """The specs of `Stamped`. Args: extras: those of the policy's extras."""
+    """Returns the specs of `Stamped`. Args: extras: The specs of the policy's extras."""
     return Stamped(extras, specs.Array((2,), np.int64, name="stamp"))
 
 
 class StampingAdder(core.Adder):
-    """Writes with every step who made it, by which version of the weights.
+    """An adder that writes with every step its actor and the version of the weights.
 
     Attributes:
-        stamp: the actor's number and the version, of the steps from now on.
+        stamp: The actor's number and the version, written with the steps from now on.
     """
 
     def __init__(self, adder: core.Adder) -> None:
-        """Args: adder: writes; its extras are `Stamped`. Closed with this one."""
+        """Args: adder: The adder that writes; its extras are `Stamped`. It is closed with this one."""
         self.stamp = (0, 0)
         self._adder = adder
 
@@ -66,9 +66,9 @@ class RoundDataset(core.Closeable, Iterator[Any]):
     """Yields rounds: `data` is a `Rollout` [T, N * E, ...], in the order of the actors.
 
     Attributes:
-        version: of the rounds from now on, that of the weights that the learner has.
-        num_stale: rollouts of another version that were dropped.
-        num_surplus: rollouts that were dropped because their actor's part of the round was complete.
+        version: The version of the rounds from now on, which is the version of the learner's weights.
+        num_stale: The number of rollouts of another version that were dropped.
+        num_surplus: The number of rollouts dropped because their actor's part of the round was complete.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class RoundDataset(core.Closeable, Iterator[Any]):
         """Makes the dataset; nothing is sampled before the first round is asked for.
 
         Args:
-            sampler: where rollouts come from, each once; closed with the dataset.
-            unpack: turns their fields into a `Rollout` whose extras are `Stamped`.
-            num_actors: N.
-            rollouts_each: E, of each actor in a round.
-            device: where the tensors go.
+            sampler: The source of rollouts, each given once; closed with the dataset.
+            unpack: Turns their fields into a `Rollout` whose extras are `Stamped`.
+            num_actors: The number of actors, N.
+            rollouts_each: The number of rollouts of each actor in a round, E.
+            device: The device of the tensors.
 
         Raises:
-            ValueError: a number is below 1.
+            ValueError: A number is below 1.
         """
         if num_actors < 1 or rollouts_each < 1:
             raise ValueError(
@@ -107,10 +107,10 @@ class RoundDataset(core.Closeable, Iterator[Any]):
         self._found_version = 0
 
     def __next__(self) -> Any:
-        """Returns the next round, for which it waits.
+        """Waits for the next round and returns it.
 
         Raises:
-            ReplayError: the dataset is closed or the store is gone. What was found stays.
+            ReplayError: The dataset is closed or the store is gone. Rollouts found so far are kept.
         """
         from minerva_acme.replay.dataset import ReplaySample
 

@@ -1,4 +1,4 @@
-"""What can be set about PPO, and the presets."""
+"""Hyperparameters of PPO, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from minerva_acme.constraints import Constraint
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PPOConfig(on_policy_config.OnPolicyConfig):
-    """Hyperparameters of PPO; defaults are the usual ones of continuous control.
+    """Hyperparameters of PPO; defaults are the usual ones for continuous control.
 
     Sources: [1] Schulman et al. 2017, "Proximal policy optimization algorithms"; [2] Andrychowicz et
     al. 2021, "What matters for on-policy deep actor-critic methods?"; [3] Schulman et al. 2016,
@@ -30,12 +30,12 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     num_epochs: constraints.Count = 10
     """Passes over a rollout."""
     minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64
-    """Samples of a gradient step; what is left over is shared out among the minibatches. With a memory all
-    steps of as many environments as that are, those of the burn-in included."""
+    """Samples of a gradient step; a remainder is distributed among the minibatches. With a memory, a
+    minibatch is all steps of some environments, this many in total, including the burn-in."""
     clip_ratio: constraints.Positive = 0.2
-    """Epsilon of the clipped surrogate [1]; the value's clipping range too, where that is clipped."""
+    """Epsilon of the clipped surrogate [1], and the value's clipping range if `clip_value` is set."""
     clip_value: bool = False
-    """Whether the value's loss is clipped around the values before the update, which slows it down [2]."""
+    """Whether the value's loss is clipped around the values before the update, which slows learning [2]."""
     value_coef: constraints.NonNegative = 0.5
     """Weight of the value's loss."""
     entropy_coef: constraints.NonNegative = 0.0
@@ -43,7 +43,7 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     target_kl: Annotated[
         float | None, Constraint(">= 0 or None", lambda value: value is None or value >= 0)
     ] = 0.02
-    """An epoch that ends above this approximate KL, nats, is the last; 0 or None: all are made."""
+    """Approximate KL, nats, above which no further epoch is made; 0 or None for no limit."""
 
     learning_rate: constraints.Positive = 3e-4
     adam_epsilon: constraints.Positive = 1e-5
@@ -58,18 +58,18 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
             )
         if self.memory != "none" and self.minibatch_size % self.rollout_length:
             raise ValueError(
-                f"`minibatch_size` must be a multiple of the {self.rollout_length} steps that each "
-                "environment makes of a rollout (`rollout_steps` / `num_environments`) with `memory`, got "
-                f"{self.minibatch_size}. A minibatch is whole environments there: set it to "
-                f"{self.rollout_length}, or take the preset `memory`."
+                f"With `memory`, `minibatch_size` must be a multiple of the {self.rollout_length} steps that "
+                "each environment makes of a rollout (`rollout_steps` / `num_environments`), got "
+                f"{self.minibatch_size}. A minibatch then consists of whole environments: set it to "
+                f"{self.rollout_length}, or use the preset `memory`."
             )
 
 
 PRESETS: Mapping[str, PPOConfig] = MappingProxyType(
     {
         "default": PPOConfig(),
-        # Episodes of the dm_control suite are 1000 steps long and begin together. Rollouts of 1024 steps show
-        # all of an episode; of shorter ones each update would see one part of it and forget the others.
+        # Episodes of the dm_control suite are 1000 steps long and begin together. Rollouts of 1024 steps
+        # contain whole episodes; with shorter ones, each update would see one part and forget the others.
         "control": PPOConfig(num_environments=4, rollout_steps=4096, minibatch_size=128),
         # Minibatches of four of sixteen environments, each 128 steps of memory.
         "memory": PPOConfig(memory="lstm", num_environments=16, minibatch_size=512),

@@ -1,6 +1,6 @@
 """The PPO learner.
 
-Shapes: n samples of a rollout; with a memory, n behind the burn-in of T steps of E environments, time first.
+Shapes: n samples of a rollout; with a memory, n after the burn-in of T steps of E environments, time first.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from minerva_acme import acceleration, core, counting, learners, loggers, losses
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo.config import PPOConfig
 
-_APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns of what a step returns
+_APPROX_KL, _NORM = losses.PPOLosses._fields.index("approx_kl"), -1  # columns of a step's result
 
 
 class Samples(NamedTuple):
-    """What the loss needs of a rollout, or of a minibatch of it."""
+    """The inputs of the loss from a rollout, or from a minibatch of it."""
 
     observation: types.NestedTensor  # leaves [n, ...], normalised; [T * E, ...] with a memory
-    raw_action: torch.Tensor  # [n, D], or [n] where discrete
+    raw_action: torch.Tensor  # [n, D], or [n] if discrete
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
@@ -29,7 +29,7 @@ class Samples(NamedTuple):
 
 
 class PPOLearner(learners.ModuleLearner):
-    """Proximal policy optimisation: a few epochs of clipped policy gradients on each rollout.
+    """A learner of proximal policy optimisation: a few epochs of clipped policy gradients on each rollout.
 
     Source: Schulman et al. 2017, "Proximal policy optimization algorithms". One loss, of policy, value
     and entropy, trains the whole network; observation and reward statistics are updated once a rollout.
@@ -53,17 +53,17 @@ class PPOLearner(learners.ModuleLearner):
         """Makes the learner.
 
         Args:
-            network: trained in place.
-            dataset: yields samples whose `data` is a `Rollout` on the network's device, extras being
-                `BehaviourExtras`.
-            preparer: values rollouts with this network.
-            config: hyperparameters.
-            num_updates: learner steps of the whole run, over which the learning rate is annealed;
-                None: it stays.
-            make_optimizer: of `network`.
-            counter: counts `steps` and `walltime`.
-            logger: receives a row of diagnostics a step.
-            generator: on the network's device, shuffles the samples.
+            network: The network, trained in place.
+            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
+                `BehaviourExtras` as extras.
+            preparer: Turns rollouts into batches, with this network's values.
+            config: The hyperparameters.
+            num_updates: The learner steps of the whole run, over which the learning rate is annealed, or
+                None to keep it constant.
+            make_optimizer: Makes the optimiser of `network`.
+            counter: Counts `steps` and `walltime`.
+            logger: Receives one row of diagnostics per step.
+            generator: Shuffles the samples; on the network's device.
         """
         self._acceleration = acceleration.Acceleration(config.acceleration)
         self._agreement = acceleration.Agreement("PPO's updates")
@@ -130,12 +130,12 @@ class PPOLearner(learners.ModuleLearner):
         self._differentiated_loss.restore(state.get("ways", {}).get("network", ""))
 
     def _improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
-        """A few epochs of gradient steps on shuffled minibatches."""
+        """Makes a few epochs of gradient steps on shuffled minibatches."""
         config = self._config
         samples = Samples(
             observation=batch.observation,
             raw_action=batch.raw_action,
-            # The Jacobian of a squashed action is the same before and after: it leaves the ratio.
+            # The Jacobian of a squashed action does not change in an update: it cancels in the ratio.
             raw_log_prob=batch.log_prob,
             value=batch.value,
             advantage=batch.advantage,
@@ -169,7 +169,7 @@ class PPOLearner(learners.ModuleLearner):
             "loss/value": mean["value"],
             "policy/entropy": mean["entropy"],
             "policy/approx_kl": rows[-1][_APPROX_KL],  # of the last minibatch
-            "policy/approx_kl_first": rows[0][_APPROX_KL],  # 0 but for rounding: nothing moved yet
+            "policy/approx_kl_first": rows[0][_APPROX_KL],  # 0 except for rounding: nothing has changed yet
             "policy/clip_fraction": mean["clip_fraction"],
             "grad_norm": mean["grad_norm"],
             "epochs": len(rows) // num_minibatches,
@@ -182,19 +182,19 @@ class PPOLearner(learners.ModuleLearner):
         return metrics
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
-        """One gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
+        """Makes one gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
         loss = self._differentiated_loss(minibatch)
         grad_norm = self.updates.descend("network")
         return torch.stack([*loss, grad_norm]).detach()
 
     def _loss_by_autograd(self, minibatch: Samples) -> losses.PPOLosses:
-        """The loss of a minibatch, with its gradients in `.grad`."""
+        """Computes the loss of a minibatch, and its gradients into `.grad`."""
         loss = self._loss(minibatch)
         learners.differentiate(loss.total, self._group.parameters())
         return loss
 
     def _loss(self, minibatch: Samples) -> losses.PPOLosses:
-        """The loss of a minibatch."""
+        """Computes the loss of a minibatch."""
         advantages = minibatch.advantage
         if self._config.normalize_advantages:
             advantages = losses.normalize_advantages(advantages, unbiased=True)
@@ -212,7 +212,7 @@ class PPOLearner(learners.ModuleLearner):
 
 
 def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator) -> Iterator[Samples]:
-    """Minibatches of samples in any order."""
+    """Yields minibatches of samples in random order."""
     order = torch.randperm(len(samples.value), generator=generator, device=samples.value.device)
     columns = [leaf[order].tensor_split(num_minibatches) for leaf in tree.flatten(samples)]
     for parts in zip(*columns, strict=True):
@@ -222,7 +222,7 @@ def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator
 def _whole_environments(
     samples: Samples, num_minibatches: int, generator: torch.Generator
 ) -> Iterator[Samples]:
-    """Minibatches of all steps of some environments, for a memory, in their order in time."""
+    """Yields minibatches of all steps of some environments in their order in time, for a memory."""
     assert samples.past
     state, start, burn_in = samples.past
     num_environments = start.shape[1]

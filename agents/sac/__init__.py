@@ -1,4 +1,4 @@
-"""Soft actor-critic (SAC), with a temperature that is learned."""
+"""Soft actor-critic (SAC) with a learned temperature."""
 
 from typing import TYPE_CHECKING
 

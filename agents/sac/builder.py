@@ -27,9 +27,9 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
         return sac_networks.make_networks(spec, self.config, generator, self.make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes what comes between observations and torsos.
+        """Makes an encoder of observations in front of the torsos.
 
-        It is called once where policy and critics share an encoder, else once for either.
+        It is called once if policy and critics share an encoder, otherwise once for each.
         """
         return off_policy.make_encoder(spec, self.config, generator)
 

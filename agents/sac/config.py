@@ -1,4 +1,4 @@
-"""What can be set about SAC, and the presets."""
+"""Hyperparameters of SAC, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class SACConfig(
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of SAC; defaults are those of [1], table 1.
+    """Hyperparameters of SAC; defaults are from [1], table 1.
 
     Sources: [1] Haarnoja et al. 2018, "Soft actor-critic algorithms and applications"; [2] Yarats and
     Kostrikov 2020, github.com/denisyarats/pytorch_sac, on the dm_control suite; [3] Yarats, Kostrikov and
@@ -23,18 +23,18 @@ class SACConfig(
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
+    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.Positive = 3e-4
     """Learning rate of policy, critics and temperature."""
     target_rate: constraints.Share = 0.005
-    """How far the target critics go towards the critics in each learner step."""
+    """Share of the way that the target critics move towards the critics in each learner step."""
     initial_temperature: constraints.Positive = 1.0
-    """Temperature at first: what a nat of entropy is worth, in units of the return."""
+    """Initial temperature: the worth of one nat of entropy, in units of the return."""
     target_entropy: float | None = None
-    """Entropy at which the temperature holds the policy, nats; None: what is -1 for each dimension of actions
-    that are scaled to [-1, 1], as the authors' are."""
+    """Entropy at which the temperature keeps the policy, nats. None: -1 per action dimension for actions
+    scaled to [-1, 1], as in the authors' code, converted to the actual bounds."""
     random_steps: constraints.Natural = 1_000
-    """Environment steps with random actions, before the policy acts."""
+    """Environment steps with random actions before the policy acts."""
 
     num_critics: constraints.Count = 2
     prioritized: bool = False
@@ -43,10 +43,10 @@ class SACConfig(
 PRESETS: Mapping[str, SACConfig] = MappingProxyType(
     {
         "default": SACConfig(),
-        # The first temperature and the random steps are those of [2], its networks are four times as wide.
+        # Initial temperature and random steps are from [2], whose networks are four times as wide.
         "control": SACConfig(initial_temperature=0.1, random_steps=5_000, min_replay_size=5_000),
-        # From pixels as in [3], at a cost that a CPU can afford: smaller networks and batches, and returns
-        # over three steps as in its successor, DrQ-v2. Batches of 32 and a discount of 0.97 learned slower.
+        # From pixels as in [3], at a cost that a CPU can afford: smaller networks and batches, and three-step
+        # returns as in its successor, DrQ-v2. Batches of 32 and a discount of 0.97 learned more slowly.
         "pixels": SACConfig(
             shared_encoder=True,
             image_encoder="small",
@@ -57,8 +57,8 @@ PRESETS: Mapping[str, SACConfig] = MappingProxyType(
             samples_per_insert=64.0,
             learning_rate=5e-4,
             target_rate=0.02,
-            discount=0.98,  # values are learned in fewer steps, where an action is repeated 8 times
-            initial_temperature=1.0,  # with 0.1 cartpole swingup stayed at pushing to one side
+            discount=0.98,  # values are learned in fewer steps, if each action is repeated 8 times
+            initial_temperature=1.0,  # with 0.1 cartpole swingup only ever pushed to one side
             random_steps=400,
             min_replay_size=400,
             max_replay_size=100_000,

@@ -1,4 +1,4 @@
-"""What SAC learns: two losses, which `learners.LossLearner` minimises on each batch.
+"""SAC's two losses, which `learners.LossLearner` minimises on each batch.
 
 Shapes: B batch, D action dimensions.
 """
@@ -15,7 +15,7 @@ from minerva_acme.agents.sac.networks import SACNetworks
 
 @dataclasses.dataclass(frozen=True)
 class SACLosses:
-    """The losses of soft actor-critic: of the critics, and of policy and temperature.
+    """The losses of soft actor-critic: one for the critics, one for policy and temperature.
 
     Source: Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", algorithm 1.
     """
@@ -26,11 +26,11 @@ class SACLosses:
     def critic(
         self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """Every critic regresses to the softened value of the smallest target critic.
+        """Computes the loss by which every critic regresses to the smallest target critic's soft value.
 
             J_Q = mean (Q(s, a) - r - d (Q'(s', a') - alpha log pi(a' | s')))^2,  a' ~ pi(s')
 
-        Source: eq. 5. With a head that predicts distributions, the return z' takes the place of Q'.
+        Source: eq. 5. With a head that predicts distributions, the return z' replaces Q'.
         """
         data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
         with torch.no_grad():
@@ -45,14 +45,14 @@ class SACLosses:
     def policy(
         self, nets: SACNetworks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """The policy follows the smallest critic and keeps its entropy, by reparameterised actions.
+        """Computes the loss by which the policy follows the smallest critic and keeps its entropy.
 
             J_pi = mean alpha log pi(a | s) - Q(s, a),  a ~ pi(s)
             J_alpha = log alpha (mean -log pi(a | s) - target)
 
-        The temperature rises where the entropy is below its target, and falls where it is above. Neither loss
-        trains what the other does. Source: eq. 9; eq. 18, of alpha, in whose place its logarithm keeps the
-        temperature positive, as in the authors' code.
+        Actions are reparameterised. The temperature rises while the entropy is below its target, and falls
+        while it is above. Neither loss trains the other's parameters. Source: eq. 9 and 18, with log alpha
+        instead of alpha to keep the temperature positive, as in the authors' code.
         """
         observation = batch.data.observation
         action, log_prob = nets.policy(observation).sample_and_log_prob(generator)

@@ -12,20 +12,20 @@ from minerva_acme.agents.sac import config as sac_config
 
 
 class Temperature(nn.Module):
-    """A positive number, the exponential of what is learned."""
+    """A positive number, learned as its logarithm."""
 
     def __init__(self, initial: float) -> None:
-        """Args: initial: its first value."""
+        """Args: initial: The initial value."""
         super().__init__()
         self.log = nn.Parameter(torch.tensor(float(initial)).log())
 
     def forward(self) -> torch.Tensor:
-        """Its value, []."""
+        """Returns the value, []."""
         return self.log.exp()
 
 
 class SACNetworks(NamedTuple):
-    """Any modules do that have these signatures:
+    """SAC's networks: any modules with these signatures.
 
     policy(observation [B, ...]) -> distributions.SquashedGaussian [B, D]
     critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`
@@ -50,7 +50,7 @@ def make_networks(
         spec: The specs of the environment, as for `off_policy.make_critic`.
         config: The sizes and heads of the networks.
         generator: Draws the initial weights.
-        make_encoder: Makes each encoder: one that policy and critic share, or one for either.
+        make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
     encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)

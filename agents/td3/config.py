@@ -1,4 +1,4 @@
-"""What can be set about TD3, and the presets."""
+"""Hyperparameters of TD3, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,28 +15,28 @@ class TD3Config(
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of TD3; defaults are those of the authors' code, github.com/sfujim/TD3.
+    """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3.
 
     Sources: [1] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [2]
     Yarats et al. 2021, "Mastering visual continuous control" (DrQ-v2), on the dm_control suite.
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; of SimBa's, of each block, all equal."""
+    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.Positive = 3e-4
     """Learning rate of policy and critics; 1e-3 in [1]."""
     target_rate: constraints.Share = 0.005
-    """How far the target networks go towards the trained ones, each time that the policy is trained."""
+    """Share of the way that the target networks move towards the trained ones at each policy step."""
     policy_period: constraints.Count = 2
     """Learner steps from one step of the policy, and of the targets, to the next [1]."""
     target_stddev: constraints.NonNegative = 0.2
-    """Standard deviation of the noise on the target policy's actions [1], in halves of the action's range."""
+    """Standard deviation of the target policy's noise [1], in units of half the action's range."""
     target_noise_clip: constraints.NonNegative = 0.5
-    """Largest size of that noise [1], likewise."""
+    """Largest magnitude of the target policy's noise [1], in the same units."""
     exploration_stddev: constraints.NonNegative = 0.1
-    """Standard deviation of the noise to explore with [1], likewise."""
+    """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000
-    """Environment steps with random actions, before the policy acts."""
+    """Environment steps with random actions before the policy acts."""
 
     num_critics: constraints.Count = 2
     prioritized: bool = False

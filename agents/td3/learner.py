@@ -1,4 +1,4 @@
-"""What TD3 learns: two losses, which `learners.LossLearner` minimises, the policy's on every second batch.
+"""TD3's two losses, which `learners.LossLearner` minimises, by default the policy's on every second batch.
 
 Shapes: B batch, D action dimensions.
 """
@@ -15,7 +15,7 @@ from minerva_acme.agents.td3.networks import TD3Networks
 
 @dataclasses.dataclass(frozen=True)
 class TD3Losses:
-    """The losses of TD3, each of the module of its name.
+    """The losses of TD3, each named after the module that it trains.
 
     Source: Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods",
     algorithm 1.
@@ -28,11 +28,11 @@ class TD3Losses:
     def critic(
         self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """Every critic regresses to the value that the smallest target critic gives a smoothed action.
+        """Computes the loss by which critics regress to the smallest target critic at a smoothed action.
 
             J_Q = mean (Q(s, a) - r - d Q'(s', a'))^2,  a' = clip(pi'(s') + clip(noise, -c, c), low, high)
 
-        Source: eq. 10 and 14. With a head that predicts distributions, the return z' takes the place of Q'.
+        Source: eq. 10 and 14. With a head that predicts distributions, the return z' replaces Q'.
         """
         data = batch.data  # a `types.Transition`; its discount d is 0 at a terminal
         with torch.no_grad():
@@ -46,13 +46,13 @@ class TD3Losses:
     def policy(
         self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """The policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
+        """Computes the loss by which the policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
         observation = batch.data.observation
         q = nets.critic.first(observation, nets.policy(observation)).mean()
         return learners.Loss(-q.mean())
 
     def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-        """Target policy smoothing, section 5.3: actions near each other have values near each other."""
+        """Smooths the target policy, section 5.3: similar actions should have similar values."""
         low, high = self.low.to(action), self.high.to(action)
         noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
         clip = self.config.target_noise_clip

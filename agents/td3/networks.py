@@ -12,11 +12,11 @@ from minerva_acme.agents.td3 import config as td3_config
 
 
 class TD3Networks(NamedTuple):
-    """Any modules do that have these signatures:
+    """TD3's networks: any modules with these signatures.
 
     policy(observation [B, ...]) -> action [B, D], within its bounds
     critic(observation [B, ...], action [B, D]) -> networks.Prediction [B]; it has a `loss`,
-        and `first` of the same arguments, which the policy follows
+        and `first` with the same arguments, which the policy follows
     """
 
     policy: nn.Module
@@ -37,7 +37,7 @@ def make_networks(
         spec: The specs of the environment, as for `off_policy.make_critic`.
         config: The sizes and heads of the networks.
         generator: Draws the initial weights.
-        make_encoder: Makes each encoder: one that policy and critic share, or one for either.
+        make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
     encoder = make_encoder(spec, generator)
     policy = off_policy.make_deterministic_policy(

@@ -1,4 +1,4 @@
-"""What can be set about V-MPO, and the presets."""
+"""Hyperparameters of V-MPO, and the presets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     discount: constraints.Share = 0.98
 
     m_steps: constraints.Count = 16
-    """Passes over a rollout, each a step of the multipliers and one of policy and value."""
+    """Passes over a rollout, each a step of the multipliers and a step of policy and value."""
     top_k_fraction: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 0.6
-    """Share of the samples, those of largest advantage, that the policy learns from."""
+    """Share of the samples, the ones with the largest advantages, that the policy learns from."""
     epsilon_temperature: constraints.Positive = 0.15
     """Bound on KL(nonparametric policy || behaviour policy), nats."""
     epsilon_mean: constraints.Positive = 0.05
-    """Bound on the policy's KL by its mean, nats; of a discrete policy, on its whole KL."""
+    """Bound on the policy's KL by its mean, nats; for a discrete policy, on its whole KL."""
     epsilon_stddev: constraints.Positive = 0.05
     """Bound on the policy's KL by its standard deviation, nats."""
     init_temperature: constraints.Positive = 1.0

@@ -16,18 +16,18 @@ from minerva_acme.agents.vmpo.config import VMPOConfig
 
 
 class VMPOLearner(learners.ModuleLearner):
-    """On-policy maximum a posteriori policy optimisation.
+    """A learner of on-policy maximum a posteriori policy optimisation.
 
-    Source: Song et al. 2019, "V-MPO". Each rollout: one step of the temperature, then a few times a
-    step of the alphas and one of policy and value, all on the whole rollout. Each loss trains one
+    Source: Song et al. 2019, "V-MPO". Each rollout: one step of the temperature, then several times a
+    step of the alphas and a step of policy and value, all on the whole rollout. Each loss trains one
     group of parameters:
 
         temperature loss              -> temperature
         alpha losses                  -> alphas
         weighted likelihood, KL, value -> network
 
-    The policy pays for its KL by the multipliers before their step. A discrete policy has one KL, bounded by
-    `epsilon_mean`.
+    The policy's KL is penalised with the multipliers before their step. A discrete policy has one KL, bounded
+    by `epsilon_mean`.
 
     Variables: `network`, a dict of arrays, the observation statistics among them.
     """
@@ -49,18 +49,18 @@ class VMPOLearner(learners.ModuleLearner):
         """Makes the learner.
 
         Args:
-            network: trained in place.
-            duals: the multipliers, on the network's device.
-            dataset: yields samples whose `data` is a `Rollout` on the network's device, extras being
-                `BehaviourExtras` with the policy's parameters.
-            preparer: values rollouts with this network.
-            config: hyperparameters.
-            num_updates: learner steps of the whole run, over which the learning rate is annealed, if it
-                is; None: it stays.
-            make_optimizer: of `network`, `temperature` and `alphas`.
-            counter: counts `steps` and `walltime`.
-            logger: receives a row of diagnostics a step.
-            generator: saved with the rest, though nothing is drawn: every step takes the whole rollout.
+            network: The network, trained in place.
+            duals: The multipliers, on the network's device.
+            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
+                `BehaviourExtras` as extras, which include the policy's parameters.
+            preparer: Turns rollouts into batches, with this network's values.
+            config: The hyperparameters.
+            num_updates: The learner steps of the whole run, over which the learning rate is annealed if the
+                config says so, or None to keep it constant.
+            make_optimizer: Makes the optimisers of `network`, `temperature` and `alphas`.
+            counter: Counts `steps` and `walltime`.
+            logger: Receives one row of diagnostics per step.
+            generator: Saved with the rest, but nothing is drawn: every step takes the whole rollout.
         """
         accelerated = acceleration.Acceleration(config.acceleration)
         accelerated.leaves_losses_plain("V-MPO's losses")

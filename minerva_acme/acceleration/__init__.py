@@ -1,6 +1,6 @@
-"""What exists for speed alone, behind one switch.
+"""Code that exists only for speed, behind one switch.
 
-Every part has a plain twin, a test that holds the two equal, and says once, at INFO, which way it takes.
+Every part has a plain twin and a test that holds the two equal, and logs once, at INFO, which way it takes.
 """
 
 from minerva_acme.acceleration.acting import Acting, Choice

@@ -1,9 +1,9 @@
-"""Acting: what a module gives for one observation, or a few, without torch's cost per call.
+"""Acting: computes a module's output for one observation, or a few, without torch's cost per call.
 
 A policy's forward pass for one observation is some twenty kernels of a microsecond or less, and torch
-spends several microseconds on calling each. numpy spends a third of one. So where every layer of a module
-is known here, arrays compute what it computes, once they were seen to agree with it; any other module is
-called as it is.
+spends several microseconds on calling each. numpy spends a third of one. So if every layer of a module is
+supported here, its output is computed on arrays, after a comparison has shown that the results agree; any
+other module is called as it is.
 
 Shapes: O observation size; E environments; D action dimensions; K discrete actions; F features.
 """
@@ -38,54 +38,55 @@ from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, Squa
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _PART = "acting"
-_FAR = np.float32(-30.0)  # times the first observations: where inputs and deviations are clipped
-_NUM_DRAWS = 16  # at each observation, where draws are compared
+_FAR = np.float32(-30.0)  # factor for the first observations, to test where numbers are clipped
+_NUM_DRAWS = 16  # per observation, when draws are compared
 
-# Numpy 1 widens a single-precision number that meets one of Python's. An array without axes is taken by a
-# ufunc half a microsecond faster than numpy's scalar.
+# Numpy 1 converts a single-precision number to double precision when it meets a Python float. An array
+# without axes reaches a ufunc half a microsecond faster than numpy's scalar.
 _ZERO, _ONE, _HALF = (np.array(number, np.float32) for number in (0.0, 1.0, 0.5))
 _LOW, _HIGH = np.array(MIN_LOG_STD, np.float32), np.array(MAX_LOG_STD, np.float32)
 
 
 class Choice(NamedTuple):
-    """What was drawn from a distribution at E observations."""
+    """Samples from a distribution at E observations."""
 
-    raw: Any  # [E, D] float32, or [E] int64 where actions are discrete
+    raw: Any  # [E, D] float32, or [E] int64 if actions are discrete
     log_prob: Any  # [E] float32, log-density or log-probability of `raw`
     parameters: Any  # the distribution, of arrays or tensors, [E, D] or [E, K]
 
 
 class Acting:
-    """What a module gives for observations, without gradient, and the noise that choices are made with.
+    """Computes a module's output for observations, without gradient, and draws samples from it.
 
-        output = acting(observations)         # what the module gives
-        choice = acting.sample(observations)  # drawn from the distribution that it gives
+        output = acting(observations)         # the module's output
+        choice = acting.sample(observations)  # drawn from the distribution that it returns
 
-    Arrays compute it where every layer is known to them. They are compared with the module on the first
-    observations, on the first ones after a restore, and after a part of the module was replaced. If they
-    give something else, the module itself is called from there on, and a warning says so.
+    The output is computed on arrays if every layer is supported. The result is compared with the module on
+    the first observations, on the first ones after a restore, and after a part of the module was replaced. If
+    it differs, the module itself is called from then on, and a warning says so.
 
-    Nobody else has the module, so that looking for replaced parts costs next to nothing, until it is asked
-    for: then each call looks at all of them, which takes some microseconds.
+    Unless `module` was read, no other code has the module, so checking for replaced parts costs almost
+    nothing. Afterwards each call checks all of them, which takes some microseconds.
 
-    The noise of `sample` is the generator's where torch draws. Where arrays draw, it is numpy's, seeded with
-    a number drawn from the generator.
+    The noise of `sample` comes from the generator if torch draws it. If arrays draw it, it comes from numpy,
+    seeded with a number drawn from the generator.
     """
 
     def __init__(self, module: nn.Module, generator: torch.Generator, *, accelerated: bool = True) -> None:
         """Takes the module.
 
         Args:
-            module: Gives an output for observations [E, ...]; see `policy_of` for an `ActorCritic`. One with
-                a `memory` is given what its `remember` makes of observations. It is copied to the CPU.
-            generator: Draws the noise, on the CPU.
-            accelerated: Whether arrays may compute.
+            module: The module, which gives an output for observations [E, ...]; see `policy_of` for an
+                `ActorCritic`. A module with a `memory` is given the output of its `remember` instead. It is
+                copied to the CPU.
+            generator: The generator for the noise, on the CPU.
+            accelerated: Whether arrays may be used.
         """
         self.generator = generator
         self._module: Any = copy.deepcopy(module).to("cpu").requires_grad_(False).eval()
-        self._is_shared = False  # with whoever asked for it
-        self._random: np.random.Generator | None = None  # of arrays, once they have drawn
-        self._rest: tuple[list[Any], nn.Module] = [], self._module  # behind a memory, and what it was made of
+        self._is_shared = False  # with code that asked for it
+        self._random: np.random.Generator | None = None  # for arrays, after their first draw
+        self._rest: tuple[list[Any], nn.Module] = [], self._module  # after a memory, and its parts
         self._agreement = Agreement(_PART)
         self._twin: _Twin | None = None
         if accelerated:
@@ -94,13 +95,13 @@ class Acting:
             notes.say(_PART, "torch: acceleration is off")
 
     def __call__(self, observations: Any) -> Any:
-        """What the module gives for observations that are arrays, [E, ...] each leaf: tensors."""
+        """Computes the module's output, as tensors, for observations that are arrays, leaves [E, ...]."""
         if (twin := self._agreed(observations)) is None:
             return self._plain(observations)
         return twin.output(observations)
 
     def sample(self, observations: Any) -> Choice:
-        """Draws from the distribution that the module gives at E observations."""
+        """Draws from the module's distribution at E observations."""
         twin = self._agreed(observations)
         if twin is not None and (draw := _DRAWS.get(twin.make)):
             return draw(twin.make(*twin.parts(observations)), self._random or self._begun())
@@ -111,35 +112,35 @@ class Acting:
 
     @property
     def module(self) -> nn.Module:
-        """The module. What is written into its parameters or replaced in it counts from the next call on."""
+        """The module. Changes of its parameters and replaced parts take effect at the next call."""
         self._is_shared = True
         return self._module
 
     def set_variables(self, state: Mapping[str, Array]) -> None:
-        """Sets weights and statistics. Args: state: The module's state dict, of arrays."""
+        """Sets weights and statistics from `state`, the module's state dict as arrays."""
         for name, tensor in self._module.state_dict().items():
             tensor.copy_(torch.from_numpy(state[name]))
 
     @property
     def remembers(self) -> bool:
-        """Whether the module has a memory of the episode."""
+        """True if the module has a memory of the episode."""
         return memory_of(self._module) is not None
 
     @torch.no_grad()
     def initial_state(self, num_environments: int) -> Any:
-        """What is remembered where an episode begins, arrays [E, ...]; () without a memory."""
+        """Returns the memory's state at the beginning of an episode, arrays [E, ...]; () without a memory."""
         if (memory := memory_of(self._module)) is None:
             return ()
         return tree.map_structure(torch.Tensor.numpy, memory.initial_state(num_environments))
 
     @torch.no_grad()
     def remember(self, observations: Any, state: Any) -> tuple[Array, Any]:
-        """Takes observations in: the features that a choice is made by, and the state after the step."""
+        """Returns the features of observations, from which a choice is made, and the state after the step."""
         features, after = self._module.remember(*_to_tensors((observations, state)))
         return features.numpy(), tree.map_structure(torch.Tensor.numpy, after)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The arrays of a copy are those of the original: it looks at its own module, and finds that out.
+        # A copy's arrays are still the original's: checking its own module reveals that.
         return {**vars(self), "_is_shared": True}
 
     @property
@@ -170,7 +171,7 @@ class Acting:
         return policy_of(self._acts())(_to_tensors(observations))
 
     def _acts(self) -> nn.Module:
-        """The module, or what is behind its memory."""
+        """Returns the module, or the part after its memory."""
         if not self.remembers:
             return self._module
         parts = [*self._module._modules.values()]
@@ -179,7 +180,7 @@ class Acting:
         return self._rest[1]
 
     def _compile(self) -> None:
-        """Makes the arrays' way for the module as it is now, or none where a part is not known."""
+        """Makes the array version for the module as it is now, or none if a part is not supported."""
         try:
             self._twin = _compile(self._acts())
         except UnknownPolicy as reason:
@@ -190,9 +191,9 @@ class Acting:
             self._watch = Watch(self._module, _parts(self._module))
 
     def _begun(self) -> np.random.Generator:
-        """The noise of arrays."""
+        """Returns the noise of arrays, and starts it at the first call."""
         if self._random is None:
-            # As late as this, so that noise by torch is the same whether arrays were tried or not.
+            # Only now, so that torch's noise is the same whether arrays were tried or not.
             self._random = np.random.default_rng(int(torch.randint(2**63 - 1, (), generator=self.generator)))
         return self._random
 
@@ -204,22 +205,22 @@ class Acting:
             self._random = None
 
     def _agreed(self, observations: Any) -> "_Twin | None":
-        """The arrays' way, if it was seen to agree with the module as it is."""
+        """Returns the array version if it was seen to agree with the module as it is, else None."""
         if self._twin is None or self._agreement.holds(self._is_shared) or self._compare(observations):
             return self._twin
         return None
 
     def _compare(self, observations: Any) -> bool:
-        """Whether both ways give the same for observations, and for others that are far from them."""
+        """Returns whether both ways agree for observations, and for others far away from them."""
         if not self._watch.is_unchanged():
             self._compile()
         if (twin := self._twin) is None:
             return False
         rows = np.concatenate([observations, _FAR * observations])
-        # What a layer might draw changes nothing of the run.
+        # Random draws of a layer must not change the run.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             found, wanted = twin.output(rows), self._plain(rows)
-            # A number near zero may be the rounding of one in the middle of its range, or of one near 1.
+            # A number near zero may be the rounding error of a number in mid-range, or of one near 1.
             ranges = [part.high - part.low for part in self._module.modules() if isinstance(part, TanhSquash)]
             scale = [torch.ones(()), *ranges]
             is_alike = _kinds(found) == _kinds(wanted)
@@ -233,7 +234,7 @@ class Acting:
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:
-    """The parts of a module that act: of an `ActorCritic`, none of its value and its memory."""
+    """Returns the parts of a module that act: for an `ActorCritic`, without its value and its memory."""
     if not isinstance(module, ActorCritic):
         return [*module.modules()]
     acting = [module.normalizer, module.encoder, module.policy_torso, module.policy_head]
@@ -241,14 +242,14 @@ def _parts(module: nn.Module) -> list[nn.Module]:
 
 
 def _kinds(output: Any) -> Any:
-    """The types of all parts of an output, and what is neither a tensor nor holds any."""
+    """Returns the types of all parts of an output, and its values that hold no tensors."""
     if isinstance(output, tuple):
         return type(output), *map(_kinds, output)
     return type(output) if isinstance(output, torch.Tensor) else output
 
 
 def _compare_draws(draw: "_Draw", policy: Any, generator: torch.Generator) -> dict[str, Pair]:
-    """What arrays and a distribution itself draw by the same noise, and the densities of that."""
+    """Computes what arrays and a distribution draw with the same noise, and the densities of these draws."""
     policy = policy.at(torch.arange(len(policy[0])).repeat(_NUM_DRAWS))
     copies = [torch.Generator().set_state(generator.get_state()) for _ in range(2)]
     wanted = policy.sample(copies[0])
@@ -258,7 +259,7 @@ def _compare_draws(draw: "_Draw", policy: Any, generator: torch.Generator) -> di
 
 
 class _TorchNoise:
-    """The noise of torch's distributions, by the names that numpy has for it."""
+    """The noise of torch's distributions, under numpy's names."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -278,7 +279,7 @@ def _draw_gaussian(policy: Any, random: Any) -> Choice:
     raw = random.standard_normal(mean.shape, np.float32)
     raw *= stddev
     raw += mean
-    # From the rounded sample, as the learner sees it, and not from the noise.
+    # From the rounded sample, as the learner does, and not from the noise.
     z = raw - mean
     z /= stddev
     return Choice(raw, log_prob_array(z, log_std), policy)
@@ -292,7 +293,7 @@ def _draw_category(policy: Any, random: Any) -> Choice:
 
 
 _Draw: TypeAlias = Callable[[Any, Any], Choice]
-# By what makes the distribution. They draw from numpy's generator, or from something with its names.
+# Keyed by what makes the distribution. They draw from numpy's generator, or an object with its methods.
 _DRAWS: Mapping[Any, _Draw] = {DiagonalGaussian: _draw_gaussian, Categorical: _draw_category}
 
 
@@ -300,41 +301,41 @@ def _to_tensors(nest: Any) -> Any:
     return tree.map_structure(torch.from_numpy, nest)
 
 
-# What follows computes with features first, [F, E]: that is the quickest product that BLAS has for one
-# column, and for a few half the time of the other way round. The arrays are those of the parameters: there
-# is nothing to refresh.
+# The code below computes with features first, [F, E]: BLAS's fastest product for one column, and for a few
+# columns half the time of the other layout. The arrays share the parameters' memory, so there is nothing to
+# refresh.
 
 _Layer: TypeAlias = Callable[[Array], Array]
 
 
 class UnknownPolicy(Exception):
-    """A module is not made of what is known here; torch computes it."""
+    """Raised if a module has unsupported parts, so that torch computes it."""
 
 
 class _Twin(NamedTuple):
-    """What a module computes, on arrays: layers one after the other, then heads side by side."""
+    """The computation of a module on arrays: layers in sequence, then heads side by side."""
 
     layers: list[_Layer]
     heads: list[_Layer]
-    make: Callable[..., Any]  # makes the output, of what the heads give, [E, ...] each
+    make: Callable[..., Any]  # makes the output from the heads' outputs, [E, ...] each
 
     def parts(self, observations: Array) -> list[Array]:
-        """What the heads give for observations [E, O]."""
+        """Computes the outputs of the heads for observations [E, O]."""
         x = observations.T
         for layer in self.layers:
             x = layer(x)
         return [head(x).T for head in self.heads]
 
     def output(self, observations: Array) -> Any:
-        """What the module gives for observations [E, O], of tensors."""
+        """Computes the module's output, as tensors, for observations [E, O]."""
         return self.make(*map(torch.from_numpy, self.parts(observations)))
 
 
 def _compile(module: nn.Module) -> _Twin:
-    """Makes what computes the same on arrays.
+    """Makes the array version of a module.
 
     Raises:
-        UnknownPolicy: A layer is not known, or has hooks.
+        UnknownPolicy: A layer is not supported, or has hooks.
     """
     _check(module)
     if type(module) is GaussianPolicy:
@@ -358,15 +359,15 @@ def _compile(module: nn.Module) -> _Twin:
     if type(module) is encoders.EncodedCritic:
         return _ensemble(_layers(module.encoder), module.critic)
     has_memory = " with memory" if getattr(module, "memory", None) is not None else ""
-    raise UnknownPolicy(f"{type(module).__name__}{has_memory} is not known")
+    raise UnknownPolicy(f"{type(module).__name__}{has_memory} is not supported")
 
 
 def _ensemble(encoder: list[_Layer], ensemble: nn.Module) -> _Twin:
     _check(ensemble)
     if type(ensemble) is not critic_heads.Ensemble:
-        raise UnknownPolicy(f"{type(ensemble).__name__} is not known")
+        raise UnknownPolicy(f"{type(ensemble).__name__} is not supported")
     members, rule = [_critic(member) for member in ensemble.members], ensemble.rule
-    # A last axis of one number for each value.
+    # A new last axis with one number for each value.
     heads: list[_Layer] = [lambda x, q=q: q(x)[None] for q in members]  # type: ignore[misc]
 
     def make(*values: torch.Tensor) -> critic_heads.EnsemblePrediction:
@@ -388,7 +389,7 @@ def _critic(module: nn.Module) -> _Layer:
 
         return dueling
     if type(module) is not critic.Critic or type(module.head) is not critic_heads.ScalarHead:
-        raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not known")
+        raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not supported")
     layers = [*_layers(module.torso), _linear(module.head)]
     return lambda x: _through(layers, x)
 
@@ -406,7 +407,7 @@ def _head(module: nn.Module) -> tuple[list[_Layer], Callable[..., Any]]:
     if type(module) is GaussianHead:
         log_std = module.log_std if module.log_std_head is None else module.log_std_head
         return _gaussian(module.mean_head, log_std), DiagonalGaussian
-    raise UnknownPolicy(f"{type(module).__name__} is not known")
+    raise UnknownPolicy(f"{type(module).__name__} is not supported")
 
 
 def _gaussian(mean_head: nn.Module, log_std_head: nn.Module | nn.Parameter | None) -> list[_Layer]:
@@ -439,7 +440,7 @@ def _layers(module: nn.Module) -> list[_Layer]:
     if kind is torso.ResidualBlock and isinstance(module, kind):
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
-        raise UnknownPolicy(f"{kind.__name__} is not known")
+        raise UnknownPolicy(f"{kind.__name__} is not supported")
     return [_MAKERS[kind](module)]
 
 
@@ -463,7 +464,7 @@ def _linear(module: nn.Module) -> _Layer:
 def _layer_norm(module: nn.Module) -> _Layer:
     assert isinstance(module, nn.LayerNorm)
     if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
-        raise UnknownPolicy("a LayerNorm without weights is not known")
+        raise UnknownPolicy("a LayerNorm without weights is not supported")
     size = module.normalized_shape[0]
     average = np.full((1, size), 1.0 / size, np.float32)
     epsilon = np.array(module.eps, np.float32)
@@ -510,7 +511,7 @@ def _squash(module: nn.Module) -> _Layer:
     return lambda x: squash_array(x, low, _HALF * (high - low), high)
 
 
-# Not in place: what comes first is handed the observation itself.
+# Not in place: the first layer receives the observation itself.
 
 
 def _tanh(x: Array) -> Array:
@@ -525,7 +526,7 @@ def _relu(x: Array) -> Array:
 
 def _make_elu(module: nn.Module) -> _Layer:
     if module.alpha != 1.0:
-        raise UnknownPolicy("an ELU of another alpha is not known")
+        raise UnknownPolicy("an ELU with an alpha other than 1 is not supported")
     return elu
 
 
@@ -546,7 +547,7 @@ def _check(module: nn.Module) -> None:
 
 
 def _array(parameter: Any) -> Array:
-    """A parameter's own memory as an array."""
+    """Returns a parameter's own memory as an array."""
     if parameter is None or parameter.device.type != "cpu" or parameter.dtype != torch.float32:
         raise UnknownPolicy("a parameter is not float32 on the CPU")
     array: Array = parameter.detach().numpy()

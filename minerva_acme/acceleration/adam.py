@@ -1,9 +1,9 @@
-"""Adam and AdamW by torch's fused kernel, without what torch does around it at every step.
+"""Adam and AdamW with torch's fused kernel, without torch's overhead at every step.
 
-On a CPU a step of six small tensors is ten microseconds of arithmetic, in a hundred of checks and sorting by
-device. And before its first one torch imports its compiler, which takes more than a second. The numbers are
-torch's to the bit, so there is no way to choose and none to say. Settings of a group that the kernel does not
-take, such as `amsgrad`, are torch's own step's.
+On a CPU a step of six small tensors is ten microseconds of arithmetic inside a hundred of checks and sorting
+by device. In addition, torch imports its compiler before the first step, which takes more than a second. The
+numbers equal torch's bit for bit, so there is no switch and no log line. If a group has settings that the
+kernel does not support, such as `amsgrad`, torch's own step runs.
 """
 
 import inspect
@@ -16,21 +16,21 @@ from torch.optim import optimizer
 
 
 def first_state(parameter: nn.Parameter) -> dict[str, torch.Tensor]:
-    """What fused Adam keeps of a parameter before its first step."""
+    """Returns the state that fused Adam keeps for a parameter before its first step."""
     zeros = torch.zeros_like(parameter, requires_grad=False)
     return {"step": torch.zeros((), device=parameter.device), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
 
 
 _NUMBERS = ("lr", "weight_decay", "eps")
-_OFF = ("amsgrad", "capturable", "differentiable")  # all that the kernel is not asked for here
+_OFF = ("amsgrad", "capturable", "differentiable")  # settings that must be off for the kernel to be used
 _OF_NO_CONSEQUENCE = ("params", "foreach", "fused")
 _DECOUPLED = "decoupled_weight_decay"
 _SETTINGS = {*_NUMBERS, *_OFF, *_OF_NO_CONSEQUENCE, "betas", "maximize", _DECOUPLED}
 
 
 def is_known(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether `apply` obeys every setting of each of an optimiser's groups, as they are now."""
-    if not optimizer.defaults.keys() <= _SETTINGS:  # A later version of torch may know more.
+    """Returns whether `apply` obeys every current setting of each of an optimiser's groups."""
+    if not optimizer.defaults.keys() <= _SETTINGS:  # A later version of torch may have more.
         return False
     if "found_inf" in vars(optimizer) or "grad_scale" in vars(optimizer):  # from torch's GradScaler
         return False
@@ -48,20 +48,20 @@ def apply(
     gradients: Sequence[torch.Tensor | None],
     states: Sequence[Mapping[str, torch.Tensor]],
 ) -> None:
-    """Makes a step of Adam, or of AdamW where the group's decay is decoupled, by torch's fused kernel.
+    """Makes a step of Adam, or of AdamW if the group's decay is decoupled, with torch's fused kernel.
 
     Args:
         optimizer: The optimiser, which `is_known` has approved.
         group: One of its groups, for the settings.
-        parameters: Dense tensors on one device, which move.
+        parameters: Dense tensors on one device, changed in place.
         gradients: Their gradients.
-        states: What `first_state` gives for each, which is changed in place.
+        states: The states of the parameters, as made by `first_state`, changed in place.
     """
     num_steps = [state["step"] for state in states]
     torch._foreach_add_(num_steps, 1)
     beta1, beta2 = group["betas"]
     is_decoupled = isinstance(optimizer, torch.optim.AdamW)
-    if _DECOUPLED in optimizer.defaults:  # Before PyTorch 2.7 it is no setting.
+    if _DECOUPLED in optimizer.defaults:  # It became a setting in PyTorch 2.7.
         is_decoupled = group[_DECOUPLED]
     kernel: Any = torch._fused_adamw_ if is_decoupled else torch._fused_adam_
     kernel(
@@ -82,11 +82,11 @@ def apply(
 
 
 class _Direct(torch.optim.Optimizer):
-    """The steps and the state of torch's own, bit for bit, for dense float32 parameters on one device."""
+    """An optimiser with torch's steps and state, bit for bit, for dense float32 parameters on one device."""
 
     _torchs_step: ClassVar[Callable[[Any], Any]]
 
-    # The decorator that keeps torch's compiler out of them imports the compiler.
+    # Torch's decorator that excludes these methods from compilation imports the compiler.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
     load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
@@ -96,18 +96,19 @@ class _Direct(torch.optim.Optimizer):
         """Makes the optimiser.
 
         Args:
-            groups: lists of parameters, each with its learning rate and its `weight_decay`, 0 if left out.
+            groups: The groups of parameters, each with its learning rate and its `weight_decay`, 0 if left
+                out.
             eps: Adam's epsilon.
 
         Raises:
-            ValueError: a learning rate, a decay or `eps` is negative.
+            ValueError: A learning rate, a decay or `eps` is negative.
         """
         # AdamW's own default is not 0.
         super().__init__(groups, eps=eps, weight_decay=0.0, fused=True)  # type: ignore[call-arg]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Makes a step; returns what the closure does, which may compute the gradients anew."""
-        # What torch wraps around every step takes as long as the step.
+        """Makes a step; returns the closure's result, if given. The closure may recompute the gradients."""
+        # Torch's wrapper around every step takes as long as the step.
         is_watched = (
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -117,7 +118,7 @@ class _Direct(torch.optim.Optimizer):
         )
         return self._watched_step(closure) if is_watched else self._make_step(closure)
 
-    step.hooked = True  # type: ignore[attr-defined]  # Torch wraps only what is not.
+    step.hooked = True  # type: ignore[attr-defined]  # Torch wraps only methods without this mark.
 
     def _make_step(self, closure: Callable[[], Any] | None) -> Any:
         loss = None
@@ -151,7 +152,7 @@ class Adam(_Direct, torch.optim.Adam):
     Source: Kingma and Ba 2015, "Adam: a method for stochastic optimization".
     """
 
-    # Without the hooks, which were called already.
+    # Without the hooks, which have already been called.
     _torchs_step = inspect.unwrap(torch.optim.Adam.step)
 
 

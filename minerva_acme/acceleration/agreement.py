@@ -1,7 +1,7 @@
-"""Decides whether a faster twin may stand for the plain way.
+"""Decides whether a faster twin may replace the plain way.
 
-The formula that a reader finds is the one that runs, unless a faster twin was seen to agree with it, and
-nothing that both compute with was replaced since.
+The formula in the source is the one that runs, unless a faster twin was seen to agree with it, and no part
+that both compute with was replaced since.
 """
 
 import math
@@ -17,34 +17,34 @@ from torch.nn.modules import module as torch_module
 from minerva_acme.acceleration import notes
 
 _ROUNDING = 1e-3  # of the largest of several norms; a difference of a thousandth of this is rounding
-_TINY = 1e-30  # nothing differs from nothing by nothing
+_TINY = 1e-30  # avoids a division of 0 by 0
 
 _FORWARD = operator.attrgetter("forward")
-# Attributes: those of all modules, of which the dicts are looked into, and sizes that no layer computes with.
+# Attributes of all modules, whose dicts are watched separately, and sizes that no layer computes with.
 _OF_NO_CONSEQUENCE = frozenset(vars(nn.Module())) | {"in_features", "out_features", "output_size"}
 
 
 class Watch:
-    """Sees in a few microseconds whether modules are still made of what they were made of.
+    """Checks in a few microseconds whether modules are still made of the same parts.
 
-    That is: the same layers, parameters and buffers, in the same memory; equal attributes, such as an ELU's
-    alpha; the same classes with the same `forward`; no hook, and no method of an instance's own. Whether they
-    are in training or evaluation mode is not looked at.
+    These are: the same layers, parameters and buffers, in the same memory; equal attributes, such as an ELU's
+    alpha; the same classes with the same `forward`; no hooks, and no methods set on an instance. Training and
+    evaluation mode are ignored.
     """
 
     def __init__(self, root: nn.Module, parts: Iterable[nn.Module] | None = None) -> None:
-        """Takes what to watch.
+        """Records the parts to watch.
 
         Args:
             root: The module.
-            parts: Those modules in it that matter; None for all of them.
+            parts: The modules in it that matter; None for all of them.
         """
         self._parts = parts = [*(root.modules() if parts is None else parts)]
         holders = [d for part in parts for d in (part._parameters, part._buffers, part._modules)]
         held = [(d, name, x) for d in holders for name, x in d.items() if isinstance(x, torch.Tensor)]
         self._tensors = [x for _, _, x in held]
-        self._matrices = [x for x in self._tensors if x.ndim > 1]  # Others lie as they do in the same memory.
-        # Equal numbers in another tensor are equal dicts where there is one alone.
+        self._matrices = [x for x in self._tensors if x.ndim > 1]  # Other tensors have only one layout.
+        # Dicts with another tensor of equal numbers compare as equal if the tensor has a single element.
         self._single = [(d, name) for d, name, x in held if x.numel() == 1]
         self._kinds = [*dict.fromkeys(map(type, parts))]
         self._forwards = [*map(_FORWARD, self._kinds)]
@@ -61,11 +61,11 @@ class Watch:
         self._seen = self._look()
 
     def is_unchanged(self, is_shared: bool = True) -> bool:
-        """Whether nothing was replaced, inserted or changed, other than the numbers in the tensors.
+        """Returns whether nothing was replaced, inserted or changed, except the numbers in the tensors.
 
         Args:
-            is_shared: Whether others have the modules, so that all of them must be looked at, and not only
-                their classes.
+            is_shared: Whether other code can access the modules, so that all of them must be checked, and not
+                only their classes.
         """
         if [*map(_FORWARD, self._kinds)] != self._forwards or any(_GLOBAL_HOOKS):
             return False
@@ -75,12 +75,12 @@ class Watch:
             return False
         try:
             return self._holders == self._seen_holders and self._look() == self._seen
-        # Tensors, or attributes that are tensors or arrays, are others than before; or an attribute is gone.
+        # Tensors, or attributes that are tensors or arrays, have been replaced; or an attribute is gone.
         except (KeyError, RuntimeError, ValueError):
             return False
 
     def _look(self) -> list[Any]:
-        # Mostly without a loop of Python's: this is called for each action.
+        # Mostly without Python loops, since this is called for each action.
         return [
             [*map(type, self._parts)],
             [*map(len, self._attributes)],
@@ -92,19 +92,19 @@ class Watch:
 
 
 class Pair(NamedTuple):
-    """What a twin gave and what the plain way gave: tensors, or nests with tensors of the same shapes."""
+    """The results of a twin and of the plain way: tensors, or nests with tensors of the same shapes."""
 
     found: Any
     wanted: Any
     tolerance: float = 1e-3  # the largest difference, relative to the norm of each tensor
 
     def difference(self) -> float:
-        """The largest difference of a tensor, relative to its norm; infinite where shapes differ."""
+        """Returns the largest difference of a tensor, relative to its norm; infinite if shapes differ."""
         found, wanted = _tensors(self.found), _tensors(self.wanted)
         if [x.shape for x in found] != [x.shape for x in wanted]:
             return math.inf
         norms = [_norm(x) for x in wanted]
-        # Beside a large tensor a small one may be nothing but rounding.
+        # A tensor that is small compared to the largest one may be nothing but rounding.
         floor = _ROUNDING * max(norms, default=0.0) + _TINY
         differences = [_norm(x.detach() - y.detach()) for x, y in zip(found, wanted, strict=True)]
         return max(
@@ -115,38 +115,38 @@ class Pair(NamedTuple):
 
 
 class Agreement:
-    """Whether a faster twin of one part was seen to give what the plain way gives.
+    """A record of whether a faster twin of one part was seen to give the same results as the plain way.
 
         if agreement.holds():                  # compared, and nothing was replaced since
             return fast(x)
         found, wanted = fast(x), plain(x)
         return found if agreement.settle(network, outputs=Pair(found, wanted)) else wanted
 
-    A disagreement is said in one warning, and is for good: `is_broken`.
+    A disagreement is logged in one warning, and is permanent: `is_broken`.
     """
 
     def __init__(self, part: str) -> None:
-        """Args: part: The part's name, for the log."""
+        """Starts without a comparison; `part` is the part's name, for the log."""
         self._part = part
         self.is_broken = False
         self.holds: Callable[..., bool] = _never
-        """Returns whether the twin may compute without being compared; as `Watch.is_unchanged`."""
+        """Returns whether the twin may compute uncompared; for `is_shared` see `Watch.is_unchanged`."""
 
     def forget(self) -> None:
-        """Makes the next call a comparison, as after a restore."""
+        """Makes the next call a comparison, for example after a restore."""
         self.holds = _never
 
     def settle(self, network: nn.Module | Watch, **pairs: Pair) -> bool:
-        """Compares what the twin gave with what the plain way gave.
+        """Compares the results of the twin with the results of the plain way.
 
         Args:
-            network: The module that both compute, or a `Watch` of it from when the twin was made; replacing a
+            network: The module that both compute, or a `Watch` of it made together with the twin; replacing a
                 part of it makes the agreement void.
-            **pairs: What the twin and what the plain way gave, by name.
+            **pairs: The results of the twin and of the plain way, by name.
 
         Returns:
-            Whether the twin's results may be used. Where the plain ones are not finite that stays open: the
-            next call is a comparison again.
+            Whether the twin's results may be used. If the plain ones are not finite, nothing is decided, and
+            the next call is a comparison again.
         """
         wanted = [x for pair in pairs.values() for x in _tensors(pair.wanted)]
         if any(x.is_meta for x in wanted):  # without numbers there is nothing to compare
@@ -155,11 +155,11 @@ class Agreement:
             return False
         for name, pair in pairs.items():
             difference = pair.difference()
-            if not difference <= pair.tolerance:  # also where it is not a number
+            if not difference <= pair.tolerance:  # also if it is NaN
                 self.is_broken = True
                 notes.warn(
                     self._part,
-                    "plain torch from here on, as the faster way gave something else: "
+                    "plain torch from now on, because the faster way gave other results: "
                     f"{name} differ by {difference:.2g} of their norm",
                 )
                 return False
@@ -173,7 +173,7 @@ def _never(is_shared: bool = True) -> bool:
 
 
 def hooks_of(module: nn.Module) -> list[Any]:
-    """The hooks that calling a module calls, by kind: empty ones fill if one is registered later."""
+    """Returns the hooks that run when a module is called, by kind: empty dicts fill as hooks are added."""
     return [
         module._forward_hooks,
         module._forward_pre_hooks,
@@ -191,12 +191,12 @@ _GLOBAL_HOOKS: list[Any] = [  # of all modules
 
 
 def has_hooks(root: nn.Module) -> bool:
-    """Whether calling a module calls a hook, of itself or of a part of it."""
+    """Returns whether calling a module runs a hook of the module or of a part of it."""
     return any(_GLOBAL_HOOKS) or any(any(hooks_of(part)) for part in root.modules())
 
 
 def is_called_as_written(module: nn.Module) -> bool:
-    """Whether calling a module runs its class's methods alone: no hooks, no methods of the instance."""
+    """Returns whether calling a module runs only methods of its class: no hooks, no methods set on it."""
     if any(hooks_of(module)) or any(_GLOBAL_HOOKS):
         return False
     kind = type(module)

@@ -26,12 +26,12 @@ from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 from minerva_acme.networks.encoders import IdentityEncoder
 
-# Numpy 1 widens a single-precision scalar that meets one of Python's.
+# Numpy 1 converts a single-precision scalar to double precision when it is combined with a Python float.
 _ONE = np.float32(1.0)
 
 
 class Outputs(NamedTuple):
-    """What a loss needs of the network."""
+    """The outputs of the network that a loss needs."""
 
     log_prob: Array  # [m] of the raw actions, nats
     entropy: Array  # [m] nats
@@ -39,27 +39,27 @@ class Outputs(NamedTuple):
 
 
 class ArrayActorCritic:
-    """The parameters of an `ActorCritic` as one vector, and what is computed with them.
+    """An `ActorCritic` on arrays, with its parameters as one vector.
 
         outputs = arrays.forward(observation, raw_action)
         arrays.backward(d_log_prob, d_entropy, d_value)   # of the latest `forward`, into `gradient`
 
-    The parameters are copies, which may be written into.
+    The parameters are copies, which may be overwritten.
     """
 
-    parameters: Array  # [P] float32, in the order of the network's
-    gradient: Array  # [P] of the loss that `backward` was told
+    parameters: Array  # [P] float32, in the order of the network's parameters
+    gradient: Array  # [P] of the loss whose derivatives `backward` received
 
     def __init__(self, network: nn.Module) -> None:
         """Copies the parameters.
 
         Raises:
-            UnknownNetwork: a part is not exactly one that is known here.
+            UnknownNetwork: A part is not exactly of a supported kind.
         """
         require_just(network, ActorCritic)
         assert isinstance(network, ActorCritic)
         if network.memory is not None:
-            raise UnknownNetwork(f"memory ({type(network.memory).__name__}) is not known")
+            raise UnknownNetwork(f"memory ({type(network.memory).__name__}) is not supported")
         parameters = Parameters(network)
         self.parameters, self.gradient = parameters.vector, parameters.gradient
         require_just(network.encoder, IdentityEncoder)
@@ -73,11 +73,11 @@ class ArrayActorCritic:
         parameters.require_all_taken()
 
     def forward(self, observation: Array, raw_action: Array) -> Outputs:
-        """Computes what the network says of samples.
+        """Computes the outputs of the network for samples.
 
         Args:
-            observation: normalised, float32 [m, O].
-            raw_action: float32 [m, D], or integers [m].
+            observation: The normalised observations, float32 [m, O].
+            raw_action: The raw actions, float32 [m, D], or integers [m].
         """
         features = value_features = self._policy_torso.forward(observation)
         if self._value_torso is not None:
@@ -86,12 +86,12 @@ class ArrayActorCritic:
         return Outputs(log_prob, entropy, self._value_head.forward(value_features)[:, 0])
 
     def backward(self, d_log_prob: Array, d_entropy: float, d_value: Array) -> None:
-        """Writes into `gradient` that of a loss, given its derivatives by what `forward` returned.
+        """Writes the gradient of a loss into `gradient`, given its derivatives by the outputs of `forward`.
 
         Args:
-            d_log_prob: [m].
-            d_entropy: by the entropy of each sample, the same for all.
-            d_value: [m].
+            d_log_prob: The derivatives by the log-probabilities, [m].
+            d_entropy: The derivative by the entropy of each sample, the same for all.
+            d_value: The derivatives by the values, [m].
         """
         d_features = self._policy_head.backward(d_log_prob, d_entropy)
         d_value_features = self._value_head.backward(d_value[:, None])
@@ -121,7 +121,7 @@ def _make_head(module: nn.Module, take: Take) -> "_Head":
 
 
 def _num_outputs(head: nn.Module) -> int:
-    """The number of outputs of a module that `make_chain` takes."""
+    """Returns the number of outputs of a module that `make_chain` accepts."""
     *_, last = (layer for layer in head.modules() if isinstance(layer, nn.Linear))
     return len(last.weight)
 
@@ -129,11 +129,11 @@ def _num_outputs(head: nn.Module) -> int:
 class _Head(abc.ABC):
     @abc.abstractmethod
     def forward(self, features: Array, raw_action: Array) -> tuple[Array, Array]:
-        """Log-probabilities and entropies, [m] each."""
+        """Computes log-probabilities and entropies, [m] each."""
 
     @abc.abstractmethod
     def backward(self, d_log_prob: Array, d_entropy: float) -> Array:
-        """Derivatives by the features, a new array [m, F]."""
+        """Computes the derivatives by the features, a new array [m, F]."""
 
 
 class _Gaussian(_Head):

@@ -1,12 +1,12 @@
-"""Layers on arrays, with their gradients written down: what the networks here are made of.
+"""Layers on arrays, with hand-written gradients: the layers of this library's networks.
 
 A minibatch of 64 samples through layers of 64 units is some fifty operations of a few microseconds each.
-Torch spends more than that on every one: on the call, on its record of it, and on going through the
-record backwards. Here an operation costs what it computes. Large products go to torch's kernels, which know
-more than one thread.
+For every one of them, torch's overhead is longer than that: for the call, for its record of it, and for going
+backwards through the record. Here an operation costs only its computation. Large products go to torch's
+kernels, which use several threads.
 
-`acting` has layers of its own: features first, and without what a gradient needs, which halves the time for a
-few rows. What can be the same is: `elu` here, and the densities of `distributions`.
+`acting` has separate layers: with features first, and without the data for gradients, which halves the time
+for a few rows. They share what they can: `elu` here, and the densities of `distributions`.
 
 Shapes: m samples; I, O features into and out of a layer; P all parameters' elements.
 """
@@ -25,32 +25,33 @@ from minerva_acme.networks import torso
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Take: TypeAlias = Callable[[torch.Tensor], tuple[Array, Array]]
-"""Gives the array of a parameter and the one that its gradient is written to."""
+"""Returns the array of a parameter and the array to which its gradient is written."""
 
-# Numpy 1 widens a single-precision scalar that meets one of Python's.
+# Numpy 1 converts a single-precision number to double precision when it meets a Python float. An array
+# without axes reaches a ufunc half a microsecond faster than numpy's scalar.
 _ZERO, _ONE = np.array(0.0, np.float32), np.array(1.0, np.float32)
-_MANY = 2**14  # numbers from which on torch's call costs less than numpy's passes
+_MANY = 2**14  # number of elements at which a call of torch becomes faster than numpy's passes
 
 
 class UnknownNetwork(Exception):
-    """A network is not made of what is known here; autograd differentiates it."""
+    """Raised if a network has unsupported parts, so that autograd differentiates it."""
 
 
 class Parameters:
     """The parameters of a network as one vector of copies, and their gradient as another."""
 
     vector: Array  # [P] in the order of the network's parameters
-    gradient: Array  # [P] what the latest `backward` of each layer wrote, in that order
+    gradient: Array  # [P] as written by the latest `backward` of each layer, in that order
 
     def __init__(self, network: nn.Module) -> None:
-        """Copies them.
+        """Copies the parameters.
 
         Raises:
-            UnknownNetwork: A parameter is frozen, or is not a plain one in float32 on the CPU.
+            UnknownNetwork: A parameter is frozen, or is not a plain float32 parameter on the CPU.
         """
         parameters = [*network.parameters()]
         if not all(map(_is_plain, parameters)):
-            raise UnknownNetwork("a parameter is not a plain one in float32 on the CPU")
+            raise UnknownNetwork("a parameter is not a plain float32 parameter on the CPU")
         if not all(parameter.requires_grad for parameter in parameters):
             raise UnknownNetwork("a parameter is frozen")
         self.vector = np.concatenate([parameter.detach().numpy().ravel() for parameter in parameters])
@@ -59,19 +60,19 @@ class Parameters:
         self._arrays: dict[torch.Tensor, tuple[Array, Array]] = dict(zip(parameters, pairs, strict=True))
 
     def take(self, parameter: torch.Tensor) -> tuple[Array, Array]:
-        """The arrays of a parameter, for the one layer that computes with it."""
+        """Returns the arrays of a parameter, for the one layer that uses it."""
         if parameter not in self._arrays:
             raise UnknownNetwork("a parameter is used twice")
         return self._arrays.pop(parameter)
 
     def require_all_taken(self) -> None:
-        """Raises `UnknownNetwork` if no layer computes with some parameter."""
+        """Raises `UnknownNetwork` if a parameter is not used by any layer."""
         if self._arrays:
-            raise UnknownNetwork("it has parameters that nothing here trains")
+            raise UnknownNetwork("it has parameters that no supported layer uses")
 
 
 def _parts(vector: Array, parameters: Sequence[nn.Parameter]) -> list[Array]:
-    """The part of a vector that is each parameter's."""
+    """Splits a vector into one array for each parameter."""
     ends = np.cumsum([parameter.numel() for parameter in parameters])[:-1]
     return [
         part.reshape(parameter.shape)
@@ -86,32 +87,32 @@ def _is_plain(parameter: nn.Parameter) -> bool:
 
 
 def require_just(module: nn.Module, kind: type[nn.Module]) -> None:
-    """Raises `UnknownNetwork` if a module is not exactly of a kind, or calls more than its class does."""
+    """Raises `UnknownNetwork` if a module is not exactly of a kind, or runs more code than its class."""
     if kernels.plain_type(module) is not kind:
-        raise UnknownNetwork(f"{type(module).__name__} is not just {kind.__name__}")
+        raise UnknownNetwork(f"{type(module).__name__} is not exactly {kind.__name__}")
     if not agreement.is_called_as_written(module):
         raise UnknownNetwork(f"{type(module).__name__} has hooks")
 
 
 class Layer(abc.ABC):
-    """One layer, which keeps of its latest `forward` what `backward` needs."""
+    """A layer, which keeps the data from its latest `forward` that `backward` needs."""
 
     @abc.abstractmethod
     def forward(self, x: Array) -> Array:
-        """float32 [m, I] -> a new array [m, O]; an activation may write into x."""
+        """Computes float32 [m, I] -> a new array [m, O]; an activation may write into x."""
 
     @abc.abstractmethod
     def backward(self, d_y: Array, *, inputs: bool = True) -> Any:
-        """Takes a loss's derivatives by what `forward` returned, [m, O], which it may write into.
+        """Computes the gradients, given a loss's derivatives with respect to the output of `forward`.
 
-        Writes those by the layer's parameters to their arrays.
+        The derivatives with respect to the layer's parameters are written to their arrays.
 
         Args:
-            d_y: the derivatives.
-            inputs: whether to compute those by its inputs.
+            d_y: The derivatives with respect to the output, [m, O]; they may be overwritten.
+            inputs: Whether to compute the derivatives with respect to the inputs.
 
         Returns:
-            Those by its inputs, [m, I]; None without `inputs`.
+            The derivatives with respect to the inputs, [m, I]; None without `inputs`.
         """
 
 
@@ -122,7 +123,7 @@ class Linear(Layer):
         """Takes the parameters of an `nn.Linear`."""
         assert isinstance(module, nn.Linear)
         if module.bias is None or module.bias.shape != module.weight.shape[:1]:
-            raise UnknownNetwork("a layer has no bias, or one for several units")
+            raise UnknownNetwork("a layer has no bias, or one bias for several units")
         self._weight, self._d_weight = take(module.weight)
         self._bias, self._d_bias = take(module.bias)
 
@@ -140,7 +141,7 @@ class Constant(Layer):
     """A parameter [O] that is the same for every sample."""
 
     def __init__(self, parameter: nn.Parameter, take: Take) -> None:
-        """Takes it."""
+        """Takes the parameter."""
         self._parameter, self._gradient = take(parameter)
 
     def forward(self, x: Array) -> Array:
@@ -158,7 +159,7 @@ class LayerNorm(Layer):
         """Takes the parameters of an `nn.LayerNorm`."""
         assert isinstance(module, nn.LayerNorm)
         if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
-            raise UnknownNetwork("a LayerNorm without weights is not known")
+            raise UnknownNetwork("a LayerNorm without weights is not supported")
         self._weight, self._d_weight = take(module.weight)
         self._bias, self._d_bias = take(module.bias)
         self._average = np.full((module.normalized_shape[0], 1), 1.0 / module.normalized_shape[0], np.float32)
@@ -187,7 +188,7 @@ class LayerNorm(Layer):
 
 
 class Activation(Layer):
-    """A function of each number, whose derivative is one of its value."""
+    """An elementwise function whose derivative is a function of its value."""
 
     def forward(self, x: Array) -> Array:
         self._y = self._apply(x)
@@ -221,7 +222,7 @@ class ReLU(Activation):
     """y = max(x, 0)."""
 
     def _apply(self, x: Array) -> Array:
-        torch.from_numpy(x).relu_()  # numpy takes three times as long for many numbers
+        torch.from_numpy(x).relu_()  # for many numbers numpy takes three times as long
         return x
 
     def _times_slope(self, y: Array, d_y: Array) -> Array:
@@ -233,8 +234,8 @@ class ReLU(Activation):
 
 
 def elu(x: Array) -> Array:
-    """x where x > 0, and exp(x) - 1 elsewhere, of any shape: a new array."""
-    # exp(x) - 1 >= x everywhere, so that the greater of the two is the right one on either side of 0.
+    """Computes x where x > 0, and exp(x) - 1 elsewhere, for any shape: a new array."""
+    # exp(x) - 1 >= x everywhere, so the larger of x and y is right on either side of 0.
     y: Array = np.minimum(x, _ZERO)
     np.exp(y, y)
     y -= _ONE
@@ -256,10 +257,10 @@ class ELU(Activation):
 
 
 class Chain(Layer):
-    """Layers one after the other."""
+    """Layers in sequence."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
-        """Takes them."""
+        """Takes the layers."""
         self._layers = layers
 
     def forward(self, x: Array) -> Array:
@@ -274,14 +275,14 @@ class Chain(Layer):
 
 
 def make_chain(modules: Iterable[nn.Module], take: Take) -> Chain:
-    """Makes the layers of modules that are called one after the other, such as a torso and a head.
+    """Makes the layers for modules that are called in sequence, such as a torso and a head.
 
     Raises:
-        UnknownNetwork: one is not known, or is not what it was when this was written.
+        UnknownNetwork: A module is not supported, or is not as its class made it.
     """
     chain = Chain([layer for module in modules for layer in _layers(module, take)])
     if not isinstance(chain._layers[0], Linear):
-        raise UnknownNetwork("the first layer is not a Linear")  # It would write into the observation.
+        raise UnknownNetwork("the first layer is not a Linear")  # It would overwrite the observation.
     return chain
 
 
@@ -289,7 +290,7 @@ def _layers(module: nn.Module, take: Take) -> list[Layer]:
     kind = kernels.plain_type(module)
     require_just(module, kind)
     if kind in (nn.Sequential, torso.LayerNormMLP, torso.ReLUMLP, torso.TanhMLP):
-        # Not `children()`, which leaves out a layer that comes twice.
+        # Not `children()`, which leaves out a layer that occurs twice.
         return [
             layer for child in module._modules.values() if child is not None for layer in _layers(child, take)
         ]
@@ -298,7 +299,7 @@ def _layers(module: nn.Module, take: Take) -> list[Layer]:
     if kind is nn.LayerNorm:
         return [LayerNorm(module, take)]
     if kind not in _ACTIVATIONS or getattr(module, "alpha", 1.0) != 1.0:
-        raise UnknownNetwork(f"{kind.__name__} is not known")
+        raise UnknownNetwork(f"{kind.__name__} is not supported")
     return [_ACTIVATIONS[kind]()]
 
 
@@ -310,7 +311,7 @@ _ACTIVATIONS: Mapping[type[nn.Module], Callable[[], Activation]] = {
 
 
 def product(a: Array, b: Array, *, bias: Array | None = None, out: Array | None = None) -> Array:
-    """a b^T + bias, [r, n], [s, n] and [s] -> [r, s]; written to `out` if there is one."""
+    """Computes a b^T + bias, [r, n], [s, n] and [s] -> [r, s]; the result is written to `out` if given."""
     if a.size * len(b) < kernels.MIN_SIZE:
         y: Array = np.dot(a, b.T, out)
         if bias is not None:
@@ -326,7 +327,7 @@ def product(a: Array, b: Array, *, bias: Array | None = None, out: Array | None 
 
 
 def _sum_of_rows(x: Array, out: Array) -> None:
-    """[m, O] -> [O], by a product: a third of the time of a sum."""
+    """Sums [m, O] -> [O] by a product, which takes a third of the time of a sum."""
     np.dot(_ones(len(x)), x, out)
 
 

@@ -22,17 +22,17 @@ from minerva_acme.losses.ppo import MIN_STDDEV
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
-# Takes a minibatch, a named tuple of tensors, and makes a gradient step. Returns `losses.PPOLosses` and the
-# norm of the gradient before clipping, [7].
+# Makes a gradient step on a minibatch, a named tuple of tensors. Returns `losses.PPOLosses` and the norm of
+# the gradient before clipping, [7].
 Step = Callable[[Any], torch.Tensor]
 
-# Multiply-adds of a forward pass up to which arrays are the quicker way whatever torch's threads: 10 times
-# on one thread at 64 samples through 64-64, 3 times at 64 through 256-256, 1.5 at 512 through 256-256. By
-# sizes alone, so that a seed gives the same numbers with any number of threads.
+# The number of multiply-adds in a forward pass up to which arrays are faster whatever torch's threads: 10
+# times on one thread at 64 samples through 64-64, 3 at 64 through 256-256, 1.5 at 512 through 256-256. It
+# depends only on sizes, so that a seed gives the same numbers with any number of threads.
 _MOST_OF_ARRAYS = 2**24
 
 CLIPPING_EPSILON = 1e-6
-"""What `torch.nn.utils.clip_grad_norm_` adds to a norm that it divides by."""
+"""The number that `torch.nn.utils.clip_grad_norm_` adds to a norm before dividing by it."""
 
 
 @contextlib.contextmanager
@@ -47,44 +47,47 @@ def make_step(
     max_grad_norm: float,
     **loss_settings: Any,
 ) -> Iterator[Step]:
-    """Makes a gradient step on arrays that equals a plain one, which is returned where it does not pay.
+    """Makes a gradient step on arrays that equals a plain one.
 
-    Where that was not seen yet, the first minibatch goes both ways. If they agree, the numbers are those of
-    the arrays, as if it had gone that way alone; otherwise this and all later steps are plain.
+    If arrays do not pay off or are not supported, it yields the plain step.
 
-    At the end of the block network and optimiser are as the steps have made them.
+    If the two were not yet seen to agree, the first minibatch is computed both ways. If they agree, the
+    results of the arrays are used, as if the minibatch had gone only that way; otherwise this and all later
+    steps are plain.
+
+    At the end of the block, network and optimiser are in the state that the steps have produced.
 
     Args:
-        plain: the step by autograd.
-        network: to train.
-        optimizer: of `network.parameters()`, in one group.
-        agreement: Whether both ways were seen to agree; of the learner, for all its calls.
-        minibatch_size: samples of a minibatch.
-        normalize_advantages: whether a minibatch's advantages are normalised.
-        max_grad_norm: global norm to which gradients are clipped.
-        **loss_settings: of `losses.ppo_loss`.
+        plain: The step by autograd.
+        network: The network to train.
+        optimizer: The optimiser of `network.parameters()`, in one group.
+        agreement: The record of whether both ways agree; the learner uses one for all calls.
+        minibatch_size: The number of samples in a minibatch.
+        normalize_advantages: Whether a minibatch's advantages are normalised.
+        max_grad_norm: The global norm to which gradients are clipped.
+        **loss_settings: The settings of `losses.ppo_loss`.
     """
     try:
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
         if agreement.is_broken:
-            raise UnknownNetwork("arrays gave something else")
+            raise UnknownNetwork("arrays gave other results")
         if type(optimizer) not in _OPTIMIZERS:
-            raise UnknownNetwork(f"{type(optimizer).__name__} is not known")
+            raise UnknownNetwork(f"{type(optimizer).__name__} is not supported")
         if not _is_plain(optimizer, network):
-            raise UnknownNetwork("Adam has several groups, or hooks, settings or a state that are not known")
+            raise UnknownNetwork("Adam has several groups, or unsupported hooks, settings or state")
         arrays = ArrayActorCritic(network)
     except UnknownNetwork as reason:
         notes.say("PPO's updates", f"autograd: {reason}")
         yield plain
         return
-    notes.say("PPO's updates", "arrays, the gradient written down")
+    notes.say("PPO's updates", "arrays, with hand-written gradients")
     gradient = arrays.gradient
     updates = _Adam(optimizer, [*network.parameters()], arrays.parameters, gradient)
 
     def step(minibatch: Any) -> torch.Tensor:
-        # No column of a memory, which is not known here.
+        # Without the columns of a memory, which is not supported here.
         samples = type(minibatch)(*(column.numpy() for column in minibatch if len(column)))
         advantages = samples.advantage
         outputs = arrays.forward(samples.observation, samples.raw_action)
@@ -121,14 +124,14 @@ def make_step(
         way = plain
         return wanted
 
-    with np.errstate(over="ignore", invalid="ignore"):  # A learner looks at the norms.
+    with np.errstate(over="ignore", invalid="ignore"):  # The learner checks the norms.
         yield take
     if way is step:
         updates.finish()
 
 
 class _Before:
-    """A network and its optimiser before a plain step, which is then compared and taken back."""
+    """A network and its optimiser before a plain step, which is compared and then undone."""
 
     def __init__(self, network: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self._parameters = [*network.parameters()]
@@ -140,7 +143,7 @@ class _Before:
         }
 
     def pairs(self, arrays: ArrayActorCritic) -> dict[str, Pair]:
-        """The gradient of each parameter, and how far all moved, by arrays and by the plain step."""
+        """Pairs each parameter's gradient, and the step of all of them, by arrays and by the plain step."""
         sizes = [parameter.numel() for parameter in self._parameters]
         gradients = [
             torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
@@ -152,13 +155,13 @@ class _Before:
             "gradients": Pair(
                 torch.from_numpy(arrays.gradient).split(sizes), [gradient.flatten() for gradient in gradients]
             ),
-            # Adam's first step goes as far for a gradient that is rounding as for any other.
+            # Adam's first step is as large for a gradient that is only rounding as for any other.
             "steps": Pair(torch.from_numpy(arrays.parameters) - before, after - before, tolerance=0.1),
         }
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Takes the plain step back."""
+        """Undoes the plain step."""
         for parameter, value in zip(self._parameters, self._values, strict=True):
             parameter.copy_(value)
             parameter.grad = None
@@ -167,12 +170,12 @@ class _Before:
 
 
 class Gradients(NamedTuple):
-    """The loss of a minibatch, and its derivatives by what is trained, on arrays."""
+    """The loss of a minibatch, and its derivatives with respect to what is trained, on arrays."""
 
     losses: tuple[float, ...]  # in the order of `PPOLosses`
     log_prob: Array  # [n]
     value: Array  # [n]
-    entropy: float  # by the entropy of each sample, the same for all
+    entropy: float  # with respect to the entropy of each sample, the same for all
 
 
 def loss_gradients(
@@ -189,13 +192,13 @@ def loss_gradients(
     entropy_coef: float,
     value_coef: float,
 ) -> Gradients:
-    """`losses.ppo_loss` on arrays, with the derivatives that autograd finds.
+    """Computes `losses.ppo_loss` on arrays, with the same derivatives as autograd.
 
         dL / d log pi = -rho A / n, 0 where rho is clipped
         dL / dV       = value_coef (V - R) / n, 0 where V is clipped
         dL / dH       = -entropy_coef / n
 
-    Args and what they mean: as those of `losses.ppo_loss`, float32 [n]; shapes are not checked.
+    It takes the arguments of `losses.ppo_loss`, as float32 [n]; shapes are not checked.
     """
     n = len(log_prob)
     log_ratio = log_prob - behaviour_log_prob
@@ -238,7 +241,7 @@ def loss_gradients(
 
 
 def normalize(advantages: Array) -> Array:
-    """`losses.normalize_advantages` of an array [n], by the sample's deviation (n - 1)."""
+    """Computes `losses.normalize_advantages` for an array [n], with the sample's deviation (n - 1)."""
     centred = advantages.astype(np.float64)
     centred -= np.add.reduce(centred) / len(centred)
     stddev = math.sqrt(float(centred.dot(centred)) / (len(centred) - 1))
@@ -252,7 +255,7 @@ def _mean(x: Array) -> float:
 
 
 class _Adam:
-    """A step of `torch.optim.Adam` on one vector, whose state is the optimiser's."""
+    """A step of `torch.optim.Adam` on one vector, with the state of the optimiser."""
 
     def __init__(
         self,
@@ -278,7 +281,7 @@ class _Adam:
 
     @torch.no_grad()
     def finish(self) -> None:
-        """Hands the vector and the state back."""
+        """Copies the vector and the state back to the parameters and the optimiser."""
         sizes = [parameter.numel() for parameter in self._parameters]
         vectors = (self._vector, self._state["exp_avg"], self._state["exp_avg_sq"])
         for parameter, *parts in zip(
@@ -298,19 +301,19 @@ _KNOWN_STATE = {"step", "exp_avg", "exp_avg_sq"}
 
 
 def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
-    """Whether it does to the network's parameters, and to no others, what `_Adam` does."""
+    """Returns whether an optimiser treats exactly the network's parameters as `_Adam` does."""
     group, *others = optimizer.param_groups
     is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]
     states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
     is_known = adam.is_known(optimizer)
     is_known &= all(state.keys() == _KNOWN_STATE for state in states if state)
-    # Not one that was frozen for a while, or whose state was reset.
+    # Not if a parameter was frozen for a while, or its state was reset.
     is_known &= len({float(state.get("step", 0.0)) for state in states}) == 1
     is_watched = (
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
         or torch_optimizer._global_optimizer_pre_hooks
         or torch_optimizer._global_optimizer_post_hooks
-        or "step" in vars(optimizer)  # such as a schedule's of torch
+        or "step" in vars(optimizer)  # for example from a torch scheduler
     )
     return is_whole and is_known and not (others or is_watched)

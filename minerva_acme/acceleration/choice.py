@@ -1,4 +1,4 @@
-"""The one entry: chooses between the plain way to compute something and a faster one."""
+"""The single entry point, which chooses between the plain way to compute something and a faster one."""
 
 import contextlib
 import os
@@ -15,29 +15,29 @@ Mode = Literal["auto", "off", "compile"]
 Network = TypeVar("Network", bound=nn.Module)
 Output = TypeVar("Output", bound=tuple[Any, ...])
 
-# Multiplications of a forward pass below which torch's threads lose more by waiting for each other
-# than they gain: the update of such a network is left to one.
+# The number of multiplications in a forward pass below which torch's threads lose more time by waiting for
+# each other than they gain: such a network is updated by one thread.
 _SMALL_UPDATE = 2**28
 
 
-# What makes an update, the network that it trains, and the rows of its forward pass.
+# The function that makes an update, the network that it trains, and the number of rows of its forward pass.
 Update = tuple[Callable[[], Any], nn.Module, int]
 
 
 class Acceleration:
-    """Makes parts that compute what the plain ones do, faster where the machine and the part allow it.
+    """Makes parts that compute the same as the plain ones, faster if the machine and the part allow it.
 
-    With mode "off" everything is computed by plain torch, which is the reference. With "compile", losses and
-    their gradients are compiled; all else is as with "auto".
+    With mode "off", everything is computed by plain torch, which is the reference. With "compile", losses and
+    their gradients are compiled; everything else is as with "auto".
     """
 
     def __init__(self, mode: Mode, *, backend: str | None = None) -> None:
-        """Notes the choice.
+        """Stores the mode and the backend.
 
         Args:
             mode: The mode.
-            backend: The backend of torch.compile; None for the environment variable MINERVA_COMPILE_BACKEND
-                or, where that is not set, inductor.
+            backend: The backend of torch.compile; None uses the environment variable
+                MINERVA_COMPILE_BACKEND or, if it is not set, inductor.
 
         Raises:
             ValueError: The mode is unknown.
@@ -50,7 +50,7 @@ class Acceleration:
 
     @property
     def compiles(self) -> bool:
-        """Whether losses are compiled."""
+        """True if losses are compiled."""
         return self._backend is not None
 
     def loss(
@@ -62,59 +62,59 @@ class Acceleration:
         modules: Iterable[nn.Module],
         parameters: Callable[[], Sequence[nn.Parameter]],
     ) -> compiled.DifferentiatedLoss[Output]:
-        """A loss with its gradients; see `compiled.DifferentiatedLoss`."""
+        """Makes a loss with its gradients; see `compiled.DifferentiatedLoss`."""
         return compiled.DifferentiatedLoss(
             part, loss=loss, plain=plain, modules=modules, parameters=parameters, backend=self._backend
         )
 
     def leaves_losses_plain(self, part: str) -> None:
-        """Says of an agent whose losses are not compiled that they are not, if they were to be."""
+        """Warns that the losses of an agent are not compiled, if they should be."""
         if self.compiles:
-            notes.warn(part, "plain torch: they are not among those that `acceleration` compile knows")
+            notes.warn(part, "plain torch: `acceleration` compile does not support them")
 
     def network(self, name: str, network: Network) -> Network:
         """Gives the layers of a network faster kernels, in place; parameters and hooks stay.
 
         Args:
-            name: for the log.
-            network: to be trained.
+            name: The network's name, for the log.
+            network: The network, which will be trained.
         """
         if not any(True for _ in network.parameters()):
-            return network  # Nothing to compute, nothing to say.
+            return network  # Nothing to compute, nothing to log.
         if not self._is_on:
             notes.say(name, "plain torch: acceleration is off")
         elif not kernels.uses_onednn():
-            notes.say(name, "plain torch: its kernels are the fast ones on this CPU")
+            notes.say(name, "plain torch: its kernels are the faster ones on this CPU")
         else:
             changed = kernels.use_kernels(network)
-            notes.say(name, f"oneDNN for {changed} layers" if changed else "plain torch: no layer is known")
+            notes.say(name, f"oneDNN for {changed} layers" if changed else "plain torch: no supported layer")
         return network
 
     def acting(self, module: nn.Module, generator: torch.Generator) -> acting.Acting:
-        """A module to act by; see `acting.Acting`."""
+        """Makes a module to act with; see `acting.Acting`."""
         return acting.Acting(module, generator, accelerated=self._is_on)
 
     def target_critic(
         self, critic: nn.Module, precision: target_critic.Precision
     ) -> target_critic.TargetCritic:
-        """A critic without gradient; see `target_critic.TargetCritic`."""
+        """Makes a critic without gradient; see `target_critic.TargetCritic`."""
         if self._is_on:
             _keep_freed_memory()
         return target_critic.TargetCritic(critic, precision=precision, accelerated=self._is_on)
 
     def side_by_side(self, *updates: Update) -> list[Any]:
-        """Makes updates at once, each by one thread, if all are small and on a CPU; else one by one.
+        """Makes updates at the same time, each on one thread, if all are small and on a CPU; else one by one.
 
         Args:
-            *updates: they must not touch each other's data.
+            *updates: The updates, which must not touch each other's data.
 
         Returns:
-            What they return, in order.
+            Their results, in order.
         """
         small = [self._is_on and _is_small(update) for update in updates]
         reason = self._why_one_by_one(updates, all(small))
         if not reason:
-            notes.say("updates", "side by side, by one thread each")
+            notes.say("updates", "side by side, one thread each")
             return parallel.run_together(*(make for make, _, _ in updates))
         notes.say("updates", f"one by one: {reason}")
         results = []
@@ -140,7 +140,7 @@ class Acceleration:
         agreement: Agreement,
         **settings: Any,
     ) -> contextlib.AbstractContextManager[array_ppo.Step]:
-        """Gradient steps of PPO on minibatches; see `array_ppo.make_step`."""
+        """Makes PPO's gradient steps on minibatches; see `array_ppo.make_step`."""
         if self.compiles:
             return contextlib.nullcontext(plain)
         if self._is_on:
@@ -162,9 +162,9 @@ def _share_parameters(updates: Sequence[Update]) -> bool:
 
 
 def _keep_freed_memory() -> None:
-    """Makes glibc keep twice 31 MB of freed memory, instead of asking the kernel for it again.
+    """Makes glibc keep up to 62 MB of freed memory, instead of asking the kernel for it again.
 
-    It learns from the largest block that was freed, up to 32 MB. Otherwise it returns the pages after each
-    part of a step and touches them anew, which costs a sixth of a learner step's CPU time.
+    glibc learns from the largest freed block, up to 32 MB, and keeps twice its size. Otherwise it returns the
+    pages after each part of a step and maps them again, which costs a sixth of a learner step's CPU time.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)

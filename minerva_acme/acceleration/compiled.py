@@ -1,6 +1,6 @@
-"""A loss and its gradients as one program of torch.compile, once it was seen to give what autograd gives.
+"""A loss and its gradients as one program of torch.compile, used after it was seen to agree with autograd.
 
-The program is made from the loss function that runs without it too, over functional parameters:
+The program is made from the same loss function that runs without it, over functional parameters:
 
     torch.compile(grad_and_value(loss), fullgraph=True)
 """
@@ -22,25 +22,25 @@ from minerva_acme.acceleration import agreement, notes
 
 Output = TypeVar("Output", bound=tuple[Any, ...])
 
-# Kinds of batches, by shapes and by what is frozen, that are compiled. There may be ever more of them.
+# The number of kinds of batches, by shapes and frozen parameters, that are compiled. It could grow forever.
 _MAX_KINDS = 6
-_MAX_COMPARISONS = 30  # of networks that are replaced again and again
+_MAX_COMPARISONS = 30  # in case networks are replaced again and again
 
-# With torch's own random numbers, which inductor would otherwise replace. No processes to compile in: they
-# would stay to the end of the run.
+# With torch's own random numbers, which inductor would otherwise replace. Without worker processes for
+# compilation, which would stay until the end of the run.
 _OPTIONS: Mapping[str, dict[str, Any]] = {"inductor": {"fallback_random": True, "compile_threads": 1}}
 
-_drawing = threading.Lock()  # torch's default generator is one for all threads
+_drawing = threading.Lock()  # torch's default generator is shared by all threads
 
 
 class DifferentiatedLoss(Generic[Output]):
     """Computes a loss and leaves its gradients in each parameter's `.grad`: by autograd, or compiled.
 
-    If it is to be compiled, the first batch of each kind goes both ways, and so does the next one after a
-    restore and after something in the networks was replaced. If loss, gradients, buffers and draws agree, the
-    program's results are used, as if the batch had gone that way alone. Otherwise this batch and all later
-    ones are left to autograd, with one warning; so they are where the loss cannot be compiled, for example on
-    a machine without a C++ compiler.
+    If compilation is on, the first batch of each kind is computed both ways, and so is the next one after a
+    restore or after a part of the networks was replaced. If loss, gradients, buffers and random draws agree,
+    the program's results are used, as if it alone had computed the batch. Otherwise autograd computes this
+    batch and all later ones, with one warning; the same happens if the loss cannot be compiled, for example
+    on a machine without a C++ compiler.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class DifferentiatedLoss(Generic[Output]):
         parameters: Callable[[], Sequence[nn.Parameter]],
         backend: str | None,
     ) -> None:
-        """Compiles nothing yet: the first batch does.
+        """Stores the settings; the first batch starts the compilation.
 
         Args:
             part: The loss's name, for the log.
             loss: The function. It returns a named tuple, whose first element, [], is differentiated. A
-                `torch.Generator` among its arguments may be None: then it draws from torch's default one.
-            plain: Another function of the same arguments, which returns what `loss` returns and sets `.grad`.
+                `torch.Generator` among its arguments may be None: it then draws from torch's default one.
+            plain: A function of the same arguments that returns what `loss` returns and sets `.grad`.
             modules: All modules that the loss depends on.
-            parameters: Returns what the loss trains. Frozen parameters among them get no gradient.
+            parameters: Returns the parameters that the loss trains. Frozen ones get no gradient.
             backend: A backend of torch.compile; None leaves everything to `plain`.
         """
         self._part = part
@@ -73,12 +73,12 @@ class DifferentiatedLoss(Generic[Output]):
         self._program: Callable[..., Any] | None = None
         self._names: dict[int, str] = {}  # of parameters, by id
         self._places: set[int] = set()  # the memory of parameters and buffers
-        self._compared: dict[Any, _Known] = {}  # kinds of batches
+        self._compared: dict[Any, _Known] = {}  # by kind of batch
         self._num_comparisons = 0
         self._was_compiled = False  # before the run was resumed
 
     def __call__(self, *inputs: Any) -> Output:
-        """Computes the loss of some inputs, as `loss` takes them, and sets each `.grad`."""
+        """Computes the loss for the given inputs of `loss`, and sets each `.grad`."""
         if self._backend is None or self._agreement.is_broken:
             return self._plain(*inputs)
         if not self._agreement.holds():
@@ -95,25 +95,25 @@ class DifferentiatedLoss(Generic[Output]):
         if known is not None:
             try:
                 found, gradients = self._compute(trained, known.written, inputs)
-            except Exception as error:  # What is compiled once more, as for another constant, may fail.
+            except Exception as error:  # Recompiling, for example for another constant, may fail.
                 self._give_up(error)
                 return self._plain(*inputs)
             self._set_gradients(gradients, trained, known.unused, inputs)
             return found
         if len(self._compared) == _MAX_KINDS or self._num_comparisons == _MAX_COMPARISONS:
-            notes.say(self._part, "plain torch where batches or networks have changed too often")
+            notes.say(self._part, "plain torch for new batches: batches or networks have changed too often")
             return self._plain(*inputs)
         self._num_comparisons += 1
         return self._compare(kind, trained, inputs)
 
     def save(self) -> str:
-        """Returns how the last batches went: "compiled" or "plain", or "" before the first one."""
+        """Returns the way of the last batches: "compiled" or "plain", or "" before the first one."""
         if self._agreement.is_broken:
             return "plain"
         return "compiled" if self._was_compiled or self._compared else ""
 
     def restore(self, way: str) -> None:
-        """Continues in the way that `save` returned. The next batch is compared, if it is to be compiled."""
+        """Continues in the way that `save` returned. The next batch is compared if compilation is on."""
         self._agreement.forget()
         self._agreement.is_broken = way == "plain"
         self._was_compiled = way == "compiled"
@@ -122,11 +122,11 @@ class DifferentiatedLoss(Generic[Output]):
 
     def _why_plain(self, trained: Mapping[str, nn.Parameter]) -> str:
         if not trained:
-            return "all that it trains is frozen"
+            return "all parameters that it trains are frozen"
         if "" in trained:
             return "it trains a parameter that is in none of its modules"
         if any(parameter.device.type not in ("cpu", "cuda") for parameter in trained.values()):
-            return "its device is neither a CPU nor a GPU by CUDA"
+            return "its device is neither a CPU nor a CUDA GPU"
         if any(map(_has_hooks, trained.values())) or (
             not self._compared and agreement.has_hooks(self._called)
         ):
@@ -134,7 +134,7 @@ class DifferentiatedLoss(Generic[Output]):
         return ""
 
     def _compare(self, kind: Any, trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Output:
-        """Computes a loss both ways. The program's result counts if they agree, else the plain one's."""
+        """Computes a loss both ways. Uses the program's result if they agree, else the plain one."""
         changeable = _Changeable(self._called, inputs)
         before = changeable.read()
         wanted = self._plain(*inputs)
@@ -147,9 +147,9 @@ class DifferentiatedLoss(Generic[Output]):
         changeable.write(before)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of torch, about itself
+                warnings.simplefilter("ignore")  # torch's warnings about itself
                 found, gradients = self._compute(trained, known.written, inputs)
-        except Exception as error:  # Whatever torch.compile and its backends raise.
+        except Exception as error:  # Anything that torch.compile and its backends raise.
             changeable.write(after)
             self._give_up(error)
             return wanted
@@ -199,10 +199,10 @@ class DifferentiatedLoss(Generic[Output]):
         unused: set[str],
         inputs: Sequence[Any],
     ) -> None:
-        """Sets `.grad` as autograd does: None where nothing flows, else memory of its own, laid out alike."""
+        """Sets `.grad` as autograd does: None if no gradient flows, else separate memory, laid out alike."""
         for parameter in self._parameters():
             parameter.grad = None
-        # A program may return what it was given, or the same tensor twice, which clipping would change twice.
+        # A program may return one of its inputs, or the same tensor twice, which clipping would change twice.
         taken = self._places | _places(_tensors(inputs))
         for name, parameter in trained.items():
             if name in unused:
@@ -216,18 +216,18 @@ class DifferentiatedLoss(Generic[Output]):
     def _give_up(self, error: Exception) -> None:
         self._agreement.is_broken = True
         cause = getattr(error, "inner_exception", error)
-        # The first line names the error, the second one explains it.
+        # The first line names the error, the second explains it.
         reason = textwrap.shorten(" ".join(str(cause).splitlines()[:2]), 300)
-        resumed = ". Before the run was resumed it was: the run continues with other rounding"
+        resumed = ". It was compiled before the run was resumed, so the run continues with other rounding"
         notes.warn(
             self._part,
-            f"plain torch from here on, as it cannot be compiled: {type(cause).__name__}: {reason}"
+            f"plain torch from now on, because it cannot be compiled: {type(cause).__name__}: {reason}"
             f"{resumed * self._was_compiled}",
         )
 
 
 class _Known(NamedTuple):
-    """What a comparison showed of batches of one kind."""
+    """The results of a comparison for batches of one kind."""
 
     unused: set[str]  # parameters without a gradient
     written: set[str]  # buffers that the loss changes
@@ -246,13 +246,13 @@ class _Called(nn.Module):
 
 
 def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
-    """Returns a program from functional parameters and inputs to a loss's output and gradients."""
+    """Returns a program that maps functional parameters and inputs to a loss's output and gradients."""
 
-    # A transform changes nothing from outside in place: buffers that a loss writes to are copied.
+    # A transform must not change outside tensors in place, so buffers that a loss writes to are copied.
     def differentiate(
         trained: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], inputs: tuple[Any, ...]
     ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        rest: list[Any] = []  # what is no tensor
+        rest: list[Any] = []  # everything that is not a tensor
 
         def value(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
             copies = {name: buffer.clone() for name, buffer in buffers.items()}
@@ -268,7 +268,7 @@ def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
         leaves = [next(found) if is_tensor else next(constants) for is_tensor in are_tensors]
         return pytree.tree_unflatten(leaves, structure), gradients, copies
 
-    # torch.compile keeps and counts what it compiled by code object: each program gets one of its own.
+    # torch.compile stores and counts compiled code by code object, so each program gets its own.
     own = types.FunctionType(
         differentiate.__code__.replace(), globals(), "differentiate", None, differentiate.__closure__
     )
@@ -277,7 +277,7 @@ def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _drawing_from(*generators: torch.Generator) -> Iterator[None]:
-    """Lets torch's default generator draw what a generator, of which there is one or none, would draw."""
+    """Lets torch's default generator draw the numbers of the given generator; at most one is given."""
     if not generators:
         yield
         return
@@ -302,18 +302,18 @@ def _default_generator(device: torch.device) -> torch.Generator:
 
 
 class _State(NamedTuple):
-    buffers: dict[str, torch.Tensor]  # themselves
-    values: dict[str, torch.Tensor]  # copies of them
+    buffers: dict[str, torch.Tensor]  # the tensors themselves
+    values: dict[str, torch.Tensor]  # copies of the buffers
     inputs: list[torch.Tensor]  # copies
     draws: list[torch.Tensor]  # states of generators
 
     def written(self, before: "_State") -> set[str]:
-        """The names of buffers with other values than before."""
+        """Returns the names of buffers whose values differ from before."""
         return {name for name, x in self.values.items() if not torch.equal(x, before.values[name])}
 
 
 class _Changeable:
-    """What computing a loss may change: buffers, inputs that it writes to, generators."""
+    """Everything that computing a loss may change: buffers, inputs that it writes to, generators."""
 
     def __init__(self, called: nn.Module, inputs: Sequence[Any]) -> None:
         self._holders = {
@@ -347,7 +347,7 @@ class _Changeable:
 
 
 def _kind(trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]) -> Any:
-    """What a program is compiled for: which parameters are trained, the inputs' shapes and constants."""
+    """Returns the kind that a program is compiled for: the trained parameters, input shapes and constants."""
     leaves = [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device)
         if isinstance(leaf, torch.Tensor)

@@ -1,10 +1,10 @@
-"""Functions of tensors whose products and activations oneDNN fuses, for passes without gradient on a CPU.
+"""Tensor functions whose products and activations oneDNN fuses, for passes without gradient on a CPU.
 
-An activation behind a product is computed on what the product still holds in registers, instead of in
-a pass of its own over memory; a LayerNorm and a tanh become one pass. `docs/performance.md` has numbers.
+An activation after a product is computed while the product's results are still in registers, instead of in
+a separate pass over memory; a LayerNorm and a tanh become one pass. `docs/performance.md` has numbers.
 
-Torch has this behind TorchScript alone, which is deprecated but has no successor for it (torch.compile
-fuses activations with each other, not with products). So it is probed, and nothing depends on it.
+Torch offers this only behind TorchScript, which is deprecated but has no successor for it (torch.compile
+fuses activations with each other, not with products). So its presence is tested, and nothing depends on it.
 """
 
 import functools
@@ -20,7 +20,7 @@ from minerva_acme.acceleration import kernels
 
 _logger = logging.getLogger(__name__)
 
-_MAX_GRAPHS = 16  # A function of ever new shapes would be compiled for ever.
+_MAX_GRAPHS = 16  # A function called with ever new shapes would be compiled forever.
 
 # Fusing is switched on for all of TorchScript at once, so one graph is made at a time.
 _making = threading.Lock()
@@ -29,47 +29,47 @@ _making = threading.Lock()
 class Fused:
     """A function, compiled once for each set of shapes and number of threads.
 
-    A call gives the same numbers whether it is the first of its shapes or a later one; they differ from
-    the function's own by rounding. Calls may come from several threads at once.
+    The first call with some shapes gives the same numbers as later ones; they differ from the function's own
+    numbers by rounding. It may be called from several threads at once.
     """
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        """Compiles nothing yet: the first call does.
+        """Stores the function; the first call compiles it.
 
         Args:
-            function: of tensors alone, all contiguous and on a CPU, by operations of torch that depend on
-                nothing but their shapes.
+            function: A function of tensors only, all contiguous and on a CPU, made of torch operations that
+                depend only on their shapes.
         """
         self._function = function
         self._graphs: dict[Any, Callable[..., torch.Tensor] | None] = {}
 
     @torch.no_grad()
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """The function's result, without gradient.
+        """Computes the function's result, without gradient.
 
         Args:
-            *tensors: what the function takes, contiguous, on a CPU; of any shapes that it takes.
+            *tensors: The arguments of the function, contiguous and on a CPU, of any shapes that it accepts.
 
         Raises:
-            Exception: whatever the function raises of them.
+            Exception: Any exception that the function raises.
         """
         key = (torch.get_num_threads(), *(tensor.shape for tensor in tensors))
         if key not in self._graphs and len(self._graphs) < _MAX_GRAPHS:
             with _making:
-                if key not in self._graphs:  # Another thread may have made it meanwhile.
+                if key not in self._graphs:  # Another thread may have made it in the meantime.
                     self._graphs[key] = _make_graph(self._function, tensors)
         evaluate = self._graphs.get(key) or self._function
         return evaluate(*tensors)
 
 
 def pays(dtype: torch.dtype) -> bool:
-    """Whether to: it works, and in float32 products are faster by oneDNN on this CPU."""
+    """Returns whether fusing pays off: it works and, for float32, oneDNN's products are faster here."""
     return (dtype != torch.float32 or kernels.uses_onednn()) and works(dtype)
 
 
 @functools.cache
 def works(dtype: torch.dtype) -> bool:
-    """Whether this torch, on this CPU, fuses a product and an activation of the dtype, rightly."""
+    """Returns whether this torch, on this CPU, correctly fuses a product and an activation of the dtype."""
     x = torch.linspace(-1.0, 1.0, 256).view(16, 16).to(dtype)
 
     def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -88,18 +88,18 @@ def works(dtype: torch.dtype) -> bool:
 def _make_graph(
     function: Callable[..., torch.Tensor], tensors: tuple[torch.Tensor, ...]
 ) -> Callable[..., torch.Tensor] | None:
-    """Returns the compiled function, or None where nothing in it could be fused."""
+    """Returns the compiled function, or None if nothing in it could be fused."""
     before = torch.jit.onednn_fusion_enabled()
     torch.jit.enable_onednn_fusion(True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             graph: Any = torch.jit.trace(lambda *args: function(*args), tensors, check_trace=False)
-        for _ in range(2):  # The first call looks at the shapes, the second compiles for them.
+        for _ in range(2):  # The first call records the shapes, the second compiles for them.
             graph(*tensors)
         compiled = str(graph.graph_for(*tensors))
-    except RuntimeError as error:  # It takes an operation for what it is not.
-        _logger.info("Nothing is fused, which is slower and no less right: %s", error)
+    except RuntimeError as error:  # It misinterprets an operation.
+        _logger.info("Nothing is fused, which is slower but just as correct: %s", error)
         return None
     finally:
         torch.jit.enable_onednn_fusion(before)

@@ -1,11 +1,15 @@
-"""Layers of torch with kernels that are faster on a CPU.
+"""Torch layers with kernels that are faster on a CPU.
 
 Shapes: R rows; `...` any leading axes.
 
 Torch multiplies float32 matrices on x86 with Intel's MKL, which keeps its best kernels for Intel's
-own CPUs. The oneDNN that torch also carries has no such preference: on an AMD EPYC with AVX-512, one
+own CPUs. The oneDNN that torch also includes has no such preference: on an AMD EPYC with AVX-512, one
 thread, [10240, 256] x [256, 256] took 7.4 ms instead of 15.7. Torch offers no switch, so oneDNN's
 kernel is called directly where MKL is slow. The results differ by float32 rounding.
+
+Without AVX-512 both libraries use the same instructions. On an AMD EPYC of that kind (Zen 3), oneDNN took 1.1
+to 2 times as long as MKL for 256 rows and for the gradients of weights. For thousands of rows it was up to a
+fifth faster.
 """
 
 import functools
@@ -17,23 +21,26 @@ from torch import nn
 from minerva_acme.acceleration import cpu
 
 MIN_SIZE = 2**21
-"""Multiply-adds from which on oneDNN wins: 32 rows through 256 x 256. Below, its cost per call does not pay,
-and a single observation (acting) is 10 microseconds faster through torch."""
+"""The number of multiply-adds at which oneDNN starts to win: 32 rows through 256 x 256. Below it, its cost
+per call is too high, and a single observation (acting) is 10 microseconds faster through torch."""
 
-_MIN_TANH_SIZE = 2**14  # elements from which on three cheap passes cost less than an expensive one
+_MIN_SIZE_OF_AVX2 = 2**28
+"""The same on a CPU without AVX-512: 4096 rows through 256 x 256."""
+
+_MIN_TANH_SIZE = 2**14  # number of elements at which three cheap passes become faster than an expensive one
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear` by the faster kernel."""
+    """`torch.nn.Linear` with the faster kernel."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return linear(input, self.weight, self.bias)
 
 
 class Tanh(nn.Tanh):
-    """`torch.nn.Tanh`, without gradient by way of the sigmoid: within 2e-7 in float32.
+    """`torch.nn.Tanh`, computed through the sigmoid without gradient: within 2e-7 in float32.
 
-    Torch's sigmoid takes a tenth of its tanh's time on a CPU. By way of it a tanh takes a fourth.
+    On a CPU, torch's sigmoid takes a tenth of the time of its tanh, and a tanh through it takes a fourth.
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -52,9 +59,9 @@ _FAST: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: Linear, nn.Tanh: Tan
 
 
 def use_kernels(module: nn.Module) -> int:
-    """Gives the layers of a module, in place, the kernels above. Returns how many layers changed.
+    """Gives the layers of a module the kernels above, in place. Returns the number of changed layers.
 
-    Parameters, state dict and hooks stay. Layers of a subclass, or with a `forward` of their own, stay too.
+    Parameters, state dict and hooks stay. Layers of a subclass, or with their own `forward`, stay too.
     """
     layers = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
     for layer in layers:
@@ -63,47 +70,48 @@ def use_kernels(module: nn.Module) -> int:
 
 
 def plain_type(layer: nn.Module) -> type[nn.Module]:
-    """The type of a layer as it was before `use_kernels`."""
+    """Returns the type of a layer before `use_kernels`."""
     return next((plain for plain, fast in _FAST.items() if type(layer) is fast), type(layer))
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """`torch.nn.functional.linear` by the faster kernel, differentiable as often as that.
+    """Computes `torch.nn.functional.linear` with the faster kernel, differentiable any number of times.
 
     Args:
-        x: [..., I].
-        weight: [O, I].
-        bias: [O], or None.
+        x: The inputs, [..., I].
+        weight: The weights, [O, I].
+        bias: The biases, [O], or None.
 
     Returns:
         x W^T + b, [..., O].
     """
     if torch.compiler.is_compiling() or not (uses_onednn() and _suits_onednn(x, weight)):
         return nn.functional.linear(x, weight, bias)
-    # Rows that lie apart would go through a kernel a hundred times slower, now or as the transposed
+    # Rows that are not contiguous would go through a kernel a hundred times slower, here or as the transposed
     # factor of the weights' gradient.
     rows_RI = x.reshape(-1, x.shape[-1]).contiguous()
-    # Without gradients the autograd function would cost some 10 microseconds for nothing.
+    # Without gradients the autograd function would waste some 10 microseconds.
     function = _OneDNNLinear.apply if torch.is_grad_enabled() else _onednn_linear
     output_RO: torch.Tensor = function(rows_RI, weight, bias)
-    # As torch's own does: activations in place would be slow to differentiate behind a plain view.
+    # Like torch's own: activations in place would be slow to differentiate behind a plain view.
     output: torch.Tensor = torch.ops.aten._unsafe_view(output_RO, [*x.shape[:-1], weight.shape[0]])
     return output
 
 
 @functools.cache
 def uses_onednn() -> bool:
-    """Whether large float32 products on this CPU go through oneDNN."""
+    """Returns whether large float32 products on this CPU go through oneDNN."""
     return cpu.mkl_is_slow() and _onednn_works()
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
     return (
-        x.numel() * weight.shape[0] >= MIN_SIZE
-        and x.shape[-1] == weight.shape[1]  # or else torch's own error, which names the sizes
+        x.numel() * weight.shape[0] >= (MIN_SIZE if cpu.has_avx512() else _MIN_SIZE_OF_AVX2)
+        and (cpu.has_avx512() or x.is_contiguous())  # not the gradient of weights
+        and x.shape[-1] == weight.shape[1]  # else torch raises its own error, which names the sizes
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == weight.device.type == "cpu"
-        # Autocast knows torch's own operator and would not see through this one; nor would the compilers.
+        # Autocast knows torch's own operator but not this one; nor do the compilers.
         and not torch.is_autocast_enabled("cpu")
     )
 
@@ -121,7 +129,7 @@ class _OneDNNLinear(torch.autograd.Function):
         (grad_RO,) = grad_outputs
         x_RI, weight_OI = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        # Products by `linear` again, which makes second derivatives right.
+        # The products use `linear` again, so that second derivatives are right.
         return (
             linear(grad_RO, weight_OI.T, None) if needs_x else None,
             linear(grad_RO.T, x_RI.T, None) if needs_weight else None,
@@ -134,7 +142,7 @@ def _onednn_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | N
 
 
 def _onednn_works() -> bool:
-    """Whether this build of torch has the operator, which is private, with the meaning it has today."""
+    """Returns whether this build of torch has the private operator, with the same meaning as today."""
     x, weight, bias = torch.arange(6.0).view(2, 3), torch.arange(12.0).view(4, 3), torch.arange(4.0)
     try:
         result = _onednn_linear(x, weight, bias)

@@ -1,4 +1,4 @@
-"""Says which way something is computed: one line at INFO for each part and way in a process."""
+"""Logs in which way something is computed: one line at INFO for each part and way in a process."""
 
 import logging
 
@@ -7,11 +7,11 @@ _said: set[tuple[str, str]] = set()
 
 
 def say(part: str, way: str) -> None:
-    """Logs how a part is computed, unless that was said before.
+    """Logs how a part is computed, unless this was logged before.
 
     Args:
-        part: what is computed, such as "target critic".
-        way: how, and why no faster way is taken.
+        part: The name of the part, such as "target critic".
+        way: The way in which it is computed, and why no faster way is taken.
     """
     if (part, way) not in _said:
         _said.add((part, way))
@@ -19,7 +19,7 @@ def say(part: str, way: str) -> None:
 
 
 def warn(part: str, way: str) -> None:
-    """`say`, as a warning: something that was asked for is not done."""
+    """Logs like `say`, but as a warning, if something that was requested is not done."""
     if (part, way) not in _said:
         _said.add((part, way))
         _logger.warning("%s: %s", part, way)

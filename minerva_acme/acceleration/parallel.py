@@ -1,10 +1,10 @@
 """Threads that each compute alone, for work that torch's own threads split too finely.
 
 Torch divides every single operation between its threads and waits for all of them before the next.
-Networks of the sizes of this field make operations of a millisecond and less, of which the waiting
-takes a good part: on two cores, two threads needed 0.8 of one thread's time, and computing a gradient
-took longer than by one alone. So rows are divided once, and each part goes through all operations by
-one thread; and what is too small to divide is left to one.
+Networks of the usual sizes in reinforcement learning have operations of a millisecond and less, of which
+the waiting takes a large part: on two cores, two threads needed 0.8 of one thread's time, and computing a
+gradient took longer than with a single thread. So rows are divided once, each part goes through all
+operations on one thread, and work that is too small to divide is left to one thread.
 """
 
 import contextlib
@@ -29,25 +29,26 @@ def map_rows(
     """Evaluates a function of rows without gradient, some rows at a time.
 
     Args:
-        function: (one part of each tensor, [r, ...]) -> [r, ...]. A row of its result must not hang
-            on other rows. With several threads it is called by them at once.
-        *tensors: [R, ...] each, on one device.
-        max_rows: rows of a part, at most; None sets no limit.
-        num_threads: threads that take the parts, each computing alone. 1 is the calling thread, where
-            torch may divide operations; None is as many as torch has on a CPU, and 1 elsewhere.
+        function: (one part of each tensor, [r, ...]) -> [r, ...]. A row of its result must not depend
+            on other rows. With several threads, they call it at the same time.
+        *tensors: The tensors, [R, ...] each, on one device.
+        max_rows: The largest number of rows in a part; None sets no limit.
+        num_threads: The number of threads that process the parts, each computing alone. 1 is the calling
+            thread, where torch may divide operations; None is torch's number of threads on a CPU, and 1
+            elsewhere.
 
     Returns:
         The results, [R, ...], in the order of the rows.
 
     Raises:
-        ValueError: no tensor was given, the tensors differ in their rows, or `max_rows` is below 1.
-        Exception: whatever `function` raised.
+        ValueError: No tensor was given, the tensors differ in their number of rows, or `max_rows` is below 1.
+        Exception: Any exception that `function` raised.
     """
     rows = {len(tensor) for tensor in tensors}
     if len(rows) != 1 or (max_rows is not None and max_rows < 1):
         raise ValueError(
-            "Rows of one number and `max_rows` >= 1 are needed, got tensors of "
-            f"{[len(tensor) for tensor in tensors]} rows and `max_rows` {max_rows}."
+            "`tensors` must have the same number of rows, at least one must be given, and `max_rows` must be "
+            f">= 1, got tensors of {[len(tensor) for tensor in tensors]} rows and `max_rows` {max_rows}."
         )
     (num_rows,) = rows
     if num_threads is None:
@@ -65,16 +66,16 @@ def map_rows(
 
 
 def run_together(*functions: Callable[[], Result]) -> list[Result]:
-    """Calls functions at once, each in a thread that computes alone, as far as torch has threads.
+    """Calls functions at the same time, each in a thread that computes alone, as far as torch has threads.
 
     Args:
-        *functions: they must not touch each other's data.
+        *functions: The functions, which must not touch each other's data.
 
     Returns:
-        Their results, in order, once all have ended.
+        Their results, in order, after all have ended.
 
     Raises:
-        Exception: whatever the first failing one raised, once all have ended.
+        Exception: The exception of the first function that failed, after all have ended.
     """
     num_threads = torch.get_num_threads()
     if num_threads == 1:
@@ -86,7 +87,7 @@ def run_together(*functions: Callable[[], Result]) -> list[Result]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Leaves every operation of this thread within the block to this thread alone."""
+    """Makes torch use only the calling thread for its operations within the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -96,7 +97,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _num_parts(num_rows: int, max_rows: int | None, num_threads: int) -> int:
-    """As few parts as fit, and a multiple of the threads, so that none waits for another's last part."""
+    """Returns the smallest fitting number of parts, a multiple of the threads so that none has to wait."""
     fitting = 1 if max_rows is None else math.ceil(num_rows / max_rows)
     return min(num_rows, math.ceil(fitting / num_threads) * num_threads)
 
@@ -109,7 +110,7 @@ def stop_threads() -> None:
 
 
 def _pool(num_threads: int) -> futures.ThreadPoolExecutor:
-    """Threads that do not divide their operations any further; one pool of a size for the process."""
+    """Returns a pool of threads that do not divide their operations further; there is one for each size."""
     with _lock:
         if num_threads not in _pools:
             _pools[num_threads] = _start_pool(num_threads)
@@ -121,7 +122,7 @@ def _start_pool(num_threads: int) -> futures.ThreadPoolExecutor:
     all_started = threading.Barrier(num_threads + 1)
 
     def compute_alone() -> None:
-        torch.get_num_threads()  # or torch would set this thread's number later, at its first operation
+        torch.get_num_threads()  # else torch would set this thread's number later, at its first operation
         torch.set_num_threads(1)
         all_started.wait()
 
@@ -129,12 +130,12 @@ def _start_pool(num_threads: int) -> futures.ThreadPoolExecutor:
     for _ in range(num_threads):
         pool.submit(_nothing)
     all_started.wait()
-    torch.set_num_threads(before)  # theirs was the default for threads to come as well
+    torch.set_num_threads(before)  # since they also changed the default for future threads
     return pool
 
 
 def _nothing() -> None:
-    """A task that makes the pool start a thread."""
+    """Does nothing; submitting it makes the pool start a thread."""
 
 
 _pools: dict[int, futures.ThreadPoolExecutor] = {}
@@ -147,6 +148,6 @@ def _forget_threads() -> None:
     _pools.clear()
 
 
-# A child made by forking has the pools, without their threads.
+# A forked child inherits the pools, but not their threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)

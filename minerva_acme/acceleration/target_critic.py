@@ -20,70 +20,70 @@ Critic = Callable[[torch.Tensor, torch.Tensor], Any]
 Torso = Callable[..., torch.Tensor]
 Precision = Literal["float32", "bfloat16"]
 
-# 512 units of so many rows are 4 MB. Fewer make products slower, all at once leaves the caches.
+# 512 units of this many rows are 4 MB. Fewer rows make products slower; all at once would leave the caches.
 _MAX_ROWS = 2048
 
-# Multiplications of a part from which on it is compiled: a fifth of a millisecond.
+# The number of multiplications at which a part is compiled: a fifth of a millisecond.
 _MIN_FUSED_SIZE = 2**24
 
 _PART = "target critic"
 
-# Largest difference from the critic itself, relative to the values' norm. Rounding makes 1e-6 and 1e-2.
+# The largest difference from the critic itself, relative to the values' norm. Rounding makes 1e-6 and 1e-2.
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 
 class TargetCritic:
     """A critic without gradient.
 
-    The torso of a `networks.Critic`, or of each in an `Ensemble` of these, is evaluated a cache's worth of
-    rows at a time on a CPU, by threads that each compute alone, through `fused` where that pays, and in
-    bfloat16 where that is asked for. That is so if it is as the library makes it, without hooks, and gave the
-    same as the critic itself at the first call, and at the first one after each `restored` or replaced part.
-    Any other critic is called as it is: it may have state, or compute something else than its layers say.
+    The torso of a `networks.Critic`, or of each one in an `Ensemble` of them, is evaluated in batches of rows
+    that fit into the CPU's cache, by threads that each compute alone, through `fused` if it pays off, and in
+    bfloat16 if requested. This requires a critic exactly as the library makes it, without hooks, and results
+    that agree with the critic's own at the first call, and at the first one after each `restored` or replaced
+    part. Any other critic is called itself: it may have state, or not compute what its layers say.
 
-    In bfloat16 the products between the first and the last layer are. The first layer and the
+    In bfloat16, only the products between the first and the last layer are rounded. The first layer and the
     LayerNorms stay in float32: they are a few percent of the work, and take observations of any size.
-    The last one stays too: bfloat16 has 8 bits, so that values near 100 would be rounded to halves,
-    and the E-step sees nothing but differences of values.
+    The last layer stays too: bfloat16 has 8 bits, so values near 100 would be rounded to halves,
+    and the E-step depends only on differences of values.
     """
 
     def __init__(
         self, critic: nn.Module, *, precision: Precision = "float32", accelerated: bool = True
     ) -> None:
-        """Makes the evaluation; call `refresh` whenever the critic's weights have changed.
+        """Prepares the evaluation; call `refresh` whenever the critic's weights have changed.
 
         Args:
-            critic: (observation [..., O], action [..., D]) -> prediction [...], or another one; kept, not
-                copied.
-            precision: of the hidden products. Where the CPU has no instructions for bfloat16 they stay in
-                float32, and a warning says so.
-            accelerated: whether any other way than calling the critic may be taken.
+            critic: (observation [..., O], action [..., D]) -> prediction [...], or a critic of another form;
+                it is kept, not copied.
+            precision: The precision of the hidden products. If the CPU has no instructions for bfloat16, they
+                stay in float32, and a warning says so.
+            accelerated: Whether a way other than calling the critic may be taken.
 
         Raises:
-            ValueError: bfloat16 is asked for and the critic is not known.
+            ValueError: Bfloat16 is requested, and the critic is not a supported one.
         """
         self._critic = critic
         self._agreement = Agreement(_PART)
         reason = why_unknown(critic) if accelerated else "acceleration is off"
         if precision == "bfloat16" and reason:
             raise ValueError(
-                "`target_precision` bfloat16 needs a critic of continuous actions with the layers that the "
-                f"library makes, got another one: {reason}. Set `target_precision` to float32."
+                "`target_precision` bfloat16 needs a critic of continuous actions with exactly the library's "
+                f"layers, got another one: {reason}. Set `target_precision` to float32."
             )
         device = next(critic.parameters()).device
         if precision == "bfloat16" and device.type == "cpu" and not cpu.multiplies_bfloat16():
             notes.warn(
                 _PART,
-                "float32, as this CPU has no instructions for bfloat16 and would emulate it, several times "
-                "slower",
+                "float32: this CPU has no instructions for bfloat16, and emulating them would be several "
+                "times slower",
             )
             precision = "float32"
         self._dtype: torch.dtype = getattr(torch, precision)
         self._make(reason)
 
     def _make(self, reason: str) -> None:
-        """Makes the faster way for the critic as it is now, or none where there is a reason against it."""
-        self._evaluate: list[Critic] = []  # of each critic in it; none: no other way than the critic itself
+        """Makes the faster way for the critic as it is now, or none if there is a reason against it."""
+        self._evaluate: list[Critic] = []  # one for each member; empty: the critic itself is called
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._watch = Watch(self._critic)
         if reason:
@@ -97,10 +97,10 @@ class TargetCritic:
         self._evaluate = [self._by_weights(member, self._dtype, fuses) for member in _members(self._critic)]
 
     def _by_weights(self, critic: networks.Critic, dtype: torch.dtype, fuses: bool) -> Critic:
-        """Evaluates a known critic by its weights, those of hidden layers copied where they are rounded."""
+        """Makes the evaluation of a supported critic from its weights; hidden ones are copied if rounded."""
         layers = _LAYERS[type(critic.torso)](critic.torso)
         hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
-        weights = []  # of each layer, in the order of the torsos' functions
+        weights = []  # of each layer, in the order that the torsos' functions take
         for layer in layers:
             for parameter in (layer.weight, layer.bias):
                 weight = parameter.detach()
@@ -109,7 +109,7 @@ class TargetCritic:
                     weight = self._copies[-1][0]
                 weights.append(weight)
         low, high = critic.low, critic.high
-        # Constants: what is read from a tensor while a function is traced is computed at each call.
+        # Constants: a number read from a tensor while a function is traced is computed at each call.
         norms = [
             (tuple(each.normalized_shape), each.eps) for each in layers if isinstance(each, nn.LayerNorm)
         ]
@@ -117,7 +117,7 @@ class TargetCritic:
         plain: Callable[..., Any] = critic.torso
         predict: Callable[..., Any] = critic.head
         if type(critic.head) is networks.ScalarHead:
-            # One more layer, of one number a row. What other heads give is made of all rows' features.
+            # One more layer, with one number per row. Other heads' predictions need the features of all rows.
             evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
             weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
             plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
@@ -125,7 +125,7 @@ class TargetCritic:
         min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
 
         def evaluate_rows(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-            # Clipped here: bounds are tensors, which stops the fusing.
+            # Clipped here: bounds are tensors, which would prevent fusing.
             pairs = torch.cat([observation, torch.clamp(action, low, high)], dim=-1)
             if fuses and len(action) >= min_rows:
                 return graph(pairs, *weights)
@@ -147,26 +147,26 @@ class TargetCritic:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Takes the critic's weights as they are now, where copies of them are rounded."""
+        """Updates the rounded copies, if any, from the critic's current weights."""
         for rounded, weight in self._copies:
             rounded.copy_(weight)
 
     def restored(self) -> None:
-        """`refresh` after a restore: the next call is compared with the critic's own again."""
+        """Calls `refresh` after a restore; the next call is compared with the critic itself again."""
         self._agreement.forget()
         self.refresh()
 
     @torch.no_grad()
     def __call__(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
-        """What the critic gives, without gradient.
+        """Evaluates the critic, without gradient.
 
         Args:
-            observation: [..., O].
-            *action: [..., D], or [N, ..., D] for N actions in each state. None where actions are discrete:
-                such a critic values all of them at once.
+            observation: The observations, [..., O].
+            *action: The actions, [..., D], or [N, ..., D] for N actions in each state. Left out for discrete
+                actions: such a critic evaluates all of them at once.
 
         Returns:
-            Of a `networks.Critic`, its prediction, with the leading axes of the action, in float32.
+            The critic's prediction; for a `networks.Critic` in float32, with the leading axes of the action.
         """
         if action:
             observation = observation.expand(*action[0].shape[:-1], observation.shape[-1])
@@ -177,10 +177,10 @@ class TargetCritic:
         return self._compared(observation, *action)
 
     def _compared(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
-        """The values where they are to be compared: at first, after a restore and a change of the critic."""
+        """Evaluates with a comparison: at first, after a restore and after a change of the critic."""
         if not self._watch.is_unchanged():
             self._make(why_unknown(self._critic))
-        with torch.random.fork_rng(devices=[]):  # What a layer might draw changes nothing of the run.
+        with torch.random.fork_rng(devices=[]):  # Random draws of a layer must not change the run.
             wanted = self._critic(observation, *action)
         if not self._evaluate:
             return wanted
@@ -200,14 +200,14 @@ class TargetCritic:
 
 
 def why_unknown(critic: nn.Module) -> str:
-    """Why a critic is not one with the layers that the library makes; empty if it is one."""
+    """Explains why a critic does not have exactly the library's layers; empty if it does."""
     for member in _members(critic):
         if type(member) is not networks.Critic:
             return f"{type(member).__name__} is not a networks.Critic"
         if member.low is None:
-            return "it values all discrete actions at once"
+            return "it evaluates all discrete actions at once"
         if type(member.torso) not in _TORSOS:
-            return f"its torso, {type(member.torso).__name__}, is not known"
+            return f"its torso, {type(member.torso).__name__}, is not supported"
         if not _is_as_made(member):
             return "its layers were changed"
     if not all(map(is_called_as_written, critic.modules())):
@@ -226,7 +226,7 @@ def _members(critic: nn.Module) -> list[Any]:
 
 
 def _is_as_made(critic: networks.Critic) -> bool:
-    """Whether torso and head have the layers that the library gives them, and every setting of these."""
+    """Returns whether torso and head have exactly the library's layers and settings."""
     parts = [kernels.plain_type(module) for module in critic.torso.modules()]
     first, repeated, last = _PARTS[type(critic.torso)]
     num_repeated = (len(parts) - len(first) - len(last)) // len(repeated)
@@ -269,7 +269,7 @@ def _layers_of_simba(torso: Any) -> list[Any]:
     return [first, *(layer for block in blocks for layer in (block.norm, block.expand, block.contract)), last]
 
 
-# The layers with weights, in the order in which the functions below take these.
+# The layers with weights, in the order in which the functions below take their weights.
 _LAYERS: Mapping[type[nn.Module], Callable[[nn.Module], list[Any]]] = {
     networks.LayerNormMLP: _layers_of_mlp,
     networks.SimBa: _layers_of_simba,
@@ -277,12 +277,12 @@ _LAYERS: Mapping[type[nn.Module], Callable[[nn.Module], list[Any]]] = {
 
 
 def _evaluate_scalar(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.Tensor:
-    """Torso and `networks.ScalarHead` by given weights, [R, O + D] -> [R, 1]."""
+    """Computes torso and `networks.ScalarHead` with the given weights, [R, O + D] -> [R, 1]."""
     *of_torso, head, head_bias = weights
     return functional.linear(torso(pairs, *of_torso), head, head_bias)
 
 
-# Torsos by given weights, the hidden layers' products in `dtype`: [R, O + D] -> [R, F].
+# Torsos with given weights; the hidden layers' products are in `dtype`: [R, O + D] -> [R, F].
 
 
 def _evaluate_mlp(
@@ -302,7 +302,7 @@ def _evaluate_simba(
     pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, norms: Sequence[_Norm]
 ) -> torch.Tensor:
     first, first_bias, *blocks, norm, norm_bias = weights
-    features = functional.linear(pairs, first, first_bias)  # what blocks add to stays in float32
+    features = functional.linear(pairs, first, first_bias)  # the sum over blocks stays in float32
     for i, (shape, epsilon) in zip(range(0, len(blocks), 6), norms[:-1], strict=True):
         block_norm, block_norm_bias, expand, expand_bias, contract, contract_bias = blocks[i : i + 6]
         hidden = functional.layer_norm(features, shape, block_norm, block_norm_bias, epsilon).to(dtype)

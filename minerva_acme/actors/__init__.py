@@ -1,4 +1,4 @@
-"""Actors: they choose actions, tell an adder what happened, and follow a learner's weights."""
+"""Actors: they choose actions, pass experience to an adder, and follow a learner's weights."""
 
 from minerva_acme.actors.feed_forward import (
     FeedForwardActor,

@@ -1,4 +1,4 @@
-"""Actors that need no memory of the episode."""
+"""Actors without memory of the episode."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
@@ -12,10 +12,10 @@ from minerva_acme.actors import variable_client
 
 
 class PolicyOutput(NamedTuple):
-    """What a policy decides for one observation."""
+    """A policy's decision for one observation."""
 
-    action: types.NestedArray  # conforming to the action spec, no batch axis
-    extras: types.NestedArray = ()  # what the learner needs to know of the choice, for the adder
+    action: types.NestedArray  # conforms to the action spec, no batch axis
+    extras: types.NestedArray = ()  # information on the choice for the learner, written by the adder
 
 
 class Policy(Protocol):
@@ -26,7 +26,7 @@ class Policy(Protocol):
 
 
 class FeedForwardActor(core.Actor):
-    """Acts by a policy that sees the current observation alone."""
+    """An actor with a policy that sees only the current observation."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class FeedForwardActor(core.Actor):
         """Initialises the actor.
 
         Args:
-            policy: chooses the actions.
-            adder: where to write what happened, the policy's extras included; None: nowhere.
-            variable_client: keeps the policy's weights up to date; None: they stay.
+            policy: Chooses the actions.
+            adder: Writes the experience, including the policy's extras; None writes nothing.
+            variable_client: Keeps the policy's weights up to date; None keeps them fixed.
         """
         self._policy = policy
         self._adder = adder
@@ -56,7 +56,7 @@ class FeedForwardActor(core.Actor):
             self._adder.add_first(timestep)
 
     def observe(self, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
-        # Taken once: extras of an earlier choice never go with an action that was not selected here.
+        # Used once: an action that was not selected here must not get the extras of an earlier one.
         extras, self._extras = self._extras, ()
         if self._adder is not None:
             self._adder.add(action, next_timestep, extras)
@@ -70,13 +70,13 @@ class VectorPolicy(Protocol):
     """Chooses actions for several environments in one call."""
 
     def batch(self, observations: types.NestedArray) -> PolicyOutput:
-        """Chooses the E actions for E observations, all with a leading axis E, also the extras."""
+        """Chooses E actions for E observations; actions, observations and extras have a leading axis E."""
 
 
 class FeedForwardVectorActor(core.VectorActor):
-    """Acts in E environments by one call of a policy that sees the current observations alone.
+    """An actor for E environments, with one call of a policy that sees only the current observations.
 
-    Every environment has an adder of its own, so that episodes never mix.
+    Every environment has its own adder, so that episodes never mix.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class FeedForwardVectorActor(core.VectorActor):
         """Initialises the actor.
 
         Args:
-            policy: chooses the actions.
-            adders: where to write what happened in each environment, the policy's extras included; E of
-                them, or none to write nowhere.
-            variable_client: keeps the policy's weights up to date; None: they stay.
+            policy: Chooses the actions.
+            adders: The adders that write each environment's experience, including the policy's extras; E
+                adders, or none to write nothing.
+            variable_client: Keeps the policy's weights up to date; None keeps them fixed.
         """
         self._policy = policy
         self._adders = tuple(adders)
@@ -103,11 +103,11 @@ class FeedForwardVectorActor(core.VectorActor):
         """Returns the E actions.
 
         Raises:
-            ValueError: there are adders, but not one for each observation.
+            ValueError: There are adders, but not one for each observation.
         """
         if self._adders and len(self._adders) != len(observations):
             raise ValueError(
-                "`adders` must be none, or one for each environment, got "
+                "`adders` must be empty or hold one adder for each environment, got "
                 f"{len(self._adders)} for {len(observations)} environments."
             )
         actions, extras = self._policy.batch(_stack(observations))
@@ -120,7 +120,7 @@ class FeedForwardVectorActor(core.VectorActor):
 
     def observe(self, index: int, action: types.NestedArray, next_timestep: dm_env.TimeStep) -> None:
         if self._adders:
-            # Taken once, as in FeedForwardActor.
+            # Used once, as in FeedForwardActor.
             extras, self._extras[index] = self._extras[index], ()
             self._adders[index].add(action, next_timestep, extras)
 
@@ -130,7 +130,7 @@ class FeedForwardVectorActor(core.VectorActor):
 
 
 def _stack(nests: Sequence[types.NestedArray]) -> types.NestedArray:
-    """Nests of arrays as one nest of arrays with a leading axis."""
+    """Stacks nests of arrays into one nest of arrays with a leading axis."""
     # np.array stacks small arrays in a quarter of the time of np.stack.
     if isinstance(nests[0], np.ndarray):
         return np.array(nests)
@@ -138,7 +138,7 @@ def _stack(nests: Sequence[types.NestedArray]) -> types.NestedArray:
 
 
 def _rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
-    """Undoes `_stack`, without copies. In a fraction of the time of dm-tree, row by row."""
+    """Undoes `_stack` row by row, without copies, in a fraction of dm-tree's time."""
     if isinstance(nest, np.ndarray):
         if len(nest) != number:
             raise ValueError(

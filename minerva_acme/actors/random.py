@@ -1,4 +1,4 @@
-"""Actions without a policy."""
+"""Random actions."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from minerva_acme.actors import feed_forward
 
 
 class RandomActor(feed_forward.FeedForwardActor, core.Saveable):
-    """Acts uniformly at random within the action spec: the score that an agent has to beat."""
+    """An actor that acts uniformly at random within the action spec: the baseline for any agent."""
 
     def __init__(self, action_spec: types.NestedSpec, *, seed: int) -> None:
-        """Takes a spec, or a nest of them.
+        """Initialises the actor.
 
         Args:
-            action_spec: discrete or bounded, each bound included.
-            seed: of the actions.
+            action_spec: The spec of actions, or a nest of specs, discrete or bounded; bounds are inclusive.
+            seed: The seed of the actions.
 
         Raises:
-            ValueError: an action has no finite bounds, or is not a number.
+            ValueError: An action has no finite bounds, or is not a number.
         """
         for path, spec in tree.flatten_with_path(action_spec):
             _check_bounded(specs.leaf_name("action_spec", path), spec)
@@ -42,7 +42,7 @@ class RandomActor(feed_forward.FeedForwardActor, core.Saveable):
         if not np.issubdtype(spec.dtype, np.floating):
             return self._random.integers(low, high, size=spec.shape, endpoint=True, dtype=spec.dtype)
         share = self._random.random(spec.shape)
-        # Weighed this way the widest bounds do not overflow; rounding to the spec's dtype may exceed them.
+        # This form does not overflow for the widest bounds; rounding to the spec's dtype may exceed them.
         action = (low * (1.0 - share) + high * share).astype(spec.dtype)
         return np.clip(action, low, high)
 

@@ -1,4 +1,4 @@
-"""Actors that remember the episode."""
+"""Actors with memory of the episode."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,29 +12,29 @@ from minerva_acme.actors import feed_forward, variable_client
 
 
 class RecurrentPolicy(Protocol):
-    """Chooses actions by what it remembers of the episode of each environment; it keeps no state itself."""
+    """Chooses actions from observations and a state of each environment's episode, which the caller keeps."""
 
     def initial_state(self, num_environments: int) -> types.NestedArray:
-        """Returns what is remembered where an episode begins, a nest of arrays [E, ...], not shared."""
+        """Returns the state at the beginning of episodes, a nest of new arrays [E, ...]."""
 
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[feed_forward.PolicyOutput, types.NestedArray]:
-        """Chooses the E actions, and takes the observations in.
+        """Chooses the E actions, and updates the state with the observations.
 
         Args:
-            observations: with a leading axis E, of all environments.
-            state: what is remembered of each episode before them, a nest of arrays [E, ...]; left as it is.
+            observations: The observations of all environments, with a leading axis E.
+            state: The state of each episode before them, a nest of arrays [E, ...], which is not changed.
 
         Returns:
-            The output with a leading axis E, also of the extras, and the state after the step in new arrays.
+            The output, whose actions and extras have a leading axis E, and the new state in new arrays.
         """
 
 
 class RecurrentVectorActor(feed_forward.FeedForwardVectorActor):
-    """Acts in E environments by one call of a policy that remembers the episode of each.
+    """An actor for E environments, with one call of a policy that remembers each environment's episode.
 
-    What is remembered of an environment begins anew in `observe_first`.
+    `observe_first` resets the state of its environment.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class RecurrentVectorActor(feed_forward.FeedForwardVectorActor):
         """Initialises the actor.
 
         Args:
-            policy: chooses the actions.
-            adders: where to write what happened in each environment, the policy's extras included; E of
-                them, or none to write nowhere.
-            variable_client: keeps the policy's weights up to date; None: they stay.
+            policy: Chooses the actions.
+            adders: The adders that write each environment's experience, including the policy's extras; E
+                adders, or none to write nothing.
+            variable_client: Keeps the policy's weights up to date; None keeps them fixed.
         """
         self._episodes = _Episodes(policy)
         super().__init__(policy=self._episodes, adders=adders, variable_client=variable_client)
@@ -61,7 +61,7 @@ class RecurrentVectorActor(feed_forward.FeedForwardVectorActor):
 
 
 class RecurrentActor(core.Actor):
-    """Acts by a policy that remembers the episode, which begins anew in `observe_first`."""
+    """An actor with a policy that remembers the episode; `observe_first` resets the state."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class RecurrentActor(core.Actor):
         """Initialises the actor.
 
         Args:
-            policy: chooses the actions.
-            adder: where to write what happened, the policy's extras included; None: nowhere.
-            variable_client: keeps the policy's weights up to date; None: they stay.
+            policy: Chooses the actions.
+            adder: Writes the experience, including the policy's extras; None writes nothing.
+            variable_client: Keeps the policy's weights up to date; None keeps them fixed.
         """
         self._actor = RecurrentVectorActor(
             policy=policy, adders=[] if adder is None else [adder], variable_client=variable_client
@@ -96,14 +96,14 @@ class RecurrentActor(core.Actor):
 
 
 class _Episodes:
-    """A recurrent policy, and what it remembers of the open episode of each environment."""
+    """A recurrent policy, with the state of each environment's open episode."""
 
     def __init__(self, policy: RecurrentPolicy) -> None:
         self._policy = policy
-        self._state: types.NestedArray = None  # before the first observations nobody knows how many there are
+        self._state: types.NestedArray = None  # until the first observations give the number of environments
 
     def begin(self, index: int) -> None:
-        """Forgets what was before in an environment."""
+        """Resets the state of an environment."""
         if self._state is not None:
             new = self._policy.initial_state(1)
             self._state = tree.map_structure(lambda *leaves: _replace_row(index, *leaves), self._state, new)

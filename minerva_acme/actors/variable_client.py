@@ -1,4 +1,4 @@
-"""How an actor follows the weights of a learner."""
+"""The client by which an actor follows a learner's weights."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ _Poll = Callable[[Sequence[str], int | None], core.VersionedVariables | None]
 
 
 class GetsVariables(Protocol):
-    """A variable source as Acme has it: without versions."""
+    """A variable source without versions, as in Acme."""
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         """Returns one nest of arrays per name."""
@@ -22,12 +22,12 @@ class GetsVariables(Protocol):
 class VariableClient:
     """Pulls variables from a source periodically.
 
-    New values are passed to `on_update` inside `update`, on its caller's thread: weights never change
-    in the middle of choosing an action. The client belongs to one thread, that of its actor; several clients
-    may ask one source at once. `update` waits for the source's answer, and a source does not wait for a
-    learner's step. A source in another process should answer at once with what has come: one thread fetches
-    in the background, as that of `distributed`. The version only grows: if a source answers with an older
-    one, as a replica that lags behind may, the answer is ignored.
+    New values are passed to `on_update` inside `update`, on its caller's thread: weights never change while
+    an action is being chosen. The client belongs to its actor's thread; several clients may ask one source at
+    the same time. `update` waits for the source's answer, and a source does not wait for a learner's step. A
+    source in another process should answer immediately with the newest values received, while a background
+    thread fetches, as in `distributed`. The version only increases: an answer with an older version, for
+    example from a replica that lags behind, is ignored.
 
     Attributes:
         version: The version last passed to `on_update`; None before the first, and if the source has none.
@@ -42,11 +42,11 @@ class VariableClient:
         *,
         update_period: int,
     ) -> None:
-        """Nothing is fetched yet: the first `update` does that.
+        """Makes the client. The first `update` fetches the first values.
 
         Args:
-            source: Where the variables are: a learner, or what asks one in another process. Of one that has
-                `get_variables` alone, as Acme's sources have, every request fetches all variables.
+            source: The source of the variables: a learner, or a client of a learner in another process. If it
+                only has `get_variables`, like Acme's sources, every request fetches all variables.
             names: The names of the variables.
             on_update: A function that takes one nest of arrays per name.
             update_period: The number of calls of `update` from one request to the next.
@@ -71,7 +71,7 @@ class VariableClient:
             wait: Whether to ask now, regardless of the period.
 
         Raises:
-            Exception: What the source raised.
+            Exception: Any exception of the source.
         """
         self._calls += 1
         if not wait and self._calls < self._period:
@@ -85,14 +85,14 @@ class VariableClient:
         version = None if answer is None else answer.version
         if version is not None and self.version is not None and version < self.version:
             self.num_ignored += 1
-            _logger.warning("ignored variables of version %s, %s are here", version, self.version)
+            _logger.warning("ignored variables of version %s, already at version %s", version, self.version)
         elif answer is not None and (version is None or version != self.version):
             self._on_update(answer.values)
             self.version = version
 
 
 def _poll_of(source: Any) -> _Poll:
-    """The source's `poll_variables`, or one made of its `get_variables`.
+    """Returns the source's `poll_variables`, or one made from its `get_variables`.
 
     Raises:
         ValueError: It has neither.
@@ -103,6 +103,6 @@ def _poll_of(source: Any) -> _Poll:
     if not hasattr(source, "get_variables"):
         raise ValueError(
             f"`source` must have `poll_variables` or `get_variables`, got a {type(source).__name__}. Pass a "
-            "learner, or a `core.VariableSource` of your own."
+            "learner, or your own `core.VariableSource`."
         )
     return lambda names, _: core.VersionedVariables(version=None, values=source.get_variables(names))

@@ -1,4 +1,4 @@
-"""`minerva check-env`: what an environment keeps of its contract, and which agents take it."""
+"""`minerva check-env`: whether an environment follows the rules of dm_env, and which agents support it."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ from minerva_acme.cli.verdicts import Check
 _NAME_WIDTH = 24
 _NUM_EPISODES = 3
 _PREFIX = "test_"
-# Of `testing.EnvironmentConformance`, in a few words; a check without a name here is shown by its own.
+# Short names for the checks of `testing.EnvironmentConformance`; others are shown under their own name.
 _NAMES = {
     "the_four_specs_are_nests_of_specs_and_stay_the_same": "specs",
     "every_timestep_conforms_to_the_specs": "shapes, dtypes, bounds",
@@ -38,10 +38,10 @@ Make = Callable[[int], dm_env.Environment]
 
 
 def run(command: commands.CheckEnv) -> int:
-    """Shows the verdicts; returns 0 if nothing is wrong and some agent takes the environment, else 1."""
+    """Shows the verdicts; returns 0 if nothing is wrong and some agent supports the environment, else 1."""
     console = Console(highlight=False, soft_wrap=True)
     make, takes_seed = _maker(command.environment)
-    with _quiet("minerva_acme.environments"):  # what they would warn of is in the table
+    with _quiet("minerva_acme.environments"):  # the table shows what they would warn about
         counts = verdicts.show(
             examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed),
             console,
@@ -49,18 +49,18 @@ def run(command: commands.CheckEnv) -> int:
         )
         counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
     num_agents = counts_of_agents["ok"]
-    console.print(f"{command.environment}: {verdicts.sum_up(counts)} Agents: {num_agents} take it.")
+    console.print(f"{command.environment}: {verdicts.sum_up(counts)} {num_agents} agents support it.")
     return int(counts["wrong"] > 0 or num_agents == 0)
 
 
 def examine(make: Make, *, seed: int = 0, max_steps: int = 1000, takes_seed: bool = True) -> Iterator[Check]:
-    """Yields what is found of an environment.
+    """Yields the results of all checks of an environment.
 
     Args:
-        make: makes it from a seed.
-        seed: of most checks.
-        max_steps: an episode that is longer counts as one without end.
-        takes_seed: whether `make` makes use of the seed.
+        make: Makes the environment from a seed.
+        seed: The seed of most checks.
+        max_steps: The maximum number of steps of an episode; a longer one counts as endless.
+        takes_seed: Whether `make` uses the seed.
     """
 
     with contextlib.closing(make(seed)) as environment:
@@ -72,7 +72,7 @@ def examine(make: Make, *, seed: int = 0, max_steps: int = 1000, takes_seed: boo
         words = test.removeprefix(_PREFIX).replace("_", " ")
         name = _NAMES.get(test.removeprefix(_PREFIX), words)
         if name == "seed" and not takes_seed:
-            yield Check(name, "warning", "it takes none: runs cannot be repeated", "take an argument `seed`")
+            yield Check(name, "warning", "not accepted: runs are not reproducible", "add an argument `seed`")
         else:
             with contextlib.closing(_Conformance(make, seed, max_steps)) as conformance:
                 yield _judge(name, words, getattr(conformance, test))
@@ -81,7 +81,7 @@ def examine(make: Make, *, seed: int = 0, max_steps: int = 1000, takes_seed: boo
 
 
 def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
-    """Yields which agents take an environment, as `make_training_environment` wraps it."""
+    """Yields which agents support an environment, as `make_training_environment` wraps it."""
     try:
         environment = environments.make_training_environment(make(seed))
     except ValueError as error:
@@ -92,12 +92,12 @@ def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
     words = f"observations {_short(spec.observations)}; actions {_short(spec.actions)}"
     for name, entry in registry.entries().items():
         try:
-            builder: Any = entry.builder  # how it is made is its own affair
+            builder: Any = entry.builder  # a builder's constructor is not part of its interface
             builder(entry.presets["default"]).check_spec(spec)
         except ValueError as error:
             yield Check(name, "warning", str(error))
         else:
-            yield Check(name, "ok", f"takes it as {words}")
+            yield Check(name, "ok", f"supported: {words}")
 
 
 @contextlib.contextmanager
@@ -116,34 +116,34 @@ def _judge(name: str, words: str, check: Callable[[], None]) -> Check:
         check()
     except AssertionError as error:
         return Check(name, "wrong", str(error))
-    except Exception as error:  # of the environment, whatever it is
+    except Exception as error:  # whatever the environment raises
         return Check(name, "wrong", f"{type(error).__name__}: {error}")
     return Check(name, "ok", words)
 
 
 def _judge_ends(conformance: "_Conformance") -> Check:
-    """Says how episodes end: truly, or by a limit."""
+    """Returns how episodes end: by termination or by a limit."""
     try:
         played = conformance.play(_NUM_EPISODES)
-    except Exception as error:  # of the environment, whatever it is
+    except Exception as error:  # whatever the environment raises
         return Check("ends", "wrong", f"{type(error).__name__}: {error}")
     ended = [episode for episode in played if episode[-1].last()]
     if not ended:
         words = f"no episode ended within {conformance.max_steps} steps"
-        return Check("ends", "warning", words, "raise --steps, or wrap it in a step limit")
+        return Check("ends", "warning", words, "raise --steps, or add a step limit")
     lengths = [len(episode) - 1 for episode in ended]
     are_true = [not any(map(np.any, tree.flatten(episode[-1].discount))) for episode in ended]
-    kinds = f"{sum(are_true)} of {len(ended)} episodes ended truly (discount 0), the others by a limit"
+    kinds = f"{sum(are_true)} of {len(ended)} episodes terminated (discount 0), the others hit a limit"
     if all(are_true) and len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] > 1:
-        fix = "if that is a time limit, truncate there: LAST with discount 1, or `truncated` in Gymnasium"
+        fix = "if that is a time limit, truncate instead: LAST with discount 1, or `truncated` in Gymnasium"
         return Check("ends", "warning", f"{kinds}, each after {lengths[0]} steps", fix)
     return Check("ends", "ok", f"{kinds}, after {min(lengths)} to {max(lengths)} steps")
 
 
 class _Conformance(testing.EnvironmentConformance):
-    """Makes environments, and closes them in the end."""
+    """The environment's conformance tests; closes every environment they made."""
 
-    depends_on_seed = False  # what is not random is no fault
+    depends_on_seed = False  # an environment need not be random
 
     def __init__(self, make: Make, seed: int, max_steps: int) -> None:
         self._make, self._seed = make, seed
@@ -159,7 +159,7 @@ class _Conformance(testing.EnvironmentConformance):
         return environment
 
     def play(self, num_episodes: int) -> list[list[dm_env.TimeStep]]:
-        """Plays episodes of one environment, of `max_steps` at most."""
+        """Plays episodes of at most `max_steps` steps in one environment."""
         environment = self.make_environment()
         actor = self.make_actor(environment.action_spec())
         return [self._play(environment, actor=actor) for _ in range(num_episodes)]
@@ -169,10 +169,10 @@ class _Conformance(testing.EnvironmentConformance):
 
 
 def _maker(name: str) -> tuple[Make, bool]:
-    """What makes the environment from a seed, and whether the seed matters.
+    """Returns a function that makes the environment from a seed, and whether the seed matters.
 
     Raises:
-        ValueError: there is no such environment.
+        ValueError: There is no such environment.
     """
     module, is_path, attribute = name.partition(":")
     if not is_path:
@@ -181,10 +181,10 @@ def _maker(name: str) -> tuple[Make, bool]:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"'{module}' of `{name}` must be a module that can be imported: {error}. Install its package, or "
-            "go to the folder where it is."
+            f"'{module}' of `{name}` must be an importable module: {error}. Install its package, or run the "
+            "command in the module's folder."
         ) from error
-    if not hasattr(found, attribute):  # the module registered it
+    if not hasattr(found, attribute):  # importing the module registered it
         return lambda seed: environments.make(name, seed), True
     make_bare = getattr(found, attribute)
     takes_seed = "seed" in inspect.signature(make_bare).parameters

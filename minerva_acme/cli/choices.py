@@ -1,22 +1,22 @@
-"""Names that people type, and the ones they meant."""
+"""Checks of typed names, with suggestions for misspelt ones."""
 
 import difflib
 from collections.abc import Iterable
 
-_MIN_STEM = 3  # letters, below which a beginning says little
+_MIN_STEM = 3  # letters; shorter beginnings match too much
 
 
 def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") -> str:
     """Returns `name` if it is one of the choices.
 
     Args:
-        what: what is chosen, for the message.
-        name: what was typed.
-        choices: what there is.
-        advice: ends the message.
+        what: The kind of thing that is chosen, for the message.
+        name: The typed name.
+        choices: The valid names.
+        advice: The end of the message.
 
     Raises:
-        ValueError: it is none of them; the message lists them and suggests the nearest.
+        ValueError: The name is not among the choices; the message lists them and suggests the nearest.
     """
     choices = list(choices)
     if name in choices:
@@ -26,9 +26,9 @@ def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") ->
 
 
 def near(name: str, choices: Iterable[str], *, at_most: int = 1) -> str:
-    """Returns "Did you mean ...?" with the choices that look like `name`; "" if none does.
+    """Returns "Did you mean ...?" with the choices that look like `name`; "" if there are none.
 
-    Those that begin with it come first, without its plural's s: "envs" means "environments".
+    Choices that begin with the name, without a plural s, come first: "envs" means "environments".
     """
     choices = list(choices)
     stem = name.lower().rstrip("s")

@@ -14,7 +14,8 @@ def run(command: commands.Collect) -> int:
     """Writes the results of runs; returns the exit status.
 
     Raises:
-        ValueError: there are no such runs, they are not evaluated yet, or do not fit what is there.
+        ValueError: There are no such runs, they have no evaluations yet, or they do not match the results
+            that are already there.
     """
     if command.episodes < 0:
         raise ValueError(f"`episodes` must be >= 0, got {command.episodes}.")
@@ -30,10 +31,10 @@ def run(command: commands.Collect) -> int:
 
 
 def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Console) -> list[pathlib.Path]:
-    """Adds experiments to those in a folder; returns the files of their rows.
+    """Adds experiments to the ones in a folder; returns the paths of their rows.
 
     Raises:
-        ValueError: they do not fit what is there.
+        ValueError: They do not match the results that are already there.
     """
     merged = []
     for experiment in collected:
@@ -41,11 +42,11 @@ def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Con
         old = results.read(path) if path.exists() else []
         merged.append(results.merge(old[0], experiment) if old else experiment)
     written = []
-    for experiment, new in zip(merged, collected, strict=True):  # all of them, or none
+    for experiment, new in zip(merged, collected, strict=True):  # only after all could be merged
         files = results.write(out, experiment)
         written.append(files[0])
         console.print(
-            f"{experiment.exp_name}: {len(new.trainings)} trainings read, "
+            f"{experiment.exp_name}: {len(new.trainings)} runs read, "
             f"{len(experiment.trainings)} now in {' and '.join(map(str, files))}"
         )
     return written

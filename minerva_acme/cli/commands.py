@@ -1,6 +1,6 @@
-"""The commands: what each is given, as the parser reads it, and the function that runs it.
+"""The commands: the arguments of each, as the parser reads them, and the function that runs it.
 
-Nothing here imports torch or numpy, so that help and a wrong flag are answered at once.
+Nothing here imports torch or numpy, so that help and errors about flags appear at once.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from minerva_acme import constraints
 from minerva_acme.runs import options
 
 Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
-"""Flags of `minerva train`, and for each of them the words of every value to try, the flag among them:
+"""Flags of `minerva train`, and for each of them the words of every value to try, including the flag:
 ("--discount", (("--discount", "0.98"), ("--discount", "0.99")))."""
 
 _Log = Literal["csv", "tensorboard", "wandb"]
@@ -25,9 +25,9 @@ _Log = Literal["csv", "tensorboard", "wandb"]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions(options.RunOptions):
     num_env_steps: constraints.Natural
-    """Environment steps of training in all, resumed ones included; 0: see `num_learner_steps`. By default
-    those of this agent's task preset for the environment, or else what is usual for its suite; the first
-    line of a training says which."""
+    """Total environment steps of training, including those before a resume; 0: see `num_learner_steps`. The
+    default is the number in the agent's task preset for this environment, or else the usual one for its
+    suite; the first line of the output says which."""
     # `--log` sets both.
     tensorboard: tyro.conf.Suppress[bool] = True
     wandb: tyro.conf.Suppress[bool] = False
@@ -35,62 +35,62 @@ class TrainOptions(options.RunOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train an agent, or resume the run in the same directory. Ctrl-C saves first."""
+    """Train an agent, or resume the run in the same directory. Ctrl-C saves a checkpoint first."""
 
     function: ClassVar = "training:train"
     agent: tyro.conf.Positional[str]
-    """The agent: a name (minerva list agents), or a builder of your own:
-    --agent my_package.my_module:MyBuilder, also of a module in the current folder."""
+    """The agent: a name (see `minerva list agents`), or your own builder:
+    --agent my_package.my_module:MyBuilder. Modules in the current folder are found too."""
     env: str
     """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
     preset: str = "default"
-    """Named settings that flags override; `task`: the settings listed for this agent and environment, with
-    the steps of training (minerva list tasks)."""
+    """Named settings, which flags override. `task` selects the settings and the number of steps listed for
+    this agent and environment (see `minerva list tasks`)."""
     config: pathlib.Path | None = None
-    """A file of settings, which flags override: TOML, whose keys are flags, or a run's run.json."""
+    """A file of settings, which flags override: TOML with flags as keys, or the run.json of a run."""
     directory: pathlib.Path | None = None
     """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
-    """Where logs go, separated by commas; CSV files are always written."""
+    """Loggers, separated by commas; CSV files are always written."""
     distributed: Literal["ray", "inline"] | None = None
-    """Play with several actors beside the learner, each in a process of its own, by Ray (`ray`), or in
-    threads of this process, to debug (`inline`); by default one thread plays and learns."""
+    """Run several actors alongside the learner: each in its own process with Ray (`ray`), or in threads of
+    this process, for debugging (`inline`). By default one thread acts and learns."""
     num_actors: int | None = None
-    """Actors of a distributed run, each with the agent's environments."""
+    """Number of actors of a distributed run, each with its own environments."""
     address: str | None = None
-    """Of a Ray cluster, `auto` or host:port; by default Ray is started on this machine for the run."""
+    """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this run alone."""
     run: TrainOptions
-    """How long to train, how often to evaluate and save."""
+    """How long to train, and how often to evaluate and save."""
     hyperparameters: Any
     """The agent's config."""
     steps_by_default: tyro.conf.Suppress[str] = ""
-    """Where the number of steps is from, if it was not given."""
+    """Where the number of steps comes from, if it was not given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train MPO on dm_control's cartpole swingup until it has learned it, some minutes at most, and show the
-    scores, the learning curve and a film. Ctrl-C saves. The same command goes on with a demo that was
-    stopped; where one is done, it begins another in a new folder."""
+    """Train MPO on dm_control's cartpole swingup until it is learned, for a few minutes at most, and show
+    the scores, the learning curve and a video. Ctrl-C saves a checkpoint. The same command continues an
+    interrupted demo; if the demo is complete, it starts another in a new folder."""
 
     function: ClassVar = "demo:run"
     directory: pathlib.Path = pathlib.Path("runs/demo")
-    """The run's folder; where that holds a demo that is done, or something else, the same with -2, -3, ..."""
+    """The run's folder. If it holds a complete demo, or something else, -2, -3, ... is appended."""
     minutes: float = 4.5
-    """Training ends after so many minutes at the latest."""
+    """Maximum training time in minutes."""
     goal: float = 810.0
-    """Mean return of an evaluation at which it ends."""
+    """Mean evaluation return at which training ends."""
     seed: int = 0
     """Seed of networks, exploration and environments."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Train an agent over environments, seeds and lists of settings, then compare the results. The same
-    command resumes what was interrupted and skips what is done.
+    """Train an agent with several environments, seeds and settings, then compare the results. The same
+    command resumes interrupted runs and skips those that are done.
 
-    Any flag of `minerva train` may be given, with several values to try each of them; commas separate the
-    numbers of one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
+    Any flag of `minerva train` may be given, with one or more values to try; commas separate the numbers
+    within one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
 
     function: ClassVar = "sweep:run"
     agent: tyro.conf.Positional[str]
@@ -98,21 +98,21 @@ class Sweep:
     env: tuple[str, ...]
     """Environments: dm_control/<domain>/<task> or Gymnasium ids."""
     seeds: tuple[int, ...] = (0,)
-    """Seeds, for each environment and setting."""
+    """Seeds to run for each environment and setting."""
     jobs: int | None = None
-    """Runs at once, each in a process of its own; by default one, or one for each CPU of a Ray cluster. Of
-    several, each computes with one thread, unless OMP_NUM_THREADS says otherwise."""
+    """Number of runs at a time, each in its own process; by default one, or one per CPU of a Ray cluster. If
+    there are several, each uses one thread, unless OMP_NUM_THREADS is set."""
     distributed: Literal["ray"] | None = None
-    """Where the runs are: on Ray (`ray`), which spreads them over the machines of a cluster; by default
-    here."""
+    """Where to run: `ray` spreads the runs over the machines of a Ray cluster; by default they run on this
+    machine."""
     address: str | None = None
-    """Of a Ray cluster, `auto` or host:port; by default Ray is started on this machine for the sweep."""
+    """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this sweep alone."""
     directory: pathlib.Path | None = None
-    """The folder of the runs, their rows and the report; runs/sweeps/<agent> by default."""
+    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default."""
     dry_run: bool = False
-    """Only show what would be done, and the commands."""
+    """Only show the plan and its commands."""
     report: bool = True
-    """Whether to end in a report; else in rows alone."""
+    """Whether to write a report at the end, in addition to the result rows."""
     range: tuple[str, ...] = ()
     """As for `minerva report`: lowest and highest return, such as CartPole-v1=0:500."""
     against: tuple[str, ...] | None = None
@@ -128,21 +128,21 @@ class Resume:
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
     checkpoint: str = "latest"
-    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     num_env_steps: int | None = None
-    """Environment steps of training in all, to train for longer than first asked."""
+    """New total of environment steps, to train for longer than first requested."""
     num_learner_steps: int | None = None
-    """Learner steps in all, likewise, of a run that makes no environment steps."""
+    """New total of learner steps, for a run that makes no environment steps."""
     stop_at_return: float | None = None
-    """Another mean return of an evaluation to end at; inf: none."""
+    """New mean evaluation return at which to stop; inf for none."""
     stop_after_minutes: float | None = None
-    """Another time after which to stop; inf: none. Each session has all of it."""
+    """New time limit in minutes; inf for none. Each session gets the full time."""
     device: str | None = None
-    """Where the learner computes, if not where it did before."""
+    """The learner's device, if it is to change."""
     log: tuple[_Log, ...] | None = None
-    """Where logs go, separated by commas, if not where they went before."""
+    """Loggers, separated by commas, if they are to change."""
     import_code: bool = False
-    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,141 +151,145 @@ class Eval:
 
     function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored ones (minerva verify)."""
+    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
     checkpoint: str = "latest"
-    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 10
     """Episodes to play."""
     seed: int = 0
     """Seed of the environment and of exploration."""
     explore: bool = False
-    """Act with the exploring policy instead of its mean."""
+    """Act with exploration; by default actions are greedy."""
     json: bool = False
-    """Print JSON instead, and nothing else on standard output."""
+    """Print JSON, and nothing else, on standard output."""
     import_code: bool = False
-    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Video:
-    """Film the best of several episodes of a trained run's checkpoint."""
+    """Record a video of the best of several episodes, played with a trained run's checkpoint."""
 
     function: ClassVar = "video:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored ones (minerva verify)."""
+    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
     checkpoint: str = "latest"
-    """Which of the run's checkpoints: latest, best (by evaluation), an environment step or a folder."""
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 5
-    """Episodes to choose the best from."""
+    """Episodes to play; the best is recorded."""
     out: pathlib.Path | None = None
-    """The film's path; in the run's folder, named by the checkpoint, by default (videos/ for weights)."""
+    """Path of the video; by default in videos/ of the run's folder, or of the current one for a file of
+    weights, named after the checkpoint."""
     format: tuple[Literal["mp4", "gif"], ...] = ("mp4", "gif")
-    """What to write, separated by commas, where --out has no suffix."""
+    """Formats to write, separated by commas, if --out has no suffix."""
     camera: str | None = None
-    """Number or name of a camera of the model."""
+    """Number or name of one of the model's cameras."""
     height: int | None = None
-    """Height of the picture, pixels."""
+    """Height of the picture in pixels."""
     width: int | None = None
-    """Width of the picture, pixels."""
+    """Width of the picture in pixels."""
     every: int = 1
-    """Draw one in so many environment steps; the film plays in real time all the same."""
+    """Draw every N-th environment step; the video still plays in real time."""
     seed: int = 0
-    """Seed of the first episode; the others' follow it."""
+    """Seed of the first episode; each further episode has the next seed."""
     explore: bool = False
-    """Act with the exploring policy instead of its mean."""
+    """Act with exploration; by default actions are greedy."""
     import_code: bool = False
-    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
-    """Draw the learning curves of runs: interquartile mean over seeds, with its interval."""
+    """Plot the learning curves of runs: the interquartile mean over seeds, with its confidence interval."""
 
     function: ClassVar = "plotting:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
-    """Runs' folders, or folders that hold such."""
+    """Folders of runs, or folders that contain them."""
     out: pathlib.Path = pathlib.Path("curve")
-    """The picture; without a suffix both PNG and SVG are written."""
+    """Path of the figure; without a suffix both PNG and SVG are written."""
     metric: str = "evaluator/episode_return"
-    """What to draw: <csv file>/<column>."""
+    """The metric to plot: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
-    """What to draw it against: environment steps, learner steps or seconds."""
+    """The x-axis: environment steps, learner steps or seconds."""
     group: str = "agent"
-    """What runs of one curve have in common: agent, or hyperparameters too, separated by commas."""
+    """What the runs of one curve have in common: agent, hyperparameters or both, separated by commas."""
     published: tuple[str, ...] | None = None
-    """Published curves to draw behind, separated by commas; none: none; by default the nearest."""
+    """Published curves to draw in the background, separated by commas; `none` for none. By default those
+    that the agents are usually compared with."""
     aggregate: bool = False
-    """Draw all of dm_control's tasks in one panel, over seeds and tasks."""
+    """Aggregate all dm_control tasks in one panel, over seeds and tasks."""
 
     def __post_init__(self) -> None:
         if self.published and self.published != ("none",) and self.x != "steps":
             raise ValueError(
-                f"`published` must be none where `x` is {self.x}: others' curves are known by environment "
-                "steps alone. Leave one of them out."
+                f"`published` must be none if `x` is {self.x}, because published curves are given in "
+                "environment steps only. Leave one of them out."
             )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Report:
     """Compare results: interquartile means, performance profiles, probabilities of improvement and curves, as
-    tables and as one page with pictures."""
+    tables and as one page with figures."""
 
     function: ClassVar = "report:run"
     results: tyro.conf.Positional[tuple[str, ...]]
-    """Runs' folders or folders that hold such, files of rows (minerva collect), or experiments of the
-    library, such as mpo_control."""
+    """Folders of runs or folders that contain them, files of rows (see `minerva collect`), or experiments of
+    the library, such as mpo_control."""
     against: tuple[str, ...] | None = None
-    """Published results to compare with, such as mpo sac sac_simba bro_utd2; none: none; by default the
-    nearest."""
+    """Published results to compare with, such as mpo sac sac_simba bro_utd2; `none` for none. By default
+    those that the agents are usually compared with."""
     step: int | None = None
-    """Environment steps at which scores are compared; by default the last that all runs have reached."""
+    """Environment steps at which scores are compared; by default the last step that all runs have reached."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
     output: pathlib.Path = pathlib.Path("report")
-    """The folder of the page, its pictures and the rows."""
+    """The folder for the page, its figures and the rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collect:
-    """Write the results of runs as rows, with what produced them: a CSV and a JSON file an experiment."""
+    """Write the results of runs as rows, with their provenance: a CSV and a JSON file per experiment."""
 
     function: ClassVar = "collect:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
-    """Runs' folders, or folders that hold such."""
+    """Folders of runs, or folders that contain them."""
     out: pathlib.Path = pathlib.Path("results")
-    """The folder of the files; the runs are added to experiments that it holds."""
+    """The folder for the files; runs are added to the experiments that it already holds."""
     name: str = ""
-    """The experiment's name; agent, preset and what differs from it by default."""
+    """The experiment's name; by default the agent, the preset and the settings that differ from it."""
     episodes: int = 0
-    """Episodes of each run's last policy to play from unseen initial states, for its final score; 0: none."""
+    """Episodes to play with each run's last policy, from unseen initial states, for its final score; 0 for
+    none."""
     import_code: bool = False
-    """Allow to import the code that the runs' folders name, to play them; that runs it."""
+    """Allow importing the code that the runs' folders name, to play episodes. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained run's policy to one file to share: its weights, or a program for torch alone."""
+    """Write a trained run's policy to one file to share: its weights, or a program that needs only torch."""
 
     function: ClassVar = "export:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
     output: pathlib.Path | None = None
-    """The file; in the run's folder, named by the checkpoint, by default."""
+    """The file; by default in the run's folder, named after the checkpoint."""
     format: Literal["safetensors", "pt2"] | None = None
-    """`safetensors`: weights, with what run.json says, for `minerva_acme.load_policy`; `pt2`: a program of
-    torch.export from observations to actions without exploration. By default the file's suffix says it."""
+    """`safetensors`: weights, with the content of run.json, for `minerva_acme.load_policy`; `pt2`: a program
+    of torch.export that maps observations to actions without exploration. By default the file's suffix
+    decides."""
     checkpoint: str = "latest"
-    """Which checkpoint: latest, best or its number of environment steps."""
+    """The checkpoint: latest, best or its number of environment steps."""
     actions: Literal["agent", "task"] = "agent"
     """`agent`: a program's continuous actions are within [-1, 1], as in training; `task`: within the
-    environment's own bounds (pt2)."""
+    environment's own bounds (pt2 only)."""
     half: bool = False
-    """Round the weights to float16, in half the size (safetensors)."""
+    """Round the weights to float16, which halves their size (safetensors only)."""
     episodes: int = 0
-    """Episodes to play from unseen initial states, to note the score in the file for `minerva verify`
-    (safetensors)."""
+    """Episodes to play from unseen initial states, to store the score in the file for `minerva verify`
+    (safetensors only)."""
     import_code: bool = False
-    """Allow to import the code that the run's folder names, such as a builder of your own; that runs it."""
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -294,71 +298,72 @@ class Verify:
 
     function: ClassVar = "verify:run"
     rows: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Which: experiments, environments, both together (ppo_default:CartPole-v1), or files that
-    `minerva export --episodes` wrote; all by default."""
+    """The weights: experiments, environments, both together (ppo_default:CartPole-v1), or files written by
+    `minerva export --episodes`; all stored weights by default."""
     episodes: int | None = None
-    """Episodes to play; as many as the stored score is of by default."""
+    """Episodes to play; by default as many as for the stored score."""
     seed: int | None = None
-    """Seed of the initial states; that of the stored score by default."""
+    """Seed of the initial states; by default the one used for the stored score."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class List:
-    """Show the agents, the environments that can be made on this machine, presets, and tasks' own presets
-    with the scores they reached."""
+    """Show the agents, the environments available on this machine, the presets, and the task presets with
+    the scores they reached."""
 
     function: ClassVar = "listing:run"
     kind: tyro.conf.Positional[str] = "all"
     """agents, environments, presets, tasks or all."""
     word: tyro.conf.Positional[str] = ""
-    """Show only what contains this word."""
+    """Show only entries that contain this word."""
     json: bool = False
-    """Print JSON instead, and nothing else on standard output."""
+    """Print JSON, and nothing else, on standard output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Run the repository's benchmarks, each beside its reference."""
+    """Run the repository's benchmarks, each with its reference for comparison."""
 
     function: ClassVar = "bench:run"
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Which; all by default."""
+    """The benchmarks; all by default."""
     seconds: float | None = None
-    """Seconds of measurement, each."""
+    """Seconds to measure each benchmark."""
     profile: bool = False
-    """Instead, where the time of an actor's step goes: environment, policy, adder, replay, weights, loop."""
+    """Instead of benchmarks, profile an actor's step: environment, policy, adder, replay, weights, loop."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckEnv:
-    """Check an environment: whether it keeps to its contract, and which agents take it."""
+    """Check whether an environment follows the rules of dm_env, and which agents support it."""
 
     function: ClassVar = "check_env:run"
     environment: tyro.conf.Positional[str]
-    """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or a function that makes a
-    dm_env or Gymnasium environment, with a seed if it takes one; also of a module in the current folder."""
+    """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or function that makes a dm_env
+    or Gymnasium environment, from a seed if it takes one. Modules in the current folder are found too."""
     seed: int = 0
     """Seed of the environment."""
     steps: int = 1000
-    """An episode that is longer counts as one without end."""
+    """Maximum number of steps of an episode; a longer one counts as endless."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """Check this machine: what is wrong, and the command that fixes it."""
+    """Check this machine, and suggest a command to fix each problem."""
 
     function: ClassVar = "doctor:run"
     directory: pathlib.Path = pathlib.Path("runs")
-    """Where runs are to be kept."""
+    """The folder where runs will be kept."""
     json: bool = False
-    """Print JSON instead, and nothing else on standard output."""
+    """Print JSON, and nothing else, on standard output."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completion:
     """Print a script that completes commands and flags in a shell: eval "$(minerva completion bash)"
 
-    For every new shell, put that line into ~/.bashrc; of zsh, with zsh for bash, into ~/.zshrc."""
+    To have it in every new shell, put that line into ~/.bashrc. For zsh, replace bash by zsh and put it into
+    ~/.zshrc."""
 
     function: ClassVar = "completion:run"
     shell: tyro.conf.Positional[Literal["bash", "zsh"]]

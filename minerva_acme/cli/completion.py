@@ -12,8 +12,8 @@ from minerva_acme.cli import commands, parsing
 
 
 def run(command: commands.Completion) -> int:
-    """Prints the shell's script; returns the exit status."""
-    # Each agent has flags of its own. Those of installed packages would have to be imported for theirs.
+    """Prints the completion script; returns the exit status."""
+    # Each agent has its own flags. Agents of installed packages are left out: they would have to be imported.
     agents: list[Any] = [
         Annotated[parsing.train_command(agent), tyro.conf.subcommand(agent)] for agent in registry.AGENTS
     ]

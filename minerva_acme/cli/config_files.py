@@ -10,10 +10,10 @@ from typing import Any
 from minerva_acme.cli import flags
 
 _RUN = "run.json"
-_TABLES = ("hyperparameters", "options")  # whose keys are flags too, as in run.json
-_OF_RUNS = ("format", "version", "config", "environment_specs")  # what a run's file says beside its settings
+_TABLES = ("hyperparameters", "options")  # tables whose keys are flags too, as in run.json
+_OF_RUNS = ("format", "version", "config", "environment_specs")  # keys of run.json that are not settings
 _ONLY_IN_PYTHON = ("environment_factory", "environment_settings", "unknown")
-_RUNS_CODE = "names code, which would be run: {}. If you trust the file, say it yourself: {}"
+_RUNS_CODE = "names code, which would be run: {}. If you trust the file, name it on the command line: {}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,24 +22,24 @@ class ConfigFile:
 
     path: pathlib.Path
     agent: str
-    """The agent; "" if the file names none."""
+    """The agent, or "" if the file names none."""
     settings: Mapping[str, Any]
-    """Values by the names of flags, with underscores."""
+    """The values by flag name, with underscores."""
     is_run: bool
-    """Whether they are those of a run, and so all there are."""
+    """Whether the file is the run.json of a run, which has all settings."""
 
     def choose_agent(self, typed: str) -> str:
         """Returns the file's agent.
 
         Args:
-            typed: the agent of the command line; "": there is none.
+            typed: The agent on the command line, or "" if there is none.
 
         Raises:
-            ValueError: that is another one, or the file's would be code to import.
+            ValueError: The two agents differ, or the file's agent would be imported code.
         """
         if typed and typed != self.agent:
             raise ValueError(
-                f"The agent must be the one of {self.path}, {self.agent}, got {typed}. Leave it out, or take "
+                f"The agent must be {self.agent}, as in {self.path}, got {typed}. Leave it out, or use "
                 "another file."
             )
         if not typed and ":" in self.agent:
@@ -48,14 +48,14 @@ class ConfigFile:
         return self.agent
 
     def settle(self, hints: Mapping[str, Any], command: str) -> list[str]:
-        """Returns the settings as settled words of the command line.
+        """Returns the settings as normalised words of the command line.
 
         Args:
             hints: The command's flags and the types of their values.
             command: The command, for messages.
 
         Raises:
-            ValueError: A key is no flag, or its value cannot be one; the message has the similar ones.
+            ValueError: A key is not a flag, or its value is invalid; the message suggests similar names.
         """
         words: list[str] = []
         try:
@@ -72,11 +72,11 @@ class ConfigFile:
 
 def _word(key: str, value: Any) -> str:
     if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
-        # 1e5 is a float in TOML, also where a whole number is meant.
+        # 1e5 is a float in TOML, even where an integer is meant.
         return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
     raise ValueError(
-        f"`{key}` must be a number, a text, true, false, or a list of such, got {value!r}. Write each flag "
-        f"as a key; tables may be named {' and '.join(_TABLES)}."
+        f"`{key}` must be a number, a string, true, false, or a list of these, got {value!r}. Write each "
+        f"flag as a key; the only tables are {' and '.join(_TABLES)}."
     )
 
 
@@ -84,10 +84,10 @@ def read(path: pathlib.Path) -> ConfigFile:
     """Reads a file.
 
     Args:
-        path: of TOML or JSON, or a run's folder.
+        path: A TOML or JSON file, or a run's folder.
 
     Raises:
-        ValueError: it is neither, cannot be read, or is of a run that no command can repeat.
+        ValueError: The file is neither, cannot be read, or describes a run that no command can repeat.
     """
     path = path / _RUN if path.is_dir() else path
     try:
@@ -96,7 +96,7 @@ def read(path: pathlib.Path) -> ConfigFile:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
-            f"`config` must be a file in TOML, or a run's {_RUN}, got {path}: {reason}."
+            f"`config` must be a TOML file or the {_RUN} of a run, got {path}: {reason}."
         ) from error
     if not isinstance(content, dict):
         raise ValueError(f"`config` must hold settings by name, got {path} with {content!r}.")
@@ -118,8 +118,8 @@ def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _of_run(settings: dict[str, Any], path: pathlib.Path) -> dict[str, Any]:
     if found := [name for name in _ONLY_IN_PYTHON if settings.get(name)]:
         raise ValueError(
-            f"{path} must be of a run that a command can repeat, but it has {found[0]}, which only Python "
-            "gives again: call `run_experiment`, or continue that run by minerva resume."
+            f"{path} must describe a run that a command can repeat, but it has {found[0]}, which can only be "
+            "set from Python: call `run_experiment`, or continue that run with minerva resume."
         )
     left = {name: value for name, value in settings.items() if name not in (*_OF_RUNS, *_ONLY_IN_PYTHON)}
     others = [name for name in ("tensorboard", "wandb") if left.pop(name, False)]

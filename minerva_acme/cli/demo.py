@@ -1,4 +1,4 @@
-"""`minerva demo`: a first training, by the same way as any other, and what it learned."""
+"""`minerva demo`: a first training run, made like any other, and its results."""
 
 import itertools
 import math
@@ -23,29 +23,29 @@ TRAINING = (
     *("--num-env-steps", "60000", "--evaluation-period", "1000"),
     *("--evaluation-episodes", "10", "--evaluation-environments", "10"),
 )
-"""The training, as it would be typed. Its hyperparameters are the preset's, in `agents/mpo/config.py`."""
+"""The training command. Its hyperparameters are those of the preset, in `agents/mpo/config.py`."""
 
 EXPERIMENT = "mpo_demo"
-"""The stored results of such trainings."""
+"""The stored results of runs of this command."""
 
 _THIS, _KNOWN = "This run", "Known runs"
 _LIMITS = (0.0, 1000.0)
-# A whole episode in real time, at 25 pictures a second, which take some seconds to draw.
+# A whole episode in real time, at 25 frames per second, takes a few seconds to draw at this size.
 _FILM_HEIGHT, _FILM_WIDTH = 240, 320  # pixels
 
 
 def run(
     command: commands.Demo, words: Sequence[str] = TRAINING, known: results.Experiment | None = None
 ) -> int:
-    """Trains, or goes on with what was stopped, and shows what was learned; returns the exit status.
+    """Trains, or continues an interrupted run, and shows the results; returns the exit status.
 
     Args:
-        command: what was typed.
-        words: the training, as it would be typed.
-        known: results of such trainings; by default those that are installed with the library.
+        command: The parsed command.
+        words: The training command.
+        known: Results of earlier runs to compare with; by default those stored in the library.
 
     Raises:
-        ValueError: it cannot be trained as asked.
+        ValueError: The requested training is not possible.
     """
     # Before MuJoCo is imported.
     recording.choose_renderer()
@@ -58,7 +58,7 @@ def run(
     console.print(f"The same as: minerva {shlex.join([*words, '--directory', str(directory)])}", markup=False)
     result = training.start(asked)
     if result.interrupted_by:
-        console.print("Or, to see the curve and the film at its end too: the same demo command again.")
+        console.print("To also get the curve and the video, run the same demo command again instead.")
         return 0
     with training.saved(directory):
         known = results.load().get(EXPERIMENT) if known is None else known
@@ -75,7 +75,7 @@ def run(
 
 
 def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.Path:
-    """Returns the first of the folders NAME, NAME-2, ... that is free, or has such a run that is not done."""
+    """Returns the first of the folders NAME, NAME-2, ... that is empty or has a run to continue."""
     description = training.describe(asked)
     for number in itertools.count(1):
         directory = first if number == 1 else first.with_name(f"{first.name}-{number}")
@@ -84,21 +84,21 @@ def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.P
         try:
             description.check_same_as(run_folder.read(directory), directory)
         except ValueError:
-            console.print(f"{directory} holds something else than this demo, and is left as it is.")
+            console.print(f"{directory} holds something other than this demo; it is left unchanged.")
             continue
         checkpoint = checkpointing.find_to_resume(directory)
         made = checkpointing.env_steps(checkpoint) if checkpoint else 0
         if checkpoint and stopping.reached_return(checkpoint, asked.run.stop_at_return) is not None:
-            console.print(f"{directory} holds a demo that reached its goal, and is left as it is.")
+            console.print(f"{directory} holds a demo that reached its goal; it is left unchanged.")
         elif made >= asked.run.num_env_steps:
-            console.print(f"{directory} holds a demo that made all its steps, and is left as it is.")
+            console.print(f"{directory} holds a demo that made all its steps; it is left unchanged.")
         else:
             break
     return directory
 
 
 def _known_curves(known: results.Experiment | None, env_name: str) -> list[plotting.Curve]:
-    """The curves of known trainings in an environment. One that ended early stays where it was."""
+    """Returns the curves of known runs in an environment; those that ended early keep their last value."""
     if known is None:
         return []
     found = list(report.read_runs(known).get(env_name, {}).values())
@@ -118,7 +118,7 @@ def _show_curve(
     behind: Sequence[plotting.Curve],
     console: Console,
 ) -> None:
-    """Draws the curve in the terminal and to files, the known ones behind it."""
+    """Draws the curve in the terminal and to files, in front of the known ones."""
     from minerva_acme.plotting import terminal
 
     shown, generator = {"this run": curve}, np.random.default_rng(0)
@@ -128,7 +128,7 @@ def _show_curve(
         shown[f"interquartile mean of {len(behind)} known runs"] = groups[0].mean
     values = np.concatenate([run.values for group in groups for run in group.runs])
     limits = _LIMITS
-    if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not of dm_control's suite
+    if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not a task of dm_control
         limits = float(values.min()) - 1.0, float(values.max()) + 1.0
     goal = asked.run.stop_at_return
     text = terminal.draw_curves(
@@ -146,14 +146,14 @@ def _show_curve(
         panel = plotting.Panel(plotting.make_title(asked.env), groups, random=random, limits=limits)
         drawn = figure.draw([panel], y_label="Evaluation return", labels=[_THIS, _KNOWN])
         files = figure.save(drawn, directory / "curve")
-        console.print(f"The curve as a picture: {', '.join(map(str, files))}", markup=False)
+        console.print(f"Figure of the curve: {', '.join(map(str, files))}", markup=False)
     except ValueError as error:
-        console.print(f"No picture of the curve: {error}", markup=False)
+        console.print(f"No figure of the curve: {error}", markup=False)
 
 
 def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
-    """Films the best checkpoint; where that is not possible, says why."""
-    has_sizes = env_name.startswith("dm_control/")  # others choose theirs
+    """Records a video of the best checkpoint, or prints why that is not possible."""
+    has_sizes = env_name.startswith("dm_control/")  # other environments choose their own size
     film = commands.Video(
         directory=directory,
         checkpoint="best",
@@ -165,19 +165,20 @@ def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
     try:
         video.run(film)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        console.print(f"No film: {' '.join(str(error).split())}", markup=False)
+        console.print(f"No video: {' '.join(str(error).split())}", markup=False)
 
 
 def _speed(directory: pathlib.Path) -> float:
-    """Environment steps a second, evaluations included, over the last half of them; nan: unknown.
+    """Returns environment steps per second, including evaluations, over the last half of the run.
 
-    Steps before the first learner step, which take far less time, are left out if that can be.
+    Steps before the first learner step, which are much faster, are left out if possible. Returns nan if the
+    speed is unknown.
     """
     steps, seconds = plotting.read_curve(directory, "evaluator/wall_seconds")
     if len(steps) < 2:
         return math.nan
     learned_at = math.inf
-    if "evaluator/learner_steps" in plotting.list_metrics(directory):  # is logged from the first on
+    if "evaluator/learner_steps" in plotting.list_metrics(directory):  # logged from the first step on
         updates = plotting.read_curve(directory, "evaluator/learner_steps")
         learned_at = min(updates.x[updates.values > 0], default=math.inf)
     num_before = np.count_nonzero(steps < learned_at)
@@ -192,7 +193,7 @@ def _what_is_left(
     speed: float,
     behind: Sequence[plotting.Curve],
 ) -> str:
-    """Says where a run that has not reached its goal stands, and how long the rest would take."""
+    """Returns how far a run got that has not reached its goal, and how long the rest would take."""
     made, goal, minutes = result.env_steps, options.stop_at_return, options.stop_after_minutes
     assert goal is not None and minutes is not None
     best = -math.inf if result.best is None else result.best[1].mean
@@ -203,8 +204,8 @@ def _what_is_left(
     if behind:
         there = sorted(float(np.interp(made, *curve)) for curve in behind)
         sentences.append(
-            f"After so many steps {len(behind)} known runs had {there[0]:.1f} to {there[-1]:.1f}, in the "
-            f"middle {np.median(there):.1f}."
+            f"After this many steps, the returns of {len(behind)} known runs were {there[0]:.1f} to "
+            f"{there[-1]:.1f}, with a median of {np.median(there):.1f}."
         )
         reached = [
             float(curve.x[curve.values >= goal][0]) for curve in behind if (curve.values >= goal).any()
@@ -217,15 +218,15 @@ def _what_is_left(
             wanted = round(max(reached)) if max(reached) > made else wanted
     resume = f"minerva resume {shlex.quote(os.fspath(result.directory))}"
     if made >= options.num_env_steps:
-        sentences.append(f"It has made all its steps. To train on: {resume} --num-env-steps {2 * made}")
+        sentences.append(f"All steps are made. To train for longer: {resume} --num-env-steps {2 * made}")
         return " ".join(sentences)
     left = (wanted - made) / speed / 60.0 if speed > 0 else math.nan
     if math.isfinite(left):
         sentences.append(
-            f"At {speed:.0f} steps a second, as on this machine, the remaining {wanted - made:,} steps to "
-            f"{wanted:,} take about {max(1, math.ceil(left))} minutes: "
+            f"At this machine's speed of {speed:.0f} steps per second, the remaining {wanted - made:,} steps "
+            f"to {wanted:,} take about {max(1, math.ceil(left))} minutes: "
             f"{resume} --stop-after-minutes {max(minutes, 1 + math.ceil(left)):g}"
         )
     else:
-        sentences.append(f"To go on: {resume}")
+        sentences.append(f"To continue: {resume}")
     return " ".join(sentences)

@@ -1,4 +1,4 @@
-"""`minerva doctor`: what of this machine works, in plain words, and the command that fixes the rest."""
+"""`minerva doctor`: checks this machine and suggests a command to fix each problem."""
 
 import importlib.metadata
 import importlib.util
@@ -25,33 +25,33 @@ _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
 _LITTLE_SHM_MB = 64.0
 
-# With a picture: without a display GLFW makes a context that cannot draw.
+# Renders a frame, because without a display GLFW makes a context that cannot draw.
 _DRAW = "import mujoco; mujoco.Renderer(mujoco.MjModel.from_xml_string('<mujoco/>'), 8, 8).render()"
 _BACKENDS = ("egl", "osmesa", "glfw")
-# What training needs of each package, and the command that installs it.
+# Code that must work for training, and the command that installs the package.
 _PACKAGES = {
     "dm_control": (
         "from dm_control import suite; suite.load('cartpole', 'swingup').reset()",
         "pip install 'dm_control>=1.0.20' 'mujoco>=3.3,<4'",
     ),
     "gymnasium": ("import gymnasium; gymnasium.make('CartPole-v1').reset()", "pip install 'gymnasium>=1.0'"),
-    # Its 2.15 imports pkg_resources, which newer setuptools lack.
+    # TensorBoard 2.15 imports pkg_resources, which newer setuptools lack.
     "tensorboard": (
         "from tensorboard.compat.proto import event_pb2",
         "pip install tensorboard 'setuptools<81'",
     ),
 }
 
-# Its labmaze has no wheels for it, and builds with Bazel alone.
+# Its dependency labmaze has no wheels for 3.13, and can only be built with Bazel.
 _FIRST_WITHOUT_DM_CONTROL = (3, 13)
 
-_NAME_WIDTH = 20  # OPENBLAS_NUM_THREADS
+_NAME_WIDTH = 20  # the length of OPENBLAS_NUM_THREADS
 
 
 class Probe(NamedTuple):
-    """What became of some code in a Python of its own."""
+    """The result of running code in a separate Python process."""
 
-    error: str  # the last line of what it said; "" where it worked
+    error: str  # the last line of its standard error, or "" if it succeeded
     seconds: float
 
 
@@ -59,7 +59,7 @@ Prober = Callable[..., Probe]
 
 
 def run(command: commands.Doctor) -> int:
-    """Shows what works, as it is found out; returns 0 where training does, else 1."""
+    """Shows each check as soon as it is made; returns 0 if training works, else 1."""
     if command.json:
         with json_output.alone():
             checks = list(examine(command.directory))
@@ -74,7 +74,7 @@ def run(command: commands.Doctor) -> int:
 
 
 def examine(directory: pathlib.Path) -> Iterator[Check]:
-    """Yields what is found of each thing."""
+    """Yields the result of each check."""
     yield check_python(sys.version_info[:3])
     yield Check("platform", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Check("torch", "ok", torch.__version__)
@@ -92,7 +92,7 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
 
 
 def probe(code: str, **environment: str) -> Probe:
-    """Runs code in a Python of its own: what crashes or hangs there takes nothing else with it."""
+    """Runs code in a separate Python process, so that a crash or a hang affects nothing else."""
     start = time.monotonic()
     try:
         done = subprocess.run(
@@ -121,43 +121,43 @@ def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Ch
     """Checks how many threads compute, and how they wait."""
     threads = environment.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and int(threads) > num_cores:
-        words = f"OMP_NUM_THREADS is {threads}, but {num_cores} cores may be used: they will be contended"
+        words = f"OMP_NUM_THREADS is {threads}, but {num_cores} cores are available: threads will compete"
         fix = f"export OMP_NUM_THREADS={thread_settings.recommended(num_cores)}"
         yield Check("threads", "warning", words, fix)
     else:
-        yield Check("threads", "ok", f"{num_cores} cores may be used")
+        yield Check("threads", "ok", f"{num_cores} cores available")
     for setting in thread_settings.describe():
         words = f"{setting.value}, set {'by default' if setting.is_default else 'by you'}"
         if setting.is_late:
-            words += ", but after the library that reads it was loaded"
+            words += ", but only after the library that reads it was loaded"
             yield Check(setting.name, "warning", words, f"export {setting.name}={setting.value}")
         else:
             yield Check(setting.name, "ok", words)
 
 
 def check_float32() -> Check:
-    """Says how matrices are multiplied."""
-    by = "oneDNN, as MKL is slow on this CPU" if kernels.uses_onednn() else "torch's own choice"
-    return Check("float32", "ok", f"products by {by}{_fused(torch.float32)}")
+    """Reports how float32 matrices are multiplied."""
+    by = "oneDNN, because MKL is slow on this CPU" if kernels.uses_onednn() else "torch's default library"
+    return Check("float32", "ok", f"matrix products by {by}{_fused(torch.float32)}")
 
 
 def check_bfloat16() -> Check:
-    """Says whether `target_precision` bfloat16 is computed."""
+    """Reports whether `target_precision` bfloat16 is supported."""
     if cpu.multiplies_bfloat16():
-        words = f"this CPU has instructions for its products{_fused(torch.bfloat16)}"
+        words = f"supported by this CPU{_fused(torch.bfloat16)}"
     else:
-        words = "this CPU has no instructions for its products: --target-precision bfloat16 computes float32"
+        words = "not supported by this CPU: --target-precision bfloat16 uses float32"
     return Check("bfloat16", "ok", words)
 
 
 def check_cuda() -> Check:
-    """Checks that torch finds the GPU, where there is one."""
+    """Checks that torch finds the GPU, if there is one."""
     if torch.cuda.is_available():
-        return Check("cuda", "ok", f"{torch.cuda.get_device_name()}; --device cpu does without")
+        return Check("cuda", "ok", f"{torch.cuda.get_device_name()}; to use the CPU instead: --device cpu")
     if not shutil.which("nvidia-smi"):
-        return Check("cuda", "ok", "none: the CPU computes, which these networks are small enough for")
-    words = f"there is an NVIDIA driver, but torch {torch.__version__} finds no device: the CPU computes"
-    fix = "install a build of torch for this CUDA: https://pytorch.org/get-started/locally"
+        return Check("cuda", "ok", "no GPU: training uses the CPU, which is enough for these small networks")
+    words = f"there is an NVIDIA driver, but torch {torch.__version__} finds no GPU: training uses the CPU"
+    fix = "install a build of torch for this version of CUDA: https://pytorch.org/get-started/locally"
     return Check("cuda", "warning", words, fix)
 
 
@@ -166,34 +166,34 @@ def _fused(dtype: torch.dtype) -> str:
 
 
 def check_reverb(prober: Prober) -> Check:
-    """Checks Reverb and the TensorFlow that it needs; without it replay is kept in memory."""
+    """Checks Reverb and the TensorFlow that it needs; without Reverb, replay is kept in memory."""
     version, tensorflow = _version("dm-reverb"), _version("tensorflow")
     fix = "pip install 'dm-reverb[tensorflow]==0.14.0'"
     if version is None:
         has_wheel = (sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), "linux", "x86_64")
-        fix = fix if has_wheel else "for Reverb: Python 3.11 on x86-64 Linux"
+        fix = fix if has_wheel else "Reverb needs Python 3.11 on x86-64 Linux"
         return Check("reverb", "warning", "not installed: replay is kept in this process's memory", fix)
     result = prober("import reverb")
     if result.error:
-        words = f"{version} is installed with TensorFlow {tensorflow}, but does not load: {result.error}"
+        words = f"{version} is installed with TensorFlow {tensorflow}, but cannot be loaded: {result.error}"
         return Check("reverb", "wrong", words, f"{fix} 'numpy<2', or train with --replay memory")
     return Check("reverb", "ok", f"{version} with TensorFlow {tensorflow}, loaded in {result.seconds:.1f} s")
 
 
 def check_package(name: str, code: str, fix: str, prober: Prober, python: tuple[Any, ...] = ()) -> Check:
-    """Checks that a package does what training needs of it.
+    """Checks that a package works as training needs it.
 
     Args:
-        name: of the package.
-        code: what it must be able to do.
-        fix: the command that installs it.
-        prober: runs the code.
-        python: the version of Python.
+        name: The package's name.
+        code: Code that must run without an error.
+        fix: The command that installs the package.
+        prober: Runs the code.
+        python: The version of Python.
     """
     version = _version(name)
     if version is None and name == "dm_control" and python >= _FIRST_WITHOUT_DM_CONTROL:
-        words = "not installed: it has no wheels for this Python. Gymnasium's environments can be trained in"
-        return Check(name, "warning", words, "for dm_control: Python 3.11 or 3.12")
+        words = "not installed: no wheels for this version of Python. Gymnasium's environments still work"
+        return Check(name, "warning", words, "dm_control needs Python 3.11 or 3.12")
     if version is None:
         return Check(name, "wrong", "not installed", fix)
     result = prober(code)
@@ -204,7 +204,7 @@ def check_package(name: str, code: str, fix: str, prober: Prober, python: tuple[
 
 
 def check_rendering(prober: Prober) -> Check:
-    """Checks what MuJoCo can draw with; only `minerva video` needs it."""
+    """Checks which renderers MuJoCo can use; only videos need one."""
 
     def draws(backend: str) -> bool:
         offscreen = {} if backend == "glfw" else {"PYOPENGL_PLATFORM": backend}
@@ -214,59 +214,59 @@ def check_rendering(prober: Prober) -> Check:
         return Check("rendering", "warning", "MuJoCo is not installed", "pip install 'mujoco>=3.3,<4'")
     works = list(filter(draws, _BACKENDS))
     if not works:
-        words = "none of egl, osmesa and glfw works: no videos, training does without"
+        words = "none of egl, osmesa and glfw works: training works, but videos do not"
         return Check("rendering", "warning", words, "apt-get install libegl1 libosmesa6")
     chosen = os.environ.get("MUJOCO_GL")
     if chosen in _BACKENDS and chosen not in works:
-        words = f"MUJOCO_GL is {chosen}, which does not work; {' and '.join(works)} would"
+        words = f"MUJOCO_GL is {chosen}, which does not work; use {' or '.join(works)} instead"
         return Check("rendering", "warning", words, f"export MUJOCO_GL={works[0]}")
     return Check("rendering", "ok", " and ".join(works))
 
 
 def check_extras() -> Check:
-    """Says which packages of single commands are there."""
+    """Reports which optional packages, needed by single commands, are installed."""
     extras = {"plot": "matplotlib", "video": "imageio_ffmpeg", "wandb": "wandb"}
     missing = [extra for extra, module in extras.items() if importlib.util.find_spec(module) is None]
     words = ", ".join(extra for extra in extras if extra not in missing) or "none"
     if missing:
-        words += f"; not {', '.join(missing)}, for which: pip install 'minerva-acme[{','.join(missing)}]'"
+        words += f"; missing: {', '.join(missing)} (pip install 'minerva-acme[{','.join(missing)}]')"
     return Check("extras", "ok", words)
 
 
 def check_disk(directory: pathlib.Path) -> Check:
-    """Checks the place for runs."""
+    """Checks the disk for runs: whether it is writable, and how much space is free."""
     existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return Check("disk", "wrong", f"{existing} cannot be written to", "train with --directory elsewhere")
+        return Check("disk", "wrong", f"{existing} is not writable", "train with another --directory")
     free = shutil.disk_usage(existing).free / 1e9
     words = f"{free:.1f} GB free for {directory}"
     if free < _MIN_DISK_GB:
-        return Check("disk", "wrong", words, "make room, or train with --directory elsewhere")
+        return Check("disk", "wrong", words, "free space, or train with another --directory")
     if free < _LITTLE_DISK_GB:
-        return Check("disk", "warning", f"{words}: little", "make room, or train with --no-checkpoint-replay")
+        return Check("disk", "warning", f"only {words}", "free space, or train with --no-checkpoint-replay")
     return Check("disk", "ok", words)
 
 
 def check_shared_memory(folder: pathlib.Path) -> Check:
-    """Checks the memory that processes share."""
+    """Checks the shared memory of processes."""
     if not folder.is_dir():
         return Check("shared", "ok", f"no {folder} on this system")
     free = shutil.disk_usage(folder).free / 1e6
     if free >= _LITTLE_SHM_MB:
         return Check("shared", "ok", f"{free:,.0f} MB free in {folder}")
-    words = f"{free:.0f} MB free in {folder}: environments in processes of their own may fail"
+    words = f"only {free:.0f} MB free in {folder}: environments in separate processes may fail"
     return Check("shared", "warning", words, "in a container: docker run --shm-size=1g ...")
 
 
 def check_port() -> Check:
-    """Checks that a server can listen, as Reverb's does."""
+    """Checks that a server such as Reverb's can listen on a port."""
     try:
         with socket.socket() as listener:
             listener.bind(("localhost", 0))
             port = listener.getsockname()[1]
     except OSError as error:
-        return Check("port", "warning", f"none can be listened on: {error}", "train with --replay memory")
-    return Check("port", "ok", f"free ones, such as {port}")
+        return Check("port", "warning", f"cannot listen on any port: {error}", "train with --replay memory")
+    return Check("port", "ok", f"free ports available, such as {port}")
 
 
 def _version(package: str) -> str | None:

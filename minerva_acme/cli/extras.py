@@ -1,4 +1,4 @@
-"""Packages that one command alone needs."""
+"""Optional packages that a single command needs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def needed(name: str, extra: str = "") -> Iterator[None]:
-    """Turns the ImportError of a package that a command alone needs into a ValueError with the way out.
+    """Turns the ImportError of a command's optional package into a ValueError that says how to install it.
 
     Args:
-        name: the command's.
-        extra: of this package, which installs what is missing; by default it is called as the command.
+        name: The command's name.
+        extra: The extra of minerva-acme that installs the package; by default it has the command's name.
     """
     try:
         yield

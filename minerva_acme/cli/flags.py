@@ -1,6 +1,6 @@
-"""Flags as people write them: brought to their own names and checked before the parser sees them.
+"""Flags as users write them, normalised and checked before the parser sees them.
 
-`1e5` is a whole number and `64,64` are two. The parser's own words for a wrong value are about types.
+`1e5` is read as a whole number and `64,64` as two. The parser's own messages about values only mention types.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tyro
 from minerva_acme.cli import choices
 
 AGENT = "--agent"
-"""Names the agent of `minerva train` too: people write it before where a builder is."""
+"""Another way to name the agent of `minerva train`, natural for the path of a builder."""
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
 _LAYER_SIZES = ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes")
@@ -68,20 +68,20 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
             "--capture-video": ("--evaluation-video",),
             "--cuda --gpu": ("--device cuda",),
             "--config-file": ("--config",),
-            "--deterministic": ("--no-explore (it is so by default)",),
+            "--deterministic": ("--no-explore (the default)",),
         }.items()
         for name in theirs.split()
     }
 )
-"""What Stable-Baselines3, CleanRL and others call a flag, and what it may be here: the flag, then what to
-know. Those that a command has are shown."""
+"""Flags of Stable-Baselines3, CleanRL and other libraries, with their equivalents here: a flag, then an
+optional remark. Only the flags that a command has are suggested."""
 
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
 def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
-    """Yields the flags that a command's fields become, nested ones without a prefix, and their types."""
+    """Yields the flags of a command's fields, and their types; nested fields have no prefix."""
     hints = typing.get_type_hints(command, include_extras=True)
     for field in dataclasses.fields(command):
         hint = hints[field.name]
@@ -96,30 +96,30 @@ def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def check_config(config: type[Any], *, taken: Collection[str]) -> None:
-    """Checks that an agent's config can be flags, whose values `run.json` gives back.
+    """Checks that the fields of an agent's config can be flags, with values that `run.json` can restore.
 
     Args:
-        config: a dataclass.
-        taken: flags with another meaning.
+        config: The dataclass.
+        taken: Flags that already have another meaning.
 
     Raises:
-        ValueError: a field has no such type, or its flag is taken; the message names it.
+        ValueError: A field has another type, or its flag is taken; the message names it.
     """
     try:
         hints = typing.get_type_hints(config, include_extras=True)
     except NameError as error:
         raise ValueError(
-            f"The types of {config.__name__}'s fields must be names that its module has, but {error}. Import "
-            "them also where not only type checkers look."
+            f"The types of {config.__name__}'s fields must be defined in its module, but {error}. Import "
+            "them at run time, not only for type checkers."
         ) from error
     for field in dataclasses.fields(config):
         if not (field.init and _is_plain(hints[field.name])):
             kind = getattr(field.type, "__name__", field.type)
             raise ValueError(
-                f"`{field.name}` of {config.__name__} cannot be a flag: it must be an argument, and a bool, "
-                f"int, float, str, Literal, None, or a union or tuple of such, got {kind}. Make it in the "
-                "builder, or in a property of the config, from fields that are; or train from Python by "
-                "`run_experiment`."
+                f"`{field.name}` of {config.__name__} cannot be a flag: it must be an argument of type bool, "
+                f"int, float, str, Literal, None, or a union or tuple of these, got {kind}. Make it in the "
+                "builder, or in a property of the config, from fields that can be flags; or train from "
+                "Python with `run_experiment`."
             )
         if (flag := f"--{field.name.replace('_', '-')}") in taken:
             raise ValueError(
@@ -129,7 +129,7 @@ def check_config(config: type[Any], *, taken: Collection[str]) -> None:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether values of this type are flags that JSON gives back as they were."""
+    """Returns whether values of this type can be flags, and are the same after a round trip through JSON."""
     kind, parts = typing.get_origin(hint), typing.get_args(hint)
     if kind is Annotated:
         return _is_plain(parts[0])
@@ -139,10 +139,10 @@ def _is_plain(hint: Any) -> bool:
 
 
 def take(arguments: Sequence[str], *names: str) -> tuple[str | None, list[str]]:
-    """Takes a flag out of the arguments, wherever it stands.
+    """Removes a flag from the arguments, wherever it is.
 
     Returns:
-        The last value that it is given, or None, and the other arguments.
+        The flag's last value, or None if it has none, and the other arguments.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(*names, dest="value", nargs="?")
@@ -151,10 +151,10 @@ def take(arguments: Sequence[str], *names: str) -> tuple[str | None, list[str]]:
 
 
 def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> tuple[list[str], list[str]]:
-    """Brings flags to their own names, checks their values and splits what commas separate.
+    """Normalises the names of flags, checks their values and splits these at commas.
 
     Args:
-        arguments: The arguments as they were typed, behind the command.
+        arguments: The arguments as typed, after the command.
         hints: The command's flags and the types of their values.
         command: The command, for messages.
 
@@ -162,8 +162,7 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
         The positional arguments, and all flags with their values.
 
     Raises:
-        ValueError: The command has no such flag, or a value is none of its flag's; the message has the
-            similar ones.
+        ValueError: The command has no such flag, or a value is invalid; the message suggests similar ones.
     """
     positional: list[str] = []
     settled: list[str] = []
@@ -183,20 +182,20 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
 def split(
     arguments: Sequence[str], own: Mapping[str, Any], others: Mapping[str, Any], command: str
 ) -> tuple[list[str], tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]]:
-    """Takes the flags of another command, with lists of values, out of a command's arguments.
+    """Separates the flags of another command, with lists of values, from a command's own arguments.
 
     Args:
-        arguments: The arguments as they were typed, behind the command.
+        arguments: The arguments as typed, after the command.
         own: The command's flags and the types of their values.
-        others: The other command's.
+        others: The other command's flags and the types of their values.
         command: The command, for messages.
 
     Returns:
-        The command's own arguments. And for each other flag the words of every value to try, the flag among
-        them; where one value is several, commas have separated them.
+        The command's own arguments; and, for each of the other flags, the words of every value to try,
+        including the flag. The parts of one value are separated by commas.
 
     Raises:
-        ValueError: Neither command has such a flag, or one has no value.
+        ValueError: Neither command has such a flag, or a flag has no value.
     """
     left: list[str] = []
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -211,14 +210,14 @@ def split(
             values = (word.split(",") if many else [word] for word in words)
             found.setdefault(flag, []).extend((flag, *value) for value in values)
         else:
-            raise ValueError(f"`{flag}` must have a value, or several to try each of them, got none.")
+            raise ValueError(f"`{flag}` must have one or more values to try, got none.")
     return left, tuple((flag, tuple(values)) for flag, values in found.items())
 
 
 def _by_flag(
     arguments: Sequence[str], hints: Mapping[str, Any], command: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yields each flag by its own name with the words behind it, first "" with those before any."""
+    """Yields each flag, by its own name, with the words after it; first "" with the words before them."""
     flag, words = "", list[str]()
     for argument in arguments:
         if argument.startswith("--") and len(argument) > 2:
@@ -239,12 +238,12 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     here = [name for name in ELSEWHERE.get(flag, ()) if name.partition(" ")[0] in known]
     if here:
         raise ValueError(f"`{command}` has no flag {flag}. Here it is {' or '.join(here)}.")
-    hint = choices.near(flag, sorted(hints), at_most=3) or f"There are: {command} --help"
+    hint = choices.near(flag, sorted(hints), at_most=3) or f"For all flags: {command} --help"
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 
 
 def read(hint: Any) -> tuple[Any, bool, bool]:
-    """Returns the type of a flag's value, whether there may be several, and whether None is one."""
+    """Returns the type of a flag's value, whether it may have several values, and whether it may be None."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
@@ -255,7 +254,7 @@ def read(hint: Any) -> tuple[Any, bool, bool]:
 
 
 def _read_value(flag: str, value: str, kind: Any) -> str:
-    """Returns a value as the parser reads it, or raises ValueError where it is none of its type."""
+    """Returns a value in the form that the parser reads; raises ValueError if it has the wrong type."""
     if kind in _NUMBERS:
         try:
             if kind is int:
@@ -272,7 +271,7 @@ def _read_value(flag: str, value: str, kind: Any) -> str:
 
 
 def _whole(value: str) -> int:
-    """Reads a whole number, also one with an exponent: 1e5, 2.5e6."""
+    """Reads a whole number, including one with an exponent: 1e5, 2.5e6."""
     with contextlib.suppress(ValueError):
         return int(value)
     number = float(value)

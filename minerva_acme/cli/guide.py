@@ -1,4 +1,4 @@
-"""The pages that `minerva --help` and `minerva train --help` show: what there is, and what comes next."""
+"""The overview pages of `minerva --help` and `minerva train --help`, with first and next steps."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Share": ("export", "verify"),
     "Measure": ("bench",),
 }
-"""The commands by what they are for; those that are not here are shown last."""
+"""The commands by purpose; commands that are not listed here are shown last."""
 
 
 def commands_page() -> str:
@@ -36,23 +36,23 @@ def commands_page() -> str:
         "minerva train --help": "the agents, and when to use which",
         "minerva COMMAND --help": "a command's flags",
     }
-    anywhere = {"--debug": "errors come with their tracebacks", "--version": "shows the version"}
+    anywhere = {"--debug": "shows the tracebacks of errors", "--version": "shows the version"}
     blocks += [_section("First steps", first_steps), _section("Anywhere", anywhere)]
     return "\n\n".join(blocks)
 
 
 def agents_page() -> str:
-    """Returns the help of `minerva train` where no agent is named."""
+    """Returns the help of `minerva train` without an agent."""
     rows = {
-        name: entry.use or entry.problem or f"{entry.path}, of {entry.source}"
+        name: entry.use or entry.problem or f"{entry.path}, from {entry.source}"
         for name, entry in registry.entries().items()
     }
-    rows["module:Builder"] = "one of your own: minerva train --agent my_module:MyBuilder"
+    rows["module:Builder"] = "your own: minerva train --agent my_module:MyBuilder"
     next_steps = {
         "minerva train ppo --env CartPole-v1": "trains",
         "minerva train mpo --help": "every flag of MPO, with its default",
-        "minerva list environments [WORD]": "what agents can be trained in here",
-        "minerva list tasks": "settings that were tried, and their scores",
+        "minerva list environments [WORD]": "the environments available here",
+        "minerva list tasks": "tested settings, and their scores",
     }
     blocks = [
         "usage: minerva train AGENT --env ENVIRONMENT [FLAG ...]",

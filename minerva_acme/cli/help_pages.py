@@ -1,4 +1,4 @@
-"""The help of one command: its flags with the words of the dataclasses, under the headings there."""
+"""The help of one command: its flags, with the descriptions and headings of its dataclasses."""
 
 import ast
 import dataclasses
@@ -16,20 +16,20 @@ from minerva_acme.cli import flags
 
 WIDTH = 80
 _INDENT = 6
-# A comment above a field that names what follows: "# Networks." or "# Replay; the rest is elsewhere."
+# A comment above a field that is a heading: "# Networks." or "# Replay; the rest is elsewhere."
 _HEADING = re.compile(r"\s*# ([A-Z][\w ]*)[.;]")
 _VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT", pathlib.Path: "PATH"}
 
 
 class _Words(NamedTuple):
     text: str
-    heading: str  # "" above the first
+    heading: str  # "" before the first heading
 
 
 class _Flag(NamedTuple):
     name: str
     hint: Any
-    default: Any  # dataclasses.MISSING: it must be given
+    default: Any  # dataclasses.MISSING if the flag is required
     words: _Words
 
 
@@ -37,9 +37,9 @@ def page(command: type[Any], program: str, title: str = "") -> str:
     """Returns the help of a command.
 
     Args:
-        command: its dataclass, in which other dataclasses may be.
-        program: what is typed for it.
-        title: of the agent whose settings the field `hyperparameters` is.
+        command: The command's dataclass, which may contain other dataclasses.
+        program: The words that call it, such as "minerva train mpo".
+        title: The title of the agent whose settings are in the field `hyperparameters`.
     """
     own: list[_Flag] = []
     positional: list[_Flag] = []
@@ -52,7 +52,7 @@ def page(command: type[Any], program: str, title: str = "") -> str:
                 heading = ": ".join(filter(None, (named, inner.words.heading.lower())))
                 sections.setdefault(heading if named else "The run", []).append(inner)
         elif tyro.conf.Positional in marks:
-            # The agent is in what is typed.
+            # The agent is already part of `program`.
             positional += [flag] if not (title and flag.name == "agent") else []
         else:
             own.append(flag)
@@ -67,7 +67,7 @@ def page(command: type[Any], program: str, title: str = "") -> str:
 
 
 def _flags(kind: Any, default: Any = dataclasses.MISSING) -> Iterator[_Flag]:
-    """Yields the fields of a dataclass, with their defaults in one of its kind, if there is one."""
+    """Yields the fields of a dataclass, with defaults from an instance of it if one is given."""
     hints = typing.get_type_hints(kind, include_extras=True)
     words = _words(kind)
     for field in dataclasses.fields(kind):
@@ -78,12 +78,12 @@ def _flags(kind: Any, default: Any = dataclasses.MISSING) -> Iterator[_Flag]:
 
 
 def _words(kind: type[Any]) -> Mapping[str, _Words]:
-    """Returns what stands below each field in the source, and the heading above it."""
+    """Returns the description below each field in the source, and the heading above it."""
     found: dict[str, _Words] = {}
     for base in reversed(kind.__mro__):
         try:
             source = textwrap.dedent(inspect.getsource(base))
-        except (OSError, TypeError):  # made at run time, or built in
+        except (OSError, TypeError):  # created at run time, or built in
             continue
         [definition] = ast.parse(source).body
         lines, heading, end = source.splitlines(), "", 0
@@ -119,12 +119,12 @@ def _entry(flag: _Flag) -> str:
 
 
 def wrap(text: str, indent: str = "", first: str | None = None) -> str:
-    """Returns text in lines of the page's width, no flag broken in two.
+    """Wraps text to the width of the page, without breaking flags.
 
     Args:
-        text: words and blanks.
-        indent: of each line.
-        first: what the first begins with instead.
+        text: The text; any whitespace separates its words.
+        indent: The indent of each line.
+        first: The beginning of the first line, instead of the indent.
     """
     return textwrap.fill(
         " ".join(text.split()),
@@ -148,7 +148,7 @@ def _default(flag: _Flag) -> str:
 
 
 def _is_needed(flag: _Flag) -> bool:
-    # How long to train is known by the environment.
+    # The default number of steps depends on the environment.
     return flag.default is dataclasses.MISSING and flag.name != "num_env_steps"
 
 

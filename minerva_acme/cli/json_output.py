@@ -1,4 +1,4 @@
-"""What `--json` prints: one value on standard output, and nothing else there."""
+"""The output of `--json`: one value, and nothing else, on standard output."""
 
 import contextlib
 import json
@@ -10,13 +10,13 @@ from typing import Any
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Sends what is printed meanwhile, by libraries too, to standard error."""
+    """Redirects everything printed in the block, including by libraries, to standard error."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
 
 def show(value: Any) -> None:
-    """Prints a value; JSON has no nan and no infinity, so that they are null."""
+    """Prints a value as JSON, which has no nan and no infinity; they become null."""
     print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
@@ -25,6 +25,6 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    if hasattr(value, "item"):  # numpy's
+    if hasattr(value, "item"):  # a number of numpy's
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

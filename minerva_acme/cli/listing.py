@@ -13,11 +13,11 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, json_output
 from minerva_acme.runs import tasks
 
-_ALL = "all"  # kinds
-_WIDTH = 80  # of the tasks' table, whose last column is the seeds' scores
+_ALL = "all"  # every kind
+_WIDTH = 80  # columns of the table of tasks, which ends with the scores of the seeds
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
-_TASK_ADVICE = "To train with such settings: minerva train AGENT --env ENVIRONMENT --preset task"
+_TASK_ADVICE = "To train with them: minerva train AGENT --env ENVIRONMENT --preset task"
 
 
 class _Item(NamedTuple):
@@ -26,17 +26,17 @@ class _Item(NamedTuple):
 
 
 def run(command: commands.List) -> int:
-    """Shows what there is to choose from; returns the exit status.
+    """Shows the available choices; returns the exit status.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: There is no such kind.
     """
     kind, word = command.kind, command.word
     if kind != _ALL:
-        advice = f"By a word of the name: minerva list environments {kind}"
+        advice = f"To search for a word: minerva list environments {kind}"
         choices.choose("list of", kind, _LISTS, advice=advice)
     kinds = list(_LISTS) if kind == _ALL else [kind]
-    with json_output.alone():  # a package that is imported for it may greet
+    with json_output.alone():  # imported packages may print something
         found = {
             name: [item for item in _LISTS[name]() if word.lower() in item.line.lower()] for name in kinds
         }
@@ -66,8 +66,8 @@ def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
 
 
 def _agents() -> Iterator[_Item]:
-    for name, entry in registry.entries().items():  # not imported for this: one may be slow, or broken
-        words = entry.use or entry.problem or f"{entry.path}, of {entry.source}"
+    for name, entry in registry.entries().items():  # without importing them: they may be slow or broken
+        words = entry.use or entry.problem or f"{entry.path}, from {entry.source}"
         source = entry.source or "minerva-acme"
         yield _Item(
             f"{name:8}{words}", {"name": name, "use": entry.use, "source": source, "path": entry.path}
@@ -75,7 +75,7 @@ def _agents() -> Iterator[_Item]:
 
 
 def _environments() -> Iterator[_Item]:
-    from minerva_acme import environments  # imports numpy, which the other lists do without
+    from minerva_acme import environments  # imports numpy, which the other lists do not need
 
     for name in environments.list_makeable():
         yield _Item(name, name)

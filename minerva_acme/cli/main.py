@@ -1,4 +1,4 @@
-"""`minerva`: parses the command line and calls what it names."""
+"""`minerva`: parses the command line and runs the command."""
 
 import dis
 import logging
@@ -17,11 +17,12 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit status.
 
-    0: done, or stopped and saved; 1: failed; 2: misused; 130: stopped by Ctrl-C, SIGTERM or SIGHUP with
-    nothing saved, or where closing was cut short.
+    0: completed, or stopped and saved; 1: failed; 2: called incorrectly; 130: stopped by Ctrl-C, SIGTERM or
+    SIGHUP with nothing saved, or interrupted again while closing.
 
-    What we refuse and what the machine lacks ends as one line. Any other error keeps its traceback, and with
-    `--debug`, anywhere among the arguments, every error has one.
+    An error raised by this package on purpose, or for something missing on the machine, is printed as one
+    line. Any other error keeps its traceback, and with `--debug`, anywhere among the arguments, every error
+    has one.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=_Stderr())
     with interrupts.like_ctrl_c():
@@ -30,18 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as error:
             status = 130
             print(f"minerva: {str(error) or 'stopped without saving'}", file=sys.stderr)
-        if arguments is None:  # nothing is left to do but to exit
+        if arguments is None:  # only exiting is left
             interrupts.ignore()
     return status
 
 
 def _main(arguments: Sequence[str]) -> int:
-    from minerva_acme.cli import parsing  # which takes longer than all else here
+    from minerva_acme.cli import parsing  # slower than everything else here
 
     try:
         return _run(parsing.parse([argument for argument in arguments if argument != parsing.DEBUG]))
-    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush
+    except BrokenPipeError:  # the reader of our output closed it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that flushing at exit works
         return 1
     except Exception as error:
         status = _status(error)
@@ -55,17 +56,17 @@ def _main(arguments: Sequence[str]) -> int:
 
 
 def _run(command: Any) -> int:
-    # The function's module is imported now, and none of another command.
+    # Imports the module of this command only.
     return pkgutil.resolve_name(f"minerva_acme.cli.{command.function}")(command)
 
 
 def _status(error: Exception) -> int | None:
-    """The exit status of an error whose message says it all; None: of one that needs its traceback.
+    """Returns the exit status of an error whose message is enough, or None if it needs its traceback.
 
-    A ValueError out of an environment, a plug-in or torch is no refusal of ours, and neither is one of the
-    interpreter in our own code ("not enough values to unpack"). So the innermost code must be ours and at a
-    `raise`: unlike a class of our own, no refusal can forget that. That a file, a package or room is missing
-    is found out by the standard library; there it counts who called it.
+    A ValueError from an environment, a plug-in or torch was not raised by this package, and one from the
+    interpreter in our own code ("not enough values to unpack") was not raised on purpose. So the innermost
+    frame must be ours and at a `raise`; unlike an exception class of our own, this cannot be forgotten. A
+    missing file or package, or a full disk, is detected by the standard library, so its caller counts.
     """
     is_missing = isinstance(error, (ImportError, OSError))
     is_ours, step = False, error.__traceback__
@@ -78,7 +79,7 @@ def _status(error: Exception) -> int | None:
         return None
     if type(error) is ValueError:
         return 2
-    # These import numpy, which wrong flags and help do without.
+    # These import numpy, which help and errors about flags do not need.
     from minerva_acme import distributed, specs
     from minerva_acme.environments import process_vector
     from minerva_acme.replay import base
@@ -94,7 +95,7 @@ def _status(error: Exception) -> int | None:
 
 
 class _Stderr:
-    """Standard error as it is at each write: the live display puts itself in its place."""
+    """Writes to the current `sys.stderr`, which the live display replaces while it is shown."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)

@@ -1,4 +1,4 @@
-"""From the words of the command line to a command of `commands`."""
+"""Parses the command line into a command of `commands`."""
 
 import contextlib
 import dataclasses
@@ -17,11 +17,11 @@ from minerva_acme.cli import choices, commands, config_files, flags, guide, help
 from minerva_acme.runs import tasks
 
 DEBUG = "--debug"
-"""Anywhere among the arguments: errors come with their tracebacks. `main` takes it out."""
+"""The flag that shows the tracebacks of errors, anywhere among the arguments. `main` removes it."""
 
 _HELP = ("-h", "--help")
 _TASK = "task"  # the preset that is looked up by agent and environment
-# What the defaults of a training's flags depend on.
+# Flags that the defaults of `minerva train` depend on.
 _PEEKED = (
     ("--preset",),
     ("--env", "--environment"),
@@ -31,11 +31,11 @@ _PEEKED = (
 
 
 def parse(arguments: Sequence[str]) -> Any:
-    """Returns the command with what it was given.
+    """Returns the command with its arguments.
 
     Raises:
-        ValueError: there is no such command, agent, preset or flag, or a value is wrong.
-        SystemExit: of the parser, after it printed help or what is missing or too much.
+        ValueError: There is no such command, agent, preset or flag, or a value is invalid.
+        SystemExit: The parser printed help, or which arguments are missing or superfluous.
     """
     if not arguments:
         print(guide.commands_page(), file=sys.stderr)
@@ -46,7 +46,9 @@ def parse(arguments: Sequence[str]) -> Any:
     if name in ("-V", "--version"):
         _show(f"minerva-acme {_version.__version__}")
     if name.startswith("-"):
-        raise ValueError(f"`minerva` has no flag {name} before a command. There are: minerva --help")
+        raise ValueError(
+            f"`minerva` has no flag {name} before a command. For all commands and flags: minerva --help"
+        )
     command = commands.COMMANDS[choices.choose("command", name, commands.COMMANDS)]
     typed = f"minerva {name}"
     title = ""
@@ -71,7 +73,7 @@ def parse(arguments: Sequence[str]) -> Any:
         _show(help_pages.page(command, typed, title))
     hints = dict(flags.of(command))
     positional, settled = flags.settle(rest, hints, typed)
-    # Of a flag that is there twice, the last counts.
+    # If a flag is given twice, the last one counts.
     parsed = _parse(command, typed, [*positional, *from_file, *settled])
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
@@ -86,7 +88,7 @@ def _show(page: str) -> NoReturn:
 
 
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
-    """Returns `Train` with the flags of an agent; their defaults are those of the preset in the arguments."""
+    """Returns `Train` with the flags of an agent, whose defaults are those of the preset in the arguments."""
     if ":" in agent:
         _find_modules_here()
     entry = registry.find(agent)
@@ -96,7 +98,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     preset = choices.choose("preset", preset or "default", presets)
     config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
     steps_by_default = ""
-    if env is not None:  # without an environment the parser asks for it
+    if env is not None:  # otherwise the parser reports that it is missing
         num_env_steps, why = tasks.default_num_env_steps(agent, env)
         if preset == _TASK:
             task = tasks.find(agent, env)
@@ -124,7 +126,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
 
 
 def _swept(agent: str) -> dict[str, Any]:
-    """The flags of `minerva train` that a sweep may give several values; it has its own for the others."""
+    """Returns the flags of `minerva train` that a sweep may vary; for the others it has its own."""
     own = ("--env", "--directory", "--seed", "--distributed", "--num-actors", "--address")
     return {flag: hint for flag, hint in flags.of(train_command(agent)) if flag not in own}
 
@@ -134,39 +136,39 @@ def _with_agent_first(arguments: Sequence[str]) -> list[str]:
     if named is None:
         return others
     if others and not others[0].startswith("-"):
-        raise ValueError(f"The agent must be named once, got '{others[0]}' and {flags.AGENT} {named}.")
+        raise ValueError(f"The agent must be given once, got '{others[0]}' and {flags.AGENT} {named}.")
     return [named, *others]
 
 
 def _agent(
     arguments: Sequence[str], command: str, file: config_files.ConfigFile | None = None
 ) -> tuple[str, list[str]]:
-    """Returns the agent, and the arguments with it."""
+    """Returns the agent, and the arguments including it."""
     known = registry.entries()
-    named = next((argument for argument in arguments if argument in known), "")  # it may be behind its flags
+    named = next((argument for argument in arguments if argument in known), "")  # may follow its flags
     if arguments and not arguments[0].startswith("-"):
         named = arguments[0]
     if file and file.agent:
         return file.choose_agent(named), list(arguments) if named else [file.agent, *arguments]
     if not named:
         raise ValueError(
-            f"`{command}` must be told which agent, got none; there are {', '.join(known)}. When to use "
-            "which: minerva train --help"
+            f"`{command}` must have an agent, got none; there are {', '.join(known)}. To choose one: minerva "
+            "train --help"
         )
     if ":" not in named:
-        advice = f"One of your own: {flags.AGENT} my_package.my_module:MyBuilder"
+        advice = f"For your own: {flags.AGENT} my_package.my_module:MyBuilder"
         choices.choose("agent", named, known, advice=advice)
     return named, list(arguments)
 
 
 def _asks_for_help_alone(arguments: Sequence[str]) -> bool:
-    """Whether help is asked for, and of no agent."""
+    """Returns whether help is requested without naming an agent."""
     named = [a for a in arguments if a in registry.entries() or not a.startswith("-")]
     return bool(set(_HELP) & set(arguments)) and not named
 
 
 def _find_modules_here() -> None:
-    """Lets Python find modules in the current folder too, behind everything installed."""
+    """Lets Python find modules in the current folder too, after all installed ones."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
 
@@ -179,10 +181,10 @@ def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
         with contextlib.redirect_stderr(io.StringIO()):
             return parse_()
     except SystemExit as stopped:
-        # What the command's dataclasses say of values. The parser would put its own names before it.
+        # An error of the command's dataclasses about a value, without the parser's names in front of it.
         cause = stopped.__context__
         while cause is not None:
             if isinstance(cause, ValueError):
                 raise cause from None
             cause = cause.__context__
-    return parse_()  # says it where it belongs, in its colours
+    return parse_()  # prints its own message, in colour, to the real standard error

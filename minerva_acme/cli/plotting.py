@@ -14,7 +14,7 @@ from minerva_acme.runs import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
 _DM_CONTROL_RETURNS = (0.0, 1000.0)
-# The column of the logs, what it counts, and the axis' label.
+# The column of the logs, its unit, and the label of the axis.
 _AXES = {
     "steps": (plotting.STEPS, "environment steps", "Environment steps"),
     "updates": ("learner_steps", "learner steps", "Learner steps"),
@@ -33,7 +33,7 @@ def run(command: commands.Plot) -> int:
     """Draws the learning curves of runs; returns the exit status.
 
     Raises:
-        ValueError: there are no such runs, they have no such metric, or cannot be drawn as asked.
+        ValueError: There are no such runs, they have no such metric, or they cannot be plotted as requested.
     """
     with extras.needed("plot"):
         from minerva_acme.plotting import figure
@@ -41,7 +41,7 @@ def run(command: commands.Plot) -> int:
     metric = command.metric
     found = sorted(_read(command, console), key=lambda run: run.description.environment)
     if not found:
-        raise ValueError(f"None of the runs has a number of '{metric}' yet. Wait for the first, or train on.")
+        raise ValueError(f"None of the runs has values of '{metric}' yet. Wait for one, or train for longer.")
     by_environment: dict[str, list[_Run]] = {}
     for one in found:
         by_environment.setdefault(one.description.environment, []).append(one)
@@ -65,7 +65,7 @@ def _read(command: commands.Plot, console: Console) -> Iterator[_Run]:
         if len(curve.x):
             yield _Run(directory, description, _label(description, command.group.split(",")), curve)
         else:
-            console.print(f"Left out {directory}: it has no number of '{command.metric}' yet.")
+            console.print(f"Left out {directory}: it has no values of '{command.metric}' yet.")
 
 
 def _label(description: run_folder.RunDescription, group: Sequence[str]) -> str:
@@ -95,8 +95,8 @@ def _make_panel(
     others = [name for name in environments if not name.startswith("dm_control/")]
     if len(environments) > 1 and others:
         raise ValueError(
-            "`aggregate` must be over tasks of dm_control, whose returns go from 0 to 1000, got "
-            f"{', '.join(others)}. Without it each has a panel of its own."
+            "`aggregate` must be over tasks of dm_control, whose returns are between 0 and 1000, got "
+            f"{', '.join(others)}. Without it each environment has its own panel."
         )
     groups = []
     for label in dict.fromkeys(run.label for members in by_environment.values() for run in members):
@@ -113,7 +113,7 @@ def _make_panel(
     published: Sequence[tuple[str, plotting.Curve]] = ()
     random = limits = None
     if command.metric in _RETURNS:
-        if command.x == "steps":  # what others' steps took is not known
+        if command.x == "steps":  # published curves have no other axis
             published = _published(by_environment, command.published)
         randoms = [value for value in map(_random_return, by_environment.values()) if value is not None]
         random = float(np.mean(randoms)) if len(randoms) == len(environments) else None
@@ -123,7 +123,7 @@ def _make_panel(
 
 
 def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
-    """Says what makes a group something else than seeds of one training."""
+    """Warns if the runs of a group differ in more than their seeds, or in length."""
     name = f"{group[0].label} on {group[0].description.environment}"
     differing = sorted(
         key
@@ -133,11 +133,11 @@ def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
     if differing:
         console.print(
             f"The runs of {name} differ in {', '.join(differing)}; "
-            f"--group agent,{','.join(differing)} draws them apart."
+            f"--group agent,{','.join(differing)} gives each its own curve."
         )
     seeds = [run.description.seed for run in group]
     if len(set(seeds)) < len(seeds):
-        console.print(f"The runs of {name} have seeds {seeds}: equal ones are not independent.")
+        console.print(f"The runs of {name} have seeds {seeds}: runs with equal seeds are not independent.")
     shortest = min(group, key=lambda run: run.curve.x[-1])
     longest = max(run.curve.x[-1] for run in group)
     if shortest.curve.x[-1] < longest:
@@ -150,7 +150,7 @@ def _warn(group: Sequence[_Run], unit: str, console: Console) -> None:
 def _published(
     by_environment: Mapping[str, Sequence[_Run]], wanted: Iterable[str] | None
 ) -> list[tuple[str, plotting.Curve]]:
-    """Returns what was published of the environment, or the means of what was of all of several."""
+    """Returns the published curves of an environment, or of several their interquartile means."""
     if wanted is None:
         runs = itertools.chain(*by_environment.values())
         wanted = report.compared_with(run.description.agent for run in runs)
@@ -168,7 +168,7 @@ def _published(
 
 
 def _random_return(members: Sequence[_Run]) -> float | None:
-    """What random actions reached before training; the checkpoints know."""
+    """Returns the mean return of random actions before training, as stored in the checkpoints."""
     found = (run_results.random_return(run.directory) for run in members)
     returns = [value for value in found if value is not None]
     return float(np.mean(returns)) if returns else None

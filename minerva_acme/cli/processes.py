@@ -1,4 +1,4 @@
-"""Commands in processes of their own, several at a time."""
+"""Runs commands in separate processes, several at a time."""
 
 import collections
 import contextlib
@@ -21,12 +21,12 @@ _CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"  # as 
 class Job(NamedTuple):
     """A command of `minerva`."""
 
-    words: tuple[str, ...]  # behind `minerva`
-    log: pathlib.Path  # what it prints is added here
+    words: tuple[str, ...]  # after `minerva`
+    log: pathlib.Path  # its output is appended here
 
 
 class Watcher(Protocol):
-    """Is told what becomes of jobs, each by its place in the sequence."""
+    """Is told when jobs start and end, by their index in the sequence."""
 
     def started(self, index: int) -> None: ...
 
@@ -37,24 +37,24 @@ class Watcher(Protocol):
 
 
 Start: TypeAlias = Callable[[str, Sequence[str], pathlib.Path], distributed_jobs.Process]
-"""Starts Python code with the words of its command; a log gets what it prints. See `RayJobs.start`."""
+"""Starts Python code with the words of its command; its output goes to a log. See `RayJobs.start`."""
 
 
 def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start | None = None) -> str | None:
-    """Runs commands, the next one as soon as one has ended, however that ended.
+    """Runs commands; as soon as one ends, successfully or not, the next one starts.
 
-    Ctrl-C, SIGTERM and SIGHUP are passed on to those that run, each time they come; no other is started, and
-    this returns when all have ended. Outside the main thread signals are not handled.
+    Ctrl-C, SIGTERM and SIGHUP are passed on to the running commands, every time; no further command is
+    started, and this returns when all have ended. Outside the main thread signals are not handled.
 
     Args:
         jobs: The commands.
-        at_once: How many run at the same time, >= 1. Of several, each computes with one thread, unless the
+        at_once: How many run at the same time, >= 1. If there are several, each uses one thread, unless the
             user has set OMP_NUM_THREADS.
-        watcher: Told of starts and ends.
-        start: Starts one; by default as a child of this process.
+        watcher: Told when jobs start and end.
+        start: Starts a job; by default as a child of this process.
 
     Returns:
-        The name of the signal that ended it early, if one did.
+        The name of the signal that ended the jobs early, or None.
     """
     waiting = collections.deque(enumerate(jobs))
     running: dict[int, distributed_jobs.Process] = {}
@@ -67,7 +67,7 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
                     index, job = waiting.popleft()
                     running[index] = start(_CODE, job.words, job.log)
                     watcher.started(index)
-                # Not by the handler: it may come amid a call of Ray's.
+                # Not in the signal handler, which may interrupt a call of Ray.
                 for _ in came[num_passed_on:]:
                     num_passed_on += 1
                     _interrupt(running.values())
@@ -78,7 +78,7 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
                 watcher.tick()
                 if running:
                     time.sleep(_POLL_SECONDS)
-        finally:  # after an error some still run; they save first
+        finally:  # after an error some may still be running; they save first
             _interrupt(running.values())
             for process in running.values():
                 process.wait()
@@ -86,7 +86,7 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
 
 
 def _interrupt(running: Iterable[distributed_jobs.Process]) -> None:
-    # A terminal sends its Ctrl-C to them too. Training takes both for one request.
+    # A terminal sends its Ctrl-C to these processes too; training treats both as one request.
     for process in running:
         process.send_signal(signal.SIGINT)
 
@@ -100,7 +100,7 @@ def _environment(at_once: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Notes the signals that would end this process."""
+    """Collects the signals that would end this process."""
     came: list[int] = []
     with contextlib.ExitStack() as resources:
         with contextlib.suppress(ValueError):  # not the main thread

@@ -1,4 +1,4 @@
-"""How a training is shown: a live block of 80 columns on a terminal, a line now and then elsewhere."""
+"""The progress display of a run: a live block of 80 columns on a terminal, occasional lines elsewhere."""
 
 import collections
 import math
@@ -32,10 +32,10 @@ class _Moment(NamedTuple):
 
 
 class LiveDisplay:
-    """A block that is live on a terminal, and nothing elsewhere; a context manager."""
+    """A context manager that shows a live block on a terminal, and nothing elsewhere."""
 
     def __init__(self, console: Console, *, transient: bool = False) -> None:
-        """Args: console: Where to show it. transient: Whether it is removed in the end."""
+        """Args: console: Where to show it. transient: Whether it is removed at the end."""
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=transient)
 
@@ -49,7 +49,7 @@ class LiveDisplay:
 
 
 class ProgressDisplay(LiveDisplay):
-    """Shows where a run stands; called with each `Progress`.
+    """Shows the progress of a run; called with each `Progress`.
 
     train      ━━━━━━━━━━━━━━                      12,345/30,000 steps  0:03:06 left
     speed      95 environment steps/s, 24 learner steps/s, 2,837 made
@@ -59,7 +59,7 @@ class ProgressDisplay(LiveDisplay):
     KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
 
-    A distributed run has a row for each node too, and one, `waits`, that says who waits for whom.
+    A distributed run also has a row for each node, and a row `waits` that says which node waits for which.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class ProgressDisplay(LiveDisplay):
         """Prepares the display; shows nothing yet.
 
         Args:
-            console: where to show it.
-            seconds: after which the run stops.
-            clock: seconds.
+            console: The console on which to show it.
+            seconds: The time after which the run stops.
+            clock: Returns the current time in seconds.
         """
         super().__init__(console)
         self._clock = clock
@@ -114,7 +114,7 @@ class ProgressDisplay(LiveDisplay):
                 self._print(progress.nodes["waits"])
 
     def block(self, progress: experiments.Progress) -> Table:
-        """Returns what a terminal shows."""
+        """Returns the block for a terminal."""
         width = min(COLUMNS, self._console.width)
         block = Table.grid(padding=(0, 1))
         block.width = width
@@ -137,7 +137,7 @@ class ProgressDisplay(LiveDisplay):
         return block
 
     def line(self, progress: experiments.Progress) -> str:
-        """Returns what a file or a pipe gets."""
+        """Returns the line for a file or a pipe."""
         env_speed, _ = self._speeds()
         parts = [
             f"{progress.steps:>9,}/{progress.num_steps:,} steps",
@@ -156,7 +156,7 @@ class ProgressDisplay(LiveDisplay):
     def _note_evaluation(self, progress: experiments.Progress) -> None:
         self._evaluation = progress.last_evaluation
         assert self._evaluation is not None
-        # On the first call of a resumed run it is one of before.
+        # On the first call of a resumed run this evaluation is an earlier one.
         self._evaluated_at = progress.steps
         self._best = max(self._best, self._evaluation.mean)
         if not self._console.is_terminal:
@@ -167,7 +167,7 @@ class ProgressDisplay(LiveDisplay):
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def _speeds(self) -> tuple[float, float]:
-        """Returns environment and learner steps a second over the last half minute."""
+        """Returns environment steps and learner steps per second over the last half minute."""
         ends = zip(self._moments[0], self._moments[-1], strict=True)
         seconds, env_steps, learner_steps = (last - first for first, last in ends)
         return (env_steps / seconds, learner_steps / seconds) if seconds > 0 else (0.0, 0.0)
@@ -183,7 +183,7 @@ class ProgressDisplay(LiveDisplay):
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
     def _rows(self, progress: experiments.Progress) -> dict[str, str]:
-        """Returns what stands behind each label, of what is known yet."""
+        """Returns the text of each row by its label, for all values known so far."""
         env_speed, learner_speed = self._speeds()
         metrics = progress.metrics
         rows = {
@@ -217,7 +217,7 @@ class ProgressDisplay(LiveDisplay):
 
 
 def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Returns the losses, the policy's and the critic's before those of the multipliers."""
+    """Returns the first few losses: policy and critic come before the multipliers."""
     first = ["policy", "q", "value", "total"]
     losses = [(name.removeprefix("loss/"), v) for name, v in metrics.items() if name.startswith("loss/")]
     losses.sort(key=lambda loss: first.index(loss[0]) if loss[0] in first else len(first))
@@ -225,7 +225,7 @@ def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def _kls(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the KLs, which are logged relative to their bounds."""
+    """Returns the KL divergences that are logged relative to their bounds."""
     return {
         name.removeprefix("kl/").removesuffix("_rel"): value
         for name, value in metrics.items()
@@ -234,5 +234,5 @@ def _kls(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def _number(value: float) -> str:
-    """Three significant digits; from a thousand on, all digits before the point."""
+    """Formats a number with three significant digits, or without decimals from a thousand on."""
     return f"{value:,.0f}" if 999.5 <= abs(value) < 1e9 else f"{value:.3g}"

@@ -13,15 +13,15 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
 from minerva_acme.runs import run_folder, run_results
 
-_NOT_PRINTED = ("What produced them", "Published results")  # wide, and the page has them
-_NAME_WIDTH = 24  # of a first column, before it is broken
+_NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
+_NAME_WIDTH = 24  # of the first column; longer names are folded
 
 
 def run(command: commands.Report) -> int:
     """Compares experiments, prints tables and writes a page; returns the exit status.
 
     Raises:
-        ValueError: there are no such results, or they cannot be compared as asked.
+        ValueError: There are no such results, or they cannot be compared as requested.
     """
     with extras.needed("report", "plot"):
         from minerva_acme.plotting import figure, report_figures, report_page
@@ -57,7 +57,7 @@ def run(command: commands.Report) -> int:
     bars = report_figures.draw_bars(
         report.scores, x_label="Interquartile mean of normalised scores", limits=(0.0, 1.0), middle=None
     )
-    band = "Bands: 95% bootstrap intervals, of experiments with several runs in an environment."
+    band = "Bands: 95% bootstrap intervals, for experiments with several runs in an environment."
     drawn.append(("scores", "Interquartile mean", band, bars))
     profile = report_figures.draw_profiles(report.profiles)
     drawn.append(("performance_profile", "Performance profile", band, profile))
@@ -77,15 +77,15 @@ def run(command: commands.Report) -> int:
     (out / "rows.csv").write_text(rows, encoding="utf-8")
     page = report_page.make_page(", ".join(names), report.notes, pictures, report.tables)
     (out / "index.html").write_text(page, encoding="utf-8")
-    console.print(f"Wrote {out}/index.html, with its pictures as SVG and PDF and its rows.csv beside it.")
+    console.print(f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF and rows.csv.")
     return 0
 
 
 def read_experiments(sources: Sequence[str]) -> list[results.Experiment]:
-    """Reads experiments from folders of runs, files of rows, folders of these, or of the library by name.
+    """Reads experiments from folders of runs, files of rows, folders of such files, or the library by name.
 
     Raises:
-        ValueError: there are none, or two sources have the same training.
+        ValueError: There are no experiments, or two sources have the same run.
     """
     if not sources:
         raise ValueError(
@@ -99,7 +99,7 @@ def read_experiments(sources: Sequence[str]) -> list[results.Experiment]:
             if old is not None and (twice := sorted({*old.trainings} & {*one.trainings})):
                 env_name, seed = twice[0]
                 raise ValueError(
-                    f"{one.exp_name} on {env_name} with seed {seed} is given twice, the second time by "
+                    f"{one.exp_name} on {env_name} with seed {seed} is given twice, the second time in "
                     f"'{source}'. Leave one of them out."
                 )
             found[one.exp_name] = one if old is None else results.merge(old, one)
@@ -112,7 +112,7 @@ def _read(source: str) -> list[results.Experiment]:
         files = [file for file in sorted(path.glob("*.csv")) if _has_rows(file)]
         experiments = [one for file in files for one in results.read(file)]
         has_runs = next(path.rglob(run_folder.FILE), None) is not None
-        # Where there is neither, this says so.
+        # If there is neither, this raises the error.
         runs = run_results.find_runs([path]) if has_runs or not files else []
         return [*experiments, *run_results.collect(runs)]
     if path.exists():

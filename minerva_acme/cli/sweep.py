@@ -17,26 +17,26 @@ from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, run_folder, run_results
 
 _LOG = "train.log"
-_TAIL = 4096  # bytes of a log in which its last line is
+_TAIL = 4096  # bytes at the end of a log that contain its last line
 
 
 class State(NamedTuple):
-    """How far a run has come."""
+    """The progress of a run."""
 
-    made: int  # steps, by its newest checkpoint
+    made: int  # steps in its newest checkpoint
     is_done: bool
 
 
 def run(command: commands.Sweep) -> int:
-    """Trains what is not trained yet and reports; returns the exit status.
+    """Trains all runs that are not done and reports the results; returns the exit status.
 
     Raises:
-        ValueError: a run cannot be as asked, a folder holds another one, or no report could be made.
+        ValueError: A requested run is not possible, a folder holds another run, or a report is not possible.
     """
     if command.jobs is not None and command.jobs < 1:
         raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
     if command.address is not None and command.distributed is None:
-        raise ValueError("`address` is for a sweep on Ray alone. Add --distributed ray.")
+        raise ValueError("`address` is only for a sweep on Ray. Add --distributed ray.")
     plan = sweep_plan.make_plan(command)
     if command.report:
         _check_report(command)
@@ -63,29 +63,29 @@ def run(command: commands.Sweep) -> int:
     failed = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
     if signal_name:
         console.print(
-            f"Stopped by {signal_name}; {len(plan) - len(failed)} of {len(plan)} runs are done. The same "
-            "command goes on."
+            f"Stopped by {signal_name}; {len(plan) - len(failed)} of {len(plan)} runs are done. To continue, "
+            "repeat the same command."
         )
         unsaved = [run for run in failed if statuses.get(run.directory)]
         for run in unsaved:
-            console.print(f"{run.title} has not saved at its end: {run.directory / _LOG}", markup=False)
+            console.print(f"{run.title} ended without saving: {run.directory / _LOG}", markup=False)
         return 130 if unsaved else 0
     _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
     for run in failed:
         log = run.directory / _LOG
         status = statuses[run.directory]
-        ended = f"failed with status {status}" if status else "was stopped, and saved"
+        ended = f"failed with status {status}" if status else "was stopped and saved"
         console.print(f"{run.title} {ended}: {_last_line(log)}\n    {log}", markup=False)
     if failed:
-        console.print(f"{len(failed)} of {len(plan)} runs are not done. The same command tries them again.")
+        console.print(f"{len(failed)} of {len(plan)} runs are not done. To retry, repeat the same command.")
     return 1 if failed else 0
 
 
 def find_state(run: sweep_plan.PlannedRun) -> State:
-    """Looks how far a run has come.
+    """Returns the progress of a run.
 
     Raises:
-        ValueError: its folder holds another run.
+        ValueError: Its folder holds another run.
     """
     if not (run.directory / run_folder.FILE).exists():
         return State(0, False)
@@ -97,13 +97,13 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
         made, is_light = checkpointing.env_steps(checkpoint), checkpointing.is_light(checkpoint)
         goal = run.train.run.stop_at_return
         has_reached = stopping.reached_return(checkpoint, goal) is not None
-    except checkpointing.DamagedCheckpoint:  # said where it is resumed
+    except checkpointing.DamagedCheckpoint:  # reported when it is resumed
         return State(0, False)
     return State(made, (has_reached or made >= run.train.run.num_steps) and not is_light)
 
 
 def _check_report(command: commands.Sweep) -> None:
-    """Raises what a report at the end would."""
+    """Raises the errors that a report at the end would raise."""
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
     ranges = dict(map(report.read_range, command.range))
@@ -157,7 +157,7 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
 
 
 class _Display(progress.LiveDisplay):
-    """Says what starts and ends; on a terminal also where each run stands, by the last line of its log."""
+    """Prints when runs start and end; on a terminal also shows the last line of each running run's log."""
 
     def __init__(self, runs: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
         super().__init__(console, transient=True)

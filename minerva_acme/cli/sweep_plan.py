@@ -1,4 +1,4 @@
-"""What a sweep runs, as a plain value: a run for each setting, environment and seed."""
+"""The plan of a sweep, as plain values: a run for each setting, environment and seed."""
 
 import dataclasses
 import hashlib
@@ -10,21 +10,21 @@ from typing import Any, NamedTuple
 
 from minerva_acme.cli import commands, parsing
 
-_MAX_NAME = 100  # characters of a name before it is cut
+_MAX_NAME = 100  # characters; longer names are cut
 
 
 class PlannedRun(NamedTuple):
-    """One training."""
+    """One run of a sweep."""
 
     experiment: str  # its setting, such as mpo_control+discount=0.98
-    title: str  # what tells it from the sweep's others
+    title: str  # how it differs from the sweep's other runs
     directory: pathlib.Path
-    words: tuple[str, ...]  # of the command, behind `minerva`
-    train: commands.Train  # the same, parsed
+    words: tuple[str, ...]  # of the command, after `minerva`
+    train: commands.Train  # the parsed command
 
     @property
     def command(self) -> str:
-        """The shell command that trains it."""
+        """The shell command of this run."""
         return shlex.join(["minerva", *self.words])
 
 
@@ -34,18 +34,18 @@ def directory_of(sweep: commands.Sweep) -> pathlib.Path:
 
 
 def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
-    """Returns the runs of a sweep: settings, environments and seeds, the last varying first.
+    """Returns the runs of a sweep, ordered by setting, then environment, then seed.
 
-    Each is in <directory>/<setting>/<environment>/seed<seed>. A setting is named by agent, preset, the
-    agent's hyperparameters that were given, and what else has several values. So more values, environments or
-    seeds leave the folders of those before where they are.
+    The folder of a run is <directory>/<setting>/<environment>/seed<seed>. The name of a setting has the
+    agent, the preset, all given hyperparameters of the agent, and every other flag with several values. So
+    adding values, environments or seeds leaves existing folders in place.
 
     Raises:
-        ValueError: a value is wrong, there are no runs, or two of them would be the same.
+        ValueError: A value is invalid, there are no runs, or two of them would be the same.
     """
     for name, given in {"env": sweep.env, "seeds": sweep.seeds}.items():
         if not given:
-            raise ValueError(f"`{name}` must be at least one, got none.")
+            raise ValueError(f"`{name}` must have at least one value, got none.")
     if min(sweep.seeds) < 0:
         raise ValueError(f"`seeds` must be >= 0, got {min(sweep.seeds)}.")
     flags = [flag for flag, _ in sweep.settings]
@@ -77,7 +77,7 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
                 )
                 if identity in of_identity:
                     raise ValueError(
-                        f"Each run of a sweep must differ from the others, got twice: "
+                        f"The runs of a sweep must all differ, got the same run twice: "
                         f"{_shown(of_identity[identity])} and {_shown(run)}. Leave one of them out."
                     )
                 of_identity[identity] = run
@@ -88,7 +88,7 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
 def _names(
     sweep: commands.Sweep, train: commands.Train, setting: dict[str, tuple[str, ...]]
 ) -> tuple[str, list[str]]:
-    """Returns the name of a setting, and what of it varies within the sweep."""
+    """Returns the name of a setting, and the parts of it that vary within the sweep."""
     of_agent = {field.name for field in dataclasses.fields(train.hyperparameters)}
     is_list = {flag: len(values) > 1 for flag, values in sweep.settings}
     parts, varied = [], []
@@ -103,7 +103,7 @@ def _names(
 
 
 def _short(name: str) -> str:
-    """The name as that of a folder and an experiment; what is lost is made up for by a few digits."""
+    """Returns a name that is valid for a folder and an experiment; a changed name ends in a hash."""
     short = re.sub(r"[^\w.+=-]", "_", name, flags=re.ASCII)[:_MAX_NAME]
     return short if short == name else f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 

@@ -18,18 +18,18 @@ from minerva_acme.runs import checkpointing, run_folder
 
 
 def train(command: commands.Train) -> int:
-    """Trains or resumes, and shows what was learned; returns the exit status."""
+    """Trains or resumes, and shows the results; returns the exit status."""
     start(command)
     return 0
 
 
 def start(command: commands.Train) -> experiments.ExperimentResult:
-    """Trains or resumes, shows what was learned, and returns it."""
+    """Trains or resumes, shows the results, and returns them."""
     description = describe(command)
     name = command.agent.rpartition(":")[2]
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
     directory = command.directory or by_default
-    # What is typed may be imported.
+    # Code that is named on the command line may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
     why = (
         f" by default ({command.steps_by_default}; --num-env-steps sets another number)"
@@ -47,15 +47,15 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
 
 
 def _processes(command: commands.Train) -> dict[str, Any] | None:
-    """What a distributed run is given beside its config; None: it is none.
+    """Returns the extra arguments of a distributed run, or None if the run is not distributed.
 
     Raises:
-        ValueError: flags are missing or left over.
+        ValueError: A flag is missing, or given without `--distributed`.
     """
     given = {"num_actors": command.num_actors, "address": command.address}
     if command.distributed is None:
         if left_over := [name for name, value in given.items() if value is not None]:
-            raise ValueError(f"`{left_over[0]}` is for distributed runs alone. Add --distributed ray.")
+            raise ValueError(f"`{left_over[0]}` is only for distributed runs. Add --distributed ray.")
         return None
     if command.num_actors is None:
         raise ValueError("`num_actors` must be given for a distributed run: --num-actors 2")
@@ -82,7 +82,7 @@ def resume(command: commands.Resume) -> int:
     """Resumes a run from its folder alone; returns the exit status.
 
     Raises:
-        ValueError: there is no run, or it has made all its steps.
+        ValueError: There is no run, it has made all its steps, or it needs Python to be resumed.
     """
     directory = command.directory
     description = run_folder.read(directory)
@@ -95,12 +95,12 @@ def resume(command: commands.Resume) -> int:
             values[name] = None if value == math.inf else value
     if command.log is not None:
         values |= {"tensorboard": "tensorboard" in command.log, "wandb": "wandb" in command.log}
-        # Films are made only where a logger shows them.
+        # Videos are recorded only if a logger shows them.
         values["evaluation_video"] &= values["tensorboard"] or values["wandb"]
     if "num_env_steps" not in values:
         raise ValueError(
-            f"{directory} was trained by a version that did not note how long to train. "
-            f"Say it: minerva resume {directory} --num-env-steps ..."
+            f"{directory} was trained by a version that did not store how long to train. To set it: minerva "
+            f"resume {directory} --num-env-steps ..."
         )
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
@@ -109,7 +109,7 @@ def resume(command: commands.Resume) -> int:
     if made >= options.num_steps:
         name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
         raise ValueError(
-            f"`{name}` must be above the {made:,} steps that {directory} has made, got "
+            f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
             f"{options.num_steps:,}. To train for longer: minerva resume {directory} "
             f"--{name.replace('_', '-')} {2 * made}"
         )
@@ -117,7 +117,7 @@ def resume(command: commands.Resume) -> int:
     if checkpoint and (reached := stopping.reached_return(checkpoint, goal)) is not None:
         raise ValueError(
             f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
-            f"{made:,} steps, got {goal:g}. To train on to the last step: minerva resume {directory} "
+            f"{made:,} steps, got {goal:g}. To train until the last step: minerva resume {directory} "
             "--stop-at-return inf"
         )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
@@ -134,7 +134,7 @@ def _run(
     why: str = "",
     processes: dict[str, Any] | None = None,
 ) -> experiments.ExperimentResult:
-    """Trains, and shows it. Args: why: where the number of steps is from."""
+    """Trains, and shows progress and results. Args: why: Where the number of steps comes from."""
     console = Console(highlight=False, soft_wrap=True)
     environment_id, options = description.environment, description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
@@ -170,10 +170,10 @@ def _run(
 
 @contextlib.contextmanager
 def saved(directory: pathlib.Path) -> Iterator[None]:
-    """Says of a KeyboardInterrupt after training that nothing of the run is lost.
+    """Adds to a KeyboardInterrupt after training that the run is saved.
 
     Raises:
-        KeyboardInterrupt: The one of the block, with these words.
+        KeyboardInterrupt: The one raised in the block, with a message that says so.
     """
     try:
         yield
@@ -190,12 +190,11 @@ def _tell_of_checkpoint(
         if options[name]
     )
     if made < num_steps:
-        console.print(f"Resuming at {made:,} steps; remove the folder to begin anew.")
+        console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     else:
         console.print(
-            f"This run has made its {made:,} steps: nothing is left to train. To train for longer: minerva "
-            f"resume {directory} {flag} {2 * made}. To begin anew, remove the folder or choose another "
-            "--directory or --seed."
+            f"This run has made all its {made:,} steps. To train for longer: minerva resume {directory} "
+            f"{flag} {2 * made}. To start over, remove the folder or choose another --directory or --seed."
         )
 
 
@@ -214,7 +213,7 @@ def _show(console: Console, result: experiments.ExperimentResult, to_resume: str
     rows = [("random actions", result.random), ("before training", result.before), (trained, result.after)]
     has_better = result.best is not None and result.best[1] != result.after
     if result.best is not None and has_better:
-        rows.append((f"best on the way, after {result.best[0]:,} steps", result.best[1]))
+        rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
         table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
     console.print(table, soft_wrap=False)
@@ -222,11 +221,11 @@ def _show(console: Console, result: experiments.ExperimentResult, to_resume: str
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
     for node in result.given_up:
-        console.print(f"Given up on the way: {node}")
+        console.print(f"Given up during the run: {node}")
     if result.interrupted_by:
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     elif result.stopped_by:
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
-    console.print(f"Play it again: minerva eval {files}")
+    console.print(f"To evaluate it again: minerva eval {files}")
     if has_better:
-        console.print(f"Play the best: minerva eval {files} --checkpoint best")
+        console.print(f"To evaluate the best: minerva eval {files} --checkpoint best")

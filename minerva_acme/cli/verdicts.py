@@ -9,16 +9,16 @@ _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
 
 class Check(NamedTuple):
-    """What was found of one thing."""
+    """The result of one check."""
 
     name: str
     status: str  # "ok", "warning" or "wrong"
     words: str
-    fix: str = ""  # the command, or what else to do
+    fix: str = ""  # a command, or other advice
 
 
 def show(checks: Iterable[Check], console: Console, *, name_width: int) -> dict[str, int]:
-    """Prints each check as it is made; returns how many there are of each status."""
+    """Prints each check as it is made; returns the number of checks by status."""
     counts = dict.fromkeys(_STYLES, 0)
     for check in checks:
         counts[check.status] += 1
@@ -30,5 +30,5 @@ def show(checks: Iterable[Check], console: Console, *, name_width: int) -> dict[
 
 
 def sum_up(counts: Mapping[str, int]) -> str:
-    """Says how many there are of each status."""
+    """Returns a sentence with the number of checks by status."""
     return f"{counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong."

@@ -16,7 +16,7 @@ def run(command: commands.Verify) -> int:
     """Plays weights and compares their scores with the stored ones; returns the exit status.
 
     Raises:
-        ValueError: there are no such weights, or they have no score.
+        ValueError: There are no such weights, or they have no score.
     """
     console = Console(highlight=False, soft_wrap=True)
     numbers = (Column(name, justify="right") for name in ("stored", "played", "tolerance"))
@@ -30,7 +30,7 @@ def run(command: commands.Verify) -> int:
             try:
                 verdict = verification.verify(path, num_episodes=command.episodes, seed=command.seed)
             except ImportError as error:
-                problems.append(f"{name} was not played: {error}")
+                problems.append(f"{name} could not be played: {error}")
                 table.add_row(name, *["-"] * 3, "not played")
                 continue
         num_good += verdict.is_same
@@ -43,9 +43,10 @@ def run(command: commands.Verify) -> int:
         )
     console.print(table, soft_wrap=False, markup=False)
     console.print(
-        f"Mean return without exploration, with the standard deviation over episodes. Tolerance: "
-        f"{verification.STANDARD_ERRORS:g} standard errors of the difference, what rounding the weights to "
-        f"float16 had changed, and {verification.ARITHMETIC:.1%} of the score for other CPUs' rounding.",
+        f"Mean return without exploration, with the standard deviation over episodes. The tolerance is the "
+        f"sum of {verification.STANDARD_ERRORS:g} standard errors of the difference, the change caused by "
+        f"rounding the weights to float16, and {verification.ARITHMETIC:.1%} of the score for other CPUs' "
+        "rounding.",
         soft_wrap=False,
     )
     for problem in problems:
@@ -54,14 +55,14 @@ def run(command: commands.Verify) -> int:
 
 
 def choose(rows: Sequence[str], known: Mapping[str, pathlib.Path]) -> dict[str, pathlib.Path]:
-    """Returns the weights that words choose: all of the experiments and environments among them.
+    """Returns the weights of the given experiments and environments, and those named directly.
 
     Args:
-        rows: experiments, environments, names of both, and files. None: all that are known.
-        known: files by name.
+        rows: Experiments, environments, names of both, and files; if empty, all known weights.
+        known: The files of the known weights, by name.
 
     Raises:
-        ValueError: there are none of this name, or of this experiment in this environment.
+        ValueError: There are no weights with this name, or of this experiment in this environment.
     """
     parts = {name: name.partition(":")[::2] for name in known}
     experiments, environments = ({pair[place] for pair in parts.values()} for place in (0, 1))
@@ -81,7 +82,7 @@ def choose(rows: Sequence[str], known: Mapping[str, pathlib.Path]) -> dict[str, 
     }
     if not chosen and not named:
         raise ValueError(
-            f"There are no weights of {' in '.join(words) or 'any experiment'}; there are those of "
+            f"There are no weights of {' in '.join(words) or 'any experiment'}; the stored ones are "
             f"{', '.join(known) or 'none'}."
         )
     return {**named, **chosen}

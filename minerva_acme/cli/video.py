@@ -17,17 +17,18 @@ from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
 _FORMATS = ("mp4", "gif")
-_PICTURES_A_LINE = 200  # where there is no terminal with a bar
+_PICTURES_A_LINE = 200  # without a terminal, which shows a progress bar
 
 
 def run(command: commands.Video) -> int:
-    """Films the best of several episodes of a checkpoint; returns the exit status.
+    """Records the best of several episodes of a checkpoint; returns the exit status.
 
     Raises:
-        ValueError: there is no such run or file, a package is missing, or the environment cannot be drawn so.
+        ValueError: There is no such run or file, a package is missing, or the environment cannot be rendered
+            as requested.
     """
     if command.every < 1:
-        raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1 each step is drawn.")
+        raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1, every step is drawn.")
     with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console(highlight=False, soft_wrap=True)
@@ -40,21 +41,21 @@ def run(command: commands.Video) -> int:
     make_environment = description.make_environment_factory(import_code=command.import_code)
     camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
     settings, render = recording.drawing(environment_id, camera, command.height, command.width)
-    if description.environment_factory:  # takes a seed alone
+    if description.environment_factory:  # takes only a seed
         settings.pop("render_mode", None)
 
     def make(episode_seed: int) -> dm_env.Environment:
         try:
             return make_environment(episode_seed, **settings)
         except TypeError as error:
-            if "argument 'render_mode'" in str(error):  # it came to nobody's mind that it may be drawn
+            if "argument 'render_mode'" in str(error):  # the environment does not support rendering
                 raise ValueError(
-                    f"{environment_id} cannot be drawn: it takes no `render_mode`. Give it that "
-                    "argument, and a `render` that returns a picture, uint8 [height, width, 3], where it is "
+                    f"{environment_id} cannot be drawn: it takes no argument `render_mode`. Add that "
+                    "argument, and a method `render` that returns a uint8 image [height, width, 3] if it is "
                     "'rgb_array'."
                 ) from error
             raise ValueError(
-                f"`camera`, `height` and `width` must not be given with {environment_id}, "
+                f"`camera`, `height` and `width` must not be given for {environment_id}, "
                 f"which chooses them itself: {error}"
             ) from error
 
@@ -68,7 +69,7 @@ def run(command: commands.Video) -> int:
         with contextlib.closing(make(episode_seed)) as environment:
             return play(environment, episode_seed)
 
-    with contextlib.closing(make(command.seed)) as environment:  # rather than after all episodes
+    with contextlib.closing(make(command.seed)) as environment:  # fail before playing all episodes
         recording.check_drawable(environment, render)
     num_episodes = command.episodes
 
@@ -80,11 +81,11 @@ def run(command: commands.Video) -> int:
     with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
         rate = rendering.frames_per_second(environment) / command.every
         film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
-        console.print(f"Drawing the best, {rate:g} pictures for a second of the environment's time ...")
+        console.print(f"Drawing the best, {rate:g} frames per second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)
         with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
             total = 1 + best.length // command.every
-            task = progress.add_task("pictures", total=total)
+            task = progress.add_task("frames", total=total)
             drawn_so_far = itertools.count(1)
 
             def draw(frame: np.ndarray, so_far: float) -> None:
@@ -92,17 +93,17 @@ def run(command: commands.Video) -> int:
                 progress.advance(task)
                 count = next(drawn_so_far)
                 if not console.is_terminal and count % _PICTURES_A_LINE == 0:
-                    console.print(f"{count:,} of {total:,} pictures")
+                    console.print(f"{count:,} of {total:,} frames")
 
             drawing = recording.DrawingWrapper(environment, render=render, on_frame=draw, every=command.every)
             drawn = play(drawing, best.seed)
         if "gif" in files:
-            console.print("Turning it into a gif ...")
+            console.print("Converting it to a gif ...")
             movie.write_gif(film, files["gif"], frames_per_second=rate)
     if not np.isclose(drawn.episode_return, best.episode_return):
         console.print(
-            f"Played again from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
-            "environment has randomness that its seed does not determine. The film shows that episode."
+            f"Replayed from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
+            "environment has randomness that its seed does not control. The video shows the replayed episode."
         )
     console.print(
         f"{description.agent} on {environment_id}, {found.env_steps:,} environment steps: "
@@ -113,11 +114,11 @@ def run(command: commands.Video) -> int:
 
 
 def _files(command: commands.Video, by_default: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns the films to write, by format."""
+    """Returns the paths of the videos to write, by format."""
     out = command.out or by_default
     suffix = out.suffix.removeprefix(".")
     wanted = (suffix,) if suffix else command.format
     unknown = [name for name in wanted if name not in _FORMATS]
     if unknown or not wanted:
-        raise ValueError(f"`format` must be of {', '.join(_FORMATS)}, got {', '.join(unknown) or 'none'}.")
+        raise ValueError(f"`format` must be in {', '.join(_FORMATS)}, got {', '.join(unknown) or 'none'}.")
     return {name: out.with_name(f"{out.name.removesuffix(out.suffix)}.{name}") for name in wanted}

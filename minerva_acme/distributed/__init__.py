@@ -1,4 +1,4 @@
-"""The same experiment in several processes, on one machine or many."""
+"""Runs the same experiment in several processes, on one machine or many."""
 
 from typing import TYPE_CHECKING
 
@@ -28,5 +28,5 @@ __all__ = [
     "run_distributed_experiment",
 ]
 
-# Each process loads what its node needs, and no more.
+# Each process loads only the modules that its node needs.
 __getattr__ = lazy.attach(__name__, __file__)

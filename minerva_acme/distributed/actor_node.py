@@ -19,19 +19,19 @@ from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
-_POLL_SECONDS = 0.1  # between two looks for newer weights
-_ROUND_POLL_SECONDS = 0.02  # where an actor waits for them
+_POLL_SECONDS = 0.1  # between polls for newer weights
+_ROUND_POLL_SECONDS = 0.02  # the same, if actors wait for the weights of the next round
 _LOOK_SECONDS = 0.5
-# To learner and counter each, by all actors together. Answering takes either half a millisecond of CPU time,
-# so this is a quarter of a core: docs/scaling.md.
+# Calls of all actors together, to the learner and to the counter each. A call takes either of them half a
+# millisecond of CPU time, so this is a quarter of a core: docs/scaling.md.
 _CALLS_PER_SECOND = 500
 
 
 class ActorNode(graph.Part):
-    """Plays in environments of its own, writes to replay, and follows the learner's weights.
+    """Plays in its own environments, writes to replay, and follows the learner's weights.
 
-    An on-policy agent's actor waits, once it has delivered its part of a round, for the weights that come of
-    it. If replay has lost what it held meanwhile, it delivers again.
+    After it has delivered its part of a round, an on-policy agent's actor waits for the resulting weights. If
+    replay loses its items meanwhile, the actor delivers again.
     """
 
     def __init__(
@@ -44,22 +44,22 @@ class ActorNode(graph.Part):
         address: str,
         began_at: int,
     ) -> None:
-        """Prepares; `run` makes what it plays with.
+        """Prepares; `run` makes the parts that it plays with.
 
         Args:
-            context: of the node.
-            config: of the run, whose builder is the one for so many actors.
-            spec: of its environments.
-            num_actors: how many play; of many each asks and reports less often.
-            address: `host:port` of replay.
-            began_at: the environment steps that the run began with.
+            context: The node's context.
+            config: The run's config, whose builder is the one for this number of actors.
+            spec: The spec of the environments.
+            num_actors: The number of actors; the more there are, the less often each polls and reports.
+            address: The `host:port` of replay.
+            began_at: The environment steps that the run began with.
         """
         self._context = context
         self._config = config
         self._spec = spec
         self._address = address
         self._least_period = num_actors / _CALLS_PER_SECOND  # seconds
-        # Neither a resumed run nor an actor that is started again sees the same episodes once more.
+        # Neither a resumed run nor a restarted actor plays the same episodes again.
         self._session = f"{began_at}.{context.incarnation}"
         self._replay_seconds = 0.0
         self._round_seconds = 0.0
@@ -128,7 +128,7 @@ class ActorNode(graph.Part):
         reporter: reports.Reporter,
     ) -> None:
         stop, num_env_steps = self._context.stop, self._config.num_env_steps
-        delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts of this version
+        delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts with the current weights
         while reporter.may_play(num_env_steps):
             version = follower.taken
             for adder in stamping:
@@ -141,10 +141,10 @@ class ActorNode(graph.Part):
             delivered += _num_inserted(adders) - before
             if follower.taken == version and delivered >= len(adders):
                 began = time.monotonic()
-                # An actor that waits longer than until its next report leaves its lease to the others.
+                # If it waits past its next report, an actor returns its lease to the others.
                 wants, reporter.wants = reporter.wants, 0
                 while not (stop.is_set() or follower.wait(version, _LOOK_SECONDS)):
-                    if reporter.facts.get("replay_epoch", 0) != epoch:  # what was delivered may be lost
+                    if reporter.facts.get("replay_epoch", 0) != epoch:  # delivered rollouts may be lost
                         break
                 reporter.wants = wants
                 self._round_seconds += time.monotonic() - began
@@ -169,7 +169,7 @@ class ActorNode(graph.Part):
 
 
 class _TimedAdder(core.Adder):
-    """Adds up the seconds that writing takes, most of which is waiting where the learner is slower."""
+    """Measures the time spent writing, most of which is waiting if the learner is slower."""
 
     def __init__(self, adder: core.Adder) -> None:
         self.adder = adder
@@ -207,5 +207,5 @@ def _check_same(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec, n
     if found != expected:
         raise ValueError(
             f"`environment_factory` must make environments with the specs {expected} in every process, got "
-            f"{found} in {name}. Let them depend on nothing but the seed."
+            f"{found} in {name}. Let them depend only on the seed."
         )

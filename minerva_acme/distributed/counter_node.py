@@ -1,4 +1,4 @@
-"""The node that counts: what all nodes report, added up, written down and logged."""
+"""The node that counts: it adds up, stores and logs the reports of all nodes."""
 
 import contextlib
 import json
@@ -19,52 +19,52 @@ _logger = logging.getLogger(__name__)
 Counts = dict[str, counting.Number]
 
 BEFORE = "before"
-"""Whose counts are those of the checkpoint that the run resumed from."""
+"""The name under which the counts of the checkpoint are kept that the run resumed from."""
 
 
 class Report(NamedTuple):
-    """What a node says of itself, again and again."""
+    """A report that a node sends regularly."""
 
     node: str
     incarnation: int
-    number: int  # of the report, from 1; one that was lost on its way is sent again with the same number
-    counts: Counts  # all that this incarnation has counted, so that none counts twice
+    number: int  # counted from 1; a report that was lost is sent again with the same number
+    counts: Counts  # all counts of this incarnation so far, so that nothing is counted twice
     status: dict[str, float]
-    rows: list[tuple[str, dict[str, Any]]]  # of logs: the label of the logger and the row
-    alone: bool = False  # whether it counts from where its checkpoint stood: older incarnations do not count
-    wants: int = 0  # environment steps that it makes at once, and wants to make more of; 0: none for now
+    rows: list[tuple[str, dict[str, Any]]]  # rows of logs, each with the label of its logger
+    alone: bool = False  # whether it resumed its counts from a checkpoint: older incarnations do not count
+    wants: int = 0  # environment steps that it makes at a time, if it wants more of them; 0 for none now
     has_worked: bool = False  # whether this incarnation has made a step, an update or an evaluation
 
 
 class Reply(NamedTuple):
-    """What a node is told in turn."""
+    """The counter's reply to a report."""
 
-    others: Counts  # what the program has counted, without this incarnation
+    others: Counts  # the counts of the program without this incarnation
     facts: dict[str, Any]
-    lease: int = 0  # environment steps that this incarnation may make in all
+    lease: int = 0  # the total number of environment steps that this incarnation may make
 
 
 OVER = "over"
-"""The fact that no environment step counts any more."""
+"""The fact that no more environment steps are counted."""
 
 GIVEN_UP = "given_up"
-"""The fact which nodes were given up, and why."""
+"""The fact that holds the nodes that were given up, and the reasons."""
 
-_AHEAD = 4  # leased are as many steps as the node has made since its last report, times this
+_AHEAD = 4  # a lease covers the steps since the node's last report, times this
 
 
 class CounterNode(graph.Part):
     """Holds the counts, the facts and the logs of a run.
 
-    Every report is written down before it is answered. So whatever is killed, itself included, no report
-    that was answered is lost and none counts twice. Of a node that is killed what it did since its last
-    report, half a second, is not counted.
+    Every report is stored before it is answered. So whichever process is killed, including this one, no
+    answered report is lost and none is counted twice. If a node is killed, its steps since its last report,
+    up to half a second, are not counted.
 
-    It leases environment steps to the actors, and no more than the run has left, so that together they make
-    `num_env_steps` and, in vectors of environments, one step of each of these more at most. A lease covers
-    the next few reports, and near the end a small share of what is left. What an incarnation has not used
-    returns when the next one reports, when the actor is given up, or when it says that it wants no steps for
-    now.
+    The counter leases environment steps to the actors, no more than the run has left, so that together they
+    make `num_env_steps` and, with vectors of environments, at most one more step of each environment. A lease
+    covers the next few reports, and near the end a small share of the remaining steps. Steps that an
+    incarnation has not used are returned when the next one reports, when the actor is given up, or when it
+    reports that it wants no steps for now.
     """
 
     exports = ("report", "overview", "put", "write_film")
@@ -87,11 +87,11 @@ class CounterNode(graph.Part):
             context: The node's context.
             config: The run's config.
             description: The run's description, for its logs.
-            journal: The file that reports are written down in.
+            journal: The file that reports are stored in.
             counts: The counts that the run begins with.
             facts: The facts that it begins with.
             num_actors: The number of actors that share the run's steps.
-            cut: The last step of each log that is kept, see `RunLogs.cut`.
+            cut: The last step to keep of each log, see `RunLogs.cut`.
         """
         self._context = context
         self._config = config
@@ -101,15 +101,15 @@ class CounterNode(graph.Part):
         self._cut = cut
         own = {name: value for name, value in counts.items() if name.startswith("learner_")}
         rest = {name: value for name, value in counts.items() if name not in own}
-        # By node and incarnation; what the learner has counted is replaced by its first report.
+        # By node and incarnation; the learner's first report replaces its entry.
         self._counts: dict[str, dict[int, Counts]] = {BEFORE: {0: rest}, "learner": {-1: own}}
-        self._numbers: dict[str, int] = {}  # of the last reports, by node and incarnation
-        self._leases: dict[str, tuple[int, int]] = {}  # by node: the incarnation, and its steps in all
+        self._numbers: dict[str, int] = {}  # the numbers of the last reports, by node and incarnation
+        self._leases: dict[str, tuple[int, int]] = {}  # by node: the incarnation, and its total leased steps
         self._worked: dict[str, int] = {}  # the newest incarnation of each node that has done any work
         self._num_actors = num_actors
         self._facts: dict[str, Any] = dict(facts)
         self._status: dict[str, dict[str, float]] = {}
-        self._episode_return: float | None = None  # of the last that was reported
+        self._episode_return: float | None = None  # the last one that was reported
         self._logs: run_logs.RunLogs | None = None
         self._is_new = not self._path.exists()
         if not self._is_new:
@@ -128,10 +128,10 @@ class CounterNode(graph.Part):
                 self._logs = None
 
     def report(self, report: Report) -> Reply:
-        """Takes a report.
+        """Processes a report.
 
         Raises:
-            NodeSilence: the logs are not open.
+            NodeSilence: The logs are not open.
         """
         with self._lock:
             logs = self._open_logs()
@@ -162,8 +162,8 @@ class CounterNode(graph.Part):
             )
 
     def overview(self) -> dict[str, Any]:
-        """Returns counts, facts, what nodes last said, the newest incarnation of each that has done any work,
-        the newest return and the learner's newest row."""
+        """Returns the state of the run: counts, facts, each node's last status and newest incarnation with
+        any work done, the newest return and the learner's newest row."""
         with self._lock:
             row = dict(self._logs.newest_row.row) if self._logs is not None else {}
             return {
@@ -176,18 +176,23 @@ class CounterNode(graph.Part):
             }
 
     def put(self, name: str, value: Any) -> None:
-        """Notes a fact: plain values, as JSON has them."""
+        """Stores a fact, a value that JSON can hold."""
         with self._lock:
             self._facts = {**self._facts, name: value}
             self._write_journal()
 
     def write_film(self, gif: bytes, step: int) -> None:
-        """Takes the film of an evaluation."""
+        """Logs the video of an evaluation."""
         with self._lock:
             self._open_logs().write_film(gif, step=step)
 
     def _lease(self, report: Report, made: int) -> None:
-        """Leases steps to a node. Args: report: The node's. made: Steps since the report before."""
+        """Leases steps to a node.
+
+        Args:
+            report: The node's report.
+            made: The steps that it has made since the previous report.
+        """
         incarnation, lease = self._leases.get(report.node, (-1, 0))
         if report.incarnation < incarnation or not (report.wants or lease):
             return
@@ -212,7 +217,7 @@ class CounterNode(graph.Part):
         total: Counts = {}
         for node, incarnations in self._counts.items():
             for incarnation, counts in incarnations.items():
-                # What the learner had counted before is in what it counts now.
+                # The learner's current counts include the counts of its earlier incarnations.
                 if (node, incarnation) == but or (but and node == but[0] == "learner"):
                     continue
                 for name, value in counts.items():

@@ -15,9 +15,10 @@ _POLL_SECONDS = 0.2
 
 
 class EvaluatorNode(graph.Part):
-    """Evaluates the newest weights once a period has passed, beside training, and at its end.
+    """Evaluates the newest weights after each period, in parallel with training, and at the end.
 
-    What it found is a fact of the counter's node: it survives the evaluator, and goes into checkpoints.
+    Its results are stored as a fact in the counter's node: they survive the evaluator, and are saved in
+    checkpoints.
     """
 
     exports = ("finish",)
@@ -29,14 +30,20 @@ class EvaluatorNode(graph.Part):
         config: experiment_config.ExperimentConfig,
         spec: specs.EnvironmentSpec,
     ) -> None:
-        """Prepares. Args: context: of the node. config: of the run. spec: of the training environments."""
+        """Prepares; `run` makes the parts.
+
+        Args:
+            context: The node's context.
+            config: The run's config.
+            spec: The spec of the training environments.
+        """
         self._context = context
         self._config = config
         self._spec = spec
         self._finishing = threading.Event()
 
     def finish(self) -> None:
-        """Evaluates the newest weights once more, then ends."""
+        """Lets the node evaluate the newest weights once more and then end."""
         self._finishing.set()
 
     def run(self) -> None:
@@ -75,12 +82,12 @@ class EvaluatorNode(graph.Part):
         while not stop:
             is_last = self._finishing.is_set()
             run.begin()
-            # The last is made when all weights are there.
+            # The last evaluation is made once the final weights are there.
             if is_last or (run.steps < self._config.num_env_steps and evaluations.is_due()):
-                # At the end the newest weights that there will be; `follower` may be a poll behind.
+                # At the end these are the final weights; `follower` may be one poll behind.
                 self._catch_up(follower)
                 with contextlib.suppress(graph.NodeSilence):
-                    reporter.send()  # to hear at which step this is
+                    reporter.send()  # the reply has the current step
                 run.begin()
                 if evaluations.evaluate(stop):
                     reporter.has_worked = True
@@ -96,13 +103,13 @@ class EvaluatorNode(graph.Part):
         self._context.stop.wait(2 * _POLL_SECONDS)
 
     def _note(self, evaluations: evaluator.Evaluator) -> None:
-        """Tells the counter's node what is known, until it has heard."""
+        """Sends the evaluations to the counter's node, until it answers."""
         while not self._context.stop.is_set():
             try:
                 self._context.handle("counter").call("put", "evaluations", evaluations.save())
                 return
             except graph.NodeSilence as error:
-                _logger.warning("an evaluation waits to be noted: %s", error)
+                _logger.warning("an evaluation is waiting to be stored: %s", error)
                 self._context.stop.wait(_POLL_SECONDS)
 
     def _offer_best(self, evaluations: evaluator.Evaluator, follower: weights.Follower) -> None:
@@ -113,11 +120,11 @@ class EvaluatorNode(graph.Part):
         try:
             self._context.handle("learner").call("keep_best", evaluations.save(), variables.values)
         except graph.NodeSilence as error:
-            _logger.warning("the best weights so far are not kept apart: %s", error)
+            _logger.warning("the best weights so far are not kept separately: %s", error)
 
 
 class _Run:
-    """What `Evaluator` needs of a run; see `evaluator.EvaluatedRun`."""
+    """The parts of a run that `Evaluator` needs; see `evaluator.EvaluatedRun`."""
 
     def __init__(
         self,
@@ -136,7 +143,7 @@ class _Run:
         self._networks = config.builder.make_networks(spec, self.seeds.generator("networks"))
 
     def begin(self) -> None:
-        """Begins an evaluation: its step is what the program has made by now."""
+        """Begins an evaluation: its step is the number of environment steps counted so far."""
         self.steps = int(self.counter.get_counts().get("actor_steps", 0))
 
     def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
@@ -152,11 +159,11 @@ class _Logs:
         try:
             self._handle.call("write_film", gif, step)
         except graph.NodeSilence as error:
-            _logger.warning("the film of the evaluation at %d steps is lost: %s", step, error)
+            _logger.warning("the video of the evaluation at %d steps is lost: %s", step, error)
 
 
 class _Stop(signals.StopRequest):
-    """A request to stop, made by the node's event."""
+    """A stop request that follows the node's event."""
 
     def __init__(self, event: threading.Event) -> None:
         super().__init__()

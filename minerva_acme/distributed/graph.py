@@ -1,7 +1,7 @@
-"""A program: nodes that run side by side and call each other, as a value.
+"""A program: a value that describes nodes which run in parallel and call each other.
 
-It can be printed, pickled and looked at without any engine. An engine makes of each node a thread (`inline`)
-or a process (`ray_engine`), and of each name a handle.
+It can be printed, pickled and inspected without an engine. An engine turns each node into a thread (`inline`)
+or a process (`ray_engine`), and each name into a handle.
 """
 
 import abc
@@ -12,48 +12,54 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 
 class NodeSilence(ConnectionError):
-    """A node does not answer: it is not built yet, starts again, or is gone."""
+    """A node does not answer: it is not built yet, is restarting, or is gone."""
 
 
 class NodeLeft(RuntimeError):
-    """A node has ended because its process was asked to, by the system: it is to be started again."""
+    """A node has ended because the system asked its process to end: it should be started again."""
 
 
 class NodeDoomed(RuntimeError):
-    """A node's `run` raises this where starting it again would lose more than it mends: the run ends."""
+    """Raised by a node's `run` if a restart would do more harm than good: the whole run ends."""
 
 
 class EngineLost(RuntimeError):
-    """The engine cannot run the program any more; the message says why."""
+    """The engine can no longer run the program; the message says why."""
 
 
 class Shared(NamedTuple):
-    """What a call returns to many: an engine may hand over `value` once for each `key`."""
+    """A return value for many callers: an engine may transfer `value` only once for each `key`."""
 
     key: int
     value: Any
 
 
 class Handle(Protocol):
-    """Calls a node by its name, wherever it is and however often it was started again."""
+    """Calls a node by its name, wherever it is and however often it was restarted."""
 
     def call(self, method: str, *arguments: Any, timeout_seconds: float = 10.0) -> Any:
         """Calls one of the methods that the node exports.
 
         Raises:
-            NodeSilence: there was no answer in time; the next call tries anew. The method may have run.
-            Exception: what the method raised.
+            NodeSilence: There was no answer in time; the next call tries again. The method may have run.
+            Exception: The exception that the method raised.
         """
 
 
 class Context:
-    """What a node knows of the program around it."""
+    """The context of a node in its program."""
 
     def __init__(
         self, node: "Node", incarnation: int, handle: Callable[[str], Handle], stop: threading.Event
     ) -> None:
-        """Args: node: itself. incarnation: how often it was started before. handle: finds another node.
-        stop: set once `run` is to return."""
+        """Makes the context.
+
+        Args:
+            node: The node.
+            incarnation: The number of times that the node was started before.
+            handle: Returns a handle to another node by its name.
+            stop: An event that is set when `run` should return.
+        """
         self.name = node.name
         self.index = node.index
         self.incarnation = incarnation
@@ -62,14 +68,14 @@ class Context:
 
 
 class Part(abc.ABC):
-    """What a node is made of: made in its own thread or process by the node's factory, then run."""
+    """The object that a node runs. The node's factory makes it in the node's own thread or process."""
 
     exports: ClassVar[tuple[str, ...]] = ()
-    """The methods that others may call, from any thread. A call may come twice."""
+    """The methods that others may call, from any thread. A call may be repeated."""
 
     @abc.abstractmethod
     def run(self) -> None:
-        """Works until the context's `stop` is set, and releases what it holds."""
+        """Works until the context's `stop` is set, then releases its resources."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,31 +83,31 @@ class Node:
     """One node of a program."""
 
     name: str
-    """Of this node alone."""
+    """The node's unique name."""
     kind: Literal["replay", "learner", "counter", "actor", "evaluator"]
-    """What it does."""
+    """The task of the node."""
     factory: str
-    """`module:name` of what makes its `Part`: factory(context, **arguments)."""
+    """`module:name` of the factory of its `Part`, called as factory(context, **arguments)."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Specs, configs, numbers and paths, never arrays of data. They are sent again with each start."""
     index: int = 0
-    """Its number among those of its kind."""
+    """The node's index among the nodes of its kind."""
     calls: tuple[str, ...] = ()
-    """The names of the nodes that it calls; circles are fine, for handles look a node up when they call."""
+    """The names of the nodes that it calls; cycles are fine, since handles look nodes up when they call."""
     at_home: bool = False
-    """Whether it must be on the machine of the run's folder, that of the caller."""
+    """Whether it must be on the caller's machine, which has the run's folder."""
     num_cpus: float = 1.0
-    """CPU cores that it takes up."""
+    """The number of CPU cores that it occupies."""
     num_gpus: float = 0.0
-    """GPUs that it takes up; without one it sees none."""
+    """The number of GPUs that it occupies; with 0 it sees none."""
     num_threads: int = 1
-    """Threads that torch computes with."""
+    """The number of torch's threads."""
     max_errors: int = 5
-    """Failures that are put up with; after one more the node is given up. See `supervisor.Supervisor`."""
+    """The number of tolerated failures; after one more the node is given up. See `supervisor.Supervisor`."""
     needed: Literal["each", "one", "none"] = "each"
-    """Of the nodes of its kind, those without which the run ends: each, the last one, or none."""
+    """Which nodes of its kind the run needs: each of them, at least one, or none."""
     leave_seconds: float = 10.0
-    """Time to return from `run` when the system asks the node's process to end."""
+    """The time to return from `run` when the system asks the node's process to end."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +128,7 @@ class Program:
         return next(node for node in self.nodes if node.name == name)
 
     def of_kind(self, kind: str) -> tuple[Node, ...]:
-        """The nodes that do the same."""
+        """Returns the nodes of a kind."""
         return tuple(node for node in self.nodes if node.kind == kind)
 
     def __str__(self) -> str:
@@ -137,21 +143,21 @@ class Program:
 
 
 class Ended(NamedTuple):
-    """A node's `run` is over."""
+    """The end of a node's `run`."""
 
     name: str
-    error: Exception | None  # None: it returned
-    died: bool  # its process is gone, which says nothing about its code
+    error: Exception | None  # None if it returned
+    died: bool  # whether its process is gone, which need not be an error of its code
 
 
 class Launched(Protocol):
-    """A program that an engine holds; used by one thread."""
+    """A program that an engine has launched; used by one thread."""
 
     def start(self, name: str, incarnation: int) -> None:
         """Builds a node and runs it."""
 
     def wait(self, timeout_seconds: float) -> list[Ended]:
-        """Waits until a node has ended, at most so long; returns those that have since the last call."""
+        """Waits until a node ends or the time is up; returns the nodes that ended since the last call."""
 
     def handle(self, name: str) -> Handle:
         """Returns a handle to call a node by."""
@@ -160,28 +166,28 @@ class Launched(Protocol):
         """Asks a node to return from `run`. Does not wait."""
 
     def endure(self) -> None:
-        """Looks after the machines that the nodes are on; called often.
+        """Checks the machines that the nodes are on; called often.
 
         Raises:
             EngineLost: The program cannot run any more. Raised once.
         """
 
     def about(self) -> dict[str, dict[str, float]]:
-        """What the processes of the nodes take, by name, as far as they have one of their own."""
+        """Returns the resource use of the nodes that have their own processes, by name."""
 
     def close(self) -> None:
-        """Ends what is left of all nodes."""
+        """Ends all remaining nodes."""
 
 
 class Engine(Protocol):
     """Launches programs."""
 
     def connect(self, num_cpus: int) -> str:
-        """Gets ready for nodes that take up so many CPUs; returns how others reach this machine: `localhost`
-        where all nodes are on it."""
+        """Prepares for nodes that occupy `num_cpus` CPUs in total. Returns the name by which others reach
+        this machine: `localhost` if all nodes are on it."""
 
     def launch(self, program: Program) -> Launched:
-        """Makes room for the nodes of a program, of which none is started yet."""
+        """Allocates the nodes of a program, without starting any."""
 
     def close(self) -> None:
         """Undoes `connect`."""

@@ -12,7 +12,7 @@ _STOP_SECONDS = 5.0
 
 
 def build(node: graph.Node, context: graph.Context) -> graph.Part:
-    """Makes what a node is made of."""
+    """Makes a node's part."""
     module, _, name = node.factory.partition(":")
     part: graph.Part = getattr(importlib.import_module(module), name)(context, **node.arguments)
     return part
@@ -22,8 +22,8 @@ def call(node: str, part: graph.Part | None, method: str, arguments: tuple[Any, 
     """Calls a method of a node by its name.
 
     Raises:
-        NodeSilence: it is not built.
-        ValueError: the node exports no such method.
+        NodeSilence: The node is not built.
+        ValueError: The node exports no such method.
     """
     if part is None:
         raise graph.NodeSilence(f"Node {node} is starting.")
@@ -33,7 +33,7 @@ def call(node: str, part: graph.Part | None, method: str, arguments: tuple[Any, 
 
 
 class InlineEngine:
-    """Every node is a thread. None can be killed, and a part that never returns stays."""
+    """An engine in which every node is a thread. None can be killed, and a part that never returns stays."""
 
     def connect(self, num_cpus: int) -> str:
         del num_cpus
@@ -43,7 +43,7 @@ class InlineEngine:
         pass
 
     def launch(self, program: graph.Program) -> "InlineProgram":
-        """Makes room for a program."""
+        """Prepares a program."""
         return InlineProgram(program)
 
 

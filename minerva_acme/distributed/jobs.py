@@ -1,4 +1,4 @@
-"""Commands in processes of their own: here, or on Ray, on this machine or those of a cluster."""
+"""Runs commands in separate processes: here, or with Ray on this machine or on a cluster."""
 
 import contextlib
 import ctypes
@@ -21,13 +21,13 @@ _logger = logging.getLogger(__name__)
 
 _MAX_STARTS = 3  # of a command whose machine is lost
 _POLL_SECONDS = 0.1
-_CONCURRENCY = 2  # `run`, and what interrupts it
+_CONCURRENCY = 2  # `run`, and the call that interrupts it
 _ON_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of prctl
-_OPTIONS = ("-P",)  # without the current folder before everything installed
+_OPTIONS = ("-P",)  # does not put the current folder first in `sys.path`
 
 
 class Process(Protocol):
-    """A command that runs; `subprocess.Popen` is one."""
+    """A running command; `subprocess.Popen` is an implementation."""
 
     def poll(self) -> int | None: ...
 
@@ -47,11 +47,11 @@ def start(
     """Starts Python code as a child of this process.
 
     Args:
-        code: What it runs.
-        words: Its `sys.argv`, from the second on.
-        log: What it prints is added here.
-        folder: The folder that it runs in; None: this process's.
-        environment: Its environment variables; None: this process's.
+        code: The code to run.
+        words: Its `sys.argv`, from the second word on.
+        log: The file that its output is appended to.
+        folder: The folder that it runs in, or None for this process's.
+        environment: Its environment variables, or None for this process's.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
@@ -66,18 +66,19 @@ def start(
 
 
 class RayJobs:
-    """Places for commands on Ray: one CPU each, and no GPU.
+    """Runs commands on Ray, each with one CPU and no GPU.
 
-    Commands run in this process's folder, which all machines must share. One whose machine is lost is started
-    again, on another if need be. On this machine alone Ray is started for them, and ended with them.
+    Commands run in this process's folder, which all machines must share. A command whose machine is lost is
+    started again, possibly on another machine. Without a cluster, Ray is started on this machine, and stopped
+    on exit.
     """
 
     def __init__(self, address: str | None = None, num_places: int | None = None) -> None:
         """Starts Ray, or finds the cluster.
 
         Args:
-            address: `auto` or `host:port` of a cluster; None: this machine.
-            num_places: commands at once; by default one for each CPU.
+            address: The address of a cluster, `auto` or `host:port`, or None for this machine.
+            num_places: The number of commands at a time; by default one for each CPU.
 
         Raises:
             ValueError: Ray is not installed, or there is no such cluster.
@@ -107,9 +108,9 @@ class RayJobs:
         """Starts Python code, as soon as there is room.
 
         Args:
-            code: what it runs.
-            words: its `sys.argv`, from the second on.
-            log: what it prints is added here.
+            code: The code to run.
+            words: Its `sys.argv`, from the second word on.
+            log: The file that its output is appended to.
         """
         return RayJob(self._ray, (code, *words), log.absolute())
 
@@ -118,7 +119,13 @@ class RayJob:
     """A command on Ray, a `Process`."""
 
     def __init__(self, ray: Any, words: tuple[str, ...], log: pathlib.Path) -> None:
-        """Args: ray: the module. words: the code and its words. log: what it prints is added here."""
+        """Starts the command.
+
+        Args:
+            ray: The module `ray`.
+            words: The code, followed by its arguments.
+            log: The file that its output is appended to.
+        """
         self._ray = ray
         self._words = words
         self._log = log
@@ -128,7 +135,7 @@ class RayJob:
         self._start()
 
     def poll(self) -> int | None:
-        """Returns the exit status once it has ended; that of a signal is negative."""
+        """Returns the exit status, or None if the command still runs. A status is negative after a signal."""
         if self._status is None and self._ray.wait([self._answer], timeout=0)[0]:
             try:
                 self._end(self._ray.get(self._answer))
@@ -136,16 +143,16 @@ class RayJob:
                 self._note(f"{error.cause}")
                 self._end(1)
             except self._ray.exceptions.RayError as error:
-                _logger.warning("%s: its process on Ray is gone: %s", self._log.parent, error)
+                _logger.warning("%s: the process on Ray is gone: %s", self._log.parent, error)
                 if self._num_starts < _MAX_STARTS and not self._is_ending:
                     self._start()
                 else:
-                    self._note(f"It was lost {self._num_starts} times, the last time so: {error}")
+                    self._note(f"The process was lost {self._num_starts} times, the last time: {error}")
                     self._end(-signal.SIGKILL)
         return self._status
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal to its process; one that waits for a place gives it up."""
+        """Sends a signal to the process; a command that is still waiting for a place is cancelled."""
         if self._status is not None:
             return
         if not self._ray.wait([self._ready], timeout=0)[0]:
@@ -155,7 +162,7 @@ class RayJob:
             self._is_ending = True
 
     def wait(self) -> int:
-        """Returns its exit status when it has ended."""
+        """Waits until the command has ended, and returns its exit status."""
         while (status := self.poll()) is None:
             time.sleep(_POLL_SECONDS)
         return status
@@ -182,7 +189,7 @@ class RayJob:
 
 
 class _Worker:
-    """The actor that a command's process is a child of."""
+    """A Ray actor that is the parent of a command's process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -190,13 +197,13 @@ class _Worker:
         self._lock = threading.Lock()
 
     def ready(self) -> None:
-        """Answers once it has a place."""
+        """Returns once the actor has a place."""
 
     def run(self, words: tuple[str, ...], log: str, folder: str) -> int:
         if not os.path.isdir(folder):
             raise ValueError(
-                f"The folder {folder} must be on all machines, got none on {os.uname().nodename}. Start the "
-                "sweep in a folder that they share."
+                f"The folder {folder} must exist on all machines, but does not on {os.uname().nodename}. "
+                "Start the sweep in a folder that they share."
             )
         code = f"from {__name__} import adopt; adopt({os.getpid()}); {words[0]}"
         with self._lock:
@@ -214,12 +221,12 @@ class _Worker:
 
 
 def adopt(parent: int) -> None:
-    """Makes this process one that Ctrl-C interrupts, and which the system interrupts so when its parent ends.
+    """Lets Ctrl-C interrupt this process, and lets the system interrupt it when its parent ends.
 
     Args:
-        parent: the process that must be the parent.
+        parent: The process that must be the parent.
     """
-    # What Ray's processes ignore, and its threads block, their children would too.
+    # Children inherit the signals that Ray's processes ignore and its threads block.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     ctypes.CDLL(None).prctl(_ON_PARENTS_DEATH, signal.SIGINT)

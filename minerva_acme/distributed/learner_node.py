@@ -23,18 +23,18 @@ from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
 
-_LOCK_SECONDS = 30.0  # for the end of a learner that was given up
+_LOCK_SECONDS = 30.0  # the longest wait for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
-_SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds, after each of which a save that failed is tried again
-_COUNTER_SECONDS = 30.0  # that the last save waits for the counter
+_SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
+_COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
 
 
 class LearnerNode(graph.Part):
     """Learns from replay, as fast as its rate limiter lets it.
 
-    Its checkpoints are those of the run: weights, counts, evaluations and, if so configured, replay. Started
-    again it resumes from the newest. A learner that was given up but still lives cannot write there: the
-    folder is locked.
+    It writes the run's checkpoints: weights, counts, evaluations and, if configured, replay. After a restart
+    it resumes from the newest. A learner that was given up but still lives cannot write there: the folder is
+    locked.
     """
 
     exports = ("poll", "finish", "is_idle", "keep_best", "saved_at")
@@ -49,15 +49,15 @@ class LearnerNode(graph.Part):
         address: str,
         resume_from: str | None,
     ) -> None:
-        """Prepares; `run` makes what it learns with.
+        """Prepares; `run` makes the parts that it learns with.
 
         Args:
-            context: of the node.
-            config: of the run, whose builder is the one for so many actors.
-            spec: of the environments.
-            player: Who plays.
-            address: `host:port` of replay.
-            resume_from: the checkpoint to begin with, or None; the newest, once it is started again.
+            context: The node's context.
+            config: The run's config, whose builder is the one for the player's actors.
+            spec: The spec of the environments.
+            player: The run's player.
+            address: The `host:port` of replay.
+            resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest.
         """
         self._context = context
         self._config = config
@@ -69,11 +69,11 @@ class LearnerNode(graph.Part):
         self._idle = threading.Event()
         self._learner: core.Learner | None = None
         self._dataset: Any = None
-        self._num_steps = 0  # by this incarnation, for a learner that counts no versions
+        self._num_steps = 0  # of this incarnation, for a learner that counts no versions
         self._newest: graph.Shared | None = None
-        self._newest_version: int | None = None  # by the learner's own count
+        self._newest_version: int | None = None  # in the learner's own numbering
         self._poll_lock = threading.Lock()
-        self._best: list[tuple[evaluation.Evaluations, Any]] = []  # with the variables: to be kept
+        self._best: list[tuple[evaluation.Evaluations, Any]] = []  # to be saved, with the variables
         self._saved_at = 0
         self._waited = 0.0
 
@@ -96,7 +96,7 @@ class LearnerNode(graph.Part):
             self._reporter = reports.Reporter(self._context, alone=True)
             self._reporter.status = self._status
             resources.callback(self._reporter.close)
-            # Here, and not where the rows are written: reading the numbers of every step takes time.
+            # Filtered here, not where the rows are written: reading the numbers of every step takes time.
             logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
             resources.enter_context(logger)
             learner, self._dataset = parts.make_learner(
@@ -112,21 +112,21 @@ class LearnerNode(graph.Part):
             )
             self._restore(learner)
             self._reporter.start()
-            self._learner = learner  # from here on it answers
+            self._learner = learner  # from here on the node answers calls
             self._learn(learner)
             self._idle.set()
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
-            # Where it was stopped before it had heard how far the run is, there is nothing new.
+            # If it was stopped before it knew the run's counts, there is nothing new to save.
             self._hear(_COUNTER_SECONDS)
             if self._env_steps() > self._saved_at or self._num_steps:
                 self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
-        """Returns version and variables of the last completed step, or None where they are not newer.
+        """Returns the version and variables of the last completed step, or None if they are not newer.
 
         Raises:
-            NodeSilence: the learner is being made.
+            NodeSilence: The learner is being made.
         """
         learner = self._learner
         if learner is None:
@@ -142,15 +142,15 @@ class LearnerNode(graph.Part):
             return self._newest if self._newest.key > newer_than else None
 
     def finish(self) -> None:
-        """Makes the steps that are due for what was written, and no other."""
+        """Lets the learner make only the steps that are still due for the written items."""
         self._finishing.set()
 
     def is_idle(self) -> bool:
-        """Whether the last step is made."""
+        """Returns whether the last step has been made."""
         return self._idle.is_set()
 
     def keep_best(self, evaluations: core.State, variables: Any) -> None:
-        """Keeps the weights of the latest evaluation, which is the best, in a light checkpoint."""
+        """Keeps the weights of the latest evaluation, which is the best so far, in a light checkpoint."""
         copied = tree.map_structure(_copied, list(variables))
         self._best.append((evaluation.Evaluations.of(evaluations), copied))
 
@@ -182,7 +182,7 @@ class LearnerNode(graph.Part):
                     _logger.warning("%s", error)
                     continue
                 except StopIteration as error:
-                    raise ValueError("`make_dataset` must return an iterator without an end.") from error
+                    raise ValueError("`make_dataset` must return an endless iterator.") from error
                 self._num_steps += 1
                 self._reporter.has_worked = True
                 self._keep_best()
@@ -192,7 +192,7 @@ class LearnerNode(graph.Part):
                     self._save()
 
     def _is_behind(self) -> bool:
-        """Whether steps are due for what was written; nothing is any more."""
+        """Returns whether steps are due for the written items. By now, nothing writes any more."""
         for table in self._tables():
             limiter = table.rate_limiter
             if isinstance(limiter, replay.SampleToInsertRatio):
@@ -213,7 +213,11 @@ class LearnerNode(graph.Part):
         return int(self._reporter.counter.get_counts().get("actor_steps", 0))
 
     def _hear(self, seconds: float) -> None:
-        """Hears what the others have counted. Args: seconds: To wait for a counter that is away."""
+        """Fetches the counts of the other nodes.
+
+        Args:
+            seconds: The time to wait if the counter does not answer.
+        """
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -229,8 +233,8 @@ class LearnerNode(graph.Part):
         """Writes a checkpoint of the whole run, and tries again if that fails.
 
         Raises:
-            NodeDoomed: It cannot be written. What was learned since the one before would be lost by another
-                start, too.
+            NodeDoomed: The checkpoint cannot be written. A restart would also lose the progress since the
+                previous checkpoint.
         """
         for pause in (*_SAVE_PAUSES, None):
             try:
@@ -239,7 +243,7 @@ class LearnerNode(graph.Part):
             except (OSError, replay.ReplayError) as error:
                 if pause is None:
                     raise graph.NodeDoomed(str(error)) from error
-                _logger.warning("%s It is tried again in %.0f s.", error, pause)
+                _logger.warning("%s Trying again in %.0f s.", error, pause)
                 time.sleep(pause)
 
     def _write(self, is_last_try: bool) -> None:
@@ -269,7 +273,7 @@ class LearnerNode(graph.Part):
                     state = self._state(env_steps, evaluations) | checkpointing.policy_state(variables)
                     self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
                 except OSError as error:  # training continues, and the next checkpoint may fit
-                    _logger.warning("the best weights so far are not kept apart: %s", error)
+                    _logger.warning("the best weights so far are not kept separately: %s", error)
 
     def _state(self, env_steps: int, evaluations: evaluation.Evaluations) -> core.State:
         assert self._learner is not None
@@ -288,7 +292,7 @@ class LearnerNode(graph.Part):
             has_one = checkpointing.latest(directory / "checkpoints") is not None
             checkpoint = checkpointing.find(directory) if has_one else None
             if checkpoint is None:
-                _logger.warning("the learner begins anew: there was no checkpoint yet")
+                _logger.warning("the learner starts again from the beginning: there was no checkpoint yet")
         if not checkpoint:
             return
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
@@ -309,7 +313,7 @@ class LearnerNode(graph.Part):
         if isinstance(self._dataset, rounds.RoundDataset):
             status |= {"stale": self._dataset.num_stale, "surplus": self._dataset.num_surplus}
         with contextlib.suppress(replay.ReplayError):
-            # One question for all tables; a server that is away is not waited for here.
+            # One request for all tables, which does not wait for a server that is away.
             tables = store.ReverbClient(self._address, answer_seconds=1.0)
             infos = [tables.table_info(table.name) for table in self._tables()]
             status |= {

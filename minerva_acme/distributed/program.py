@@ -1,4 +1,4 @@
-"""The program that an experiment is."""
+"""Makes the program of an experiment."""
 
 import dataclasses
 import pathlib
@@ -11,7 +11,7 @@ from minerva_acme.runs import checkpointing, evaluation
 from minerva_acme.runs import config as experiment_config
 
 AfterFailure: TypeAlias = Literal["restore", "empty"]
-"""What replay begins with when its process was killed: the newest checkpoint's items, or nothing."""
+"""The contents of replay after its process was killed: the newest checkpoint's items, or nothing."""
 
 LEARNER_LOCK = ".learner.lock"
 """The file in the run's folder that keeps a second learner out."""
@@ -34,18 +34,18 @@ def make_program(
     """Makes the program of an experiment: counter, replay, learner, N actors and an evaluator.
 
     Args:
-        config: of the experiment, as `run_experiment` takes it.
-        spec: of its environments.
-        num_actors: N.
-        port: of replay.
-        host: its machine, as others reach it.
-        session: tells this start of the run from others.
-        after_failure: what replay begins with when it is started again.
-        learner_threads: threads that the learner's torch computes with.
-        beginning: Where the run begins; None: anew.
+        config: The experiment's config, as for `run_experiment`.
+        spec: The spec of its environments.
+        num_actors: The number of actors, N.
+        port: The port of replay.
+        host: The name of replay's machine, by which others reach it.
+        session: A name that distinguishes this start of the run from others.
+        after_failure: The contents of replay after it was restarted.
+        learner_threads: The number of torch's threads in the learner.
+        beginning: The beginning of the run, or None to start from scratch.
 
     Raises:
-        ValueError: `num_actors` is below 1, or the agent has one actor alone.
+        ValueError: `num_actors` is below 1, or the agent supports only one actor.
     """
     if num_actors < 1:
         raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
@@ -59,7 +59,7 @@ def make_program(
     address = f"{host}:{port}"
     common = {"config": config, "spec": spec}
     is_cuda = config.torch_device.type == "cuda"
-    # The first ones serve those that follow; the oldest are the last that a machine short of memory ends.
+    # The first ones serve the later ones; a machine short of memory ends the oldest nodes last.
     nodes = [
         graph.Node(
             name="counter",

@@ -1,4 +1,4 @@
-"""Runs a program on Ray: every node is a Ray actor, in a process of its own, here or on another machine."""
+"""Runs a program on Ray: every node is a Ray actor in its own process, here or on another machine."""
 
 import collections
 import contextlib
@@ -25,47 +25,47 @@ from minerva_acme.distributed import graph, inline
 
 _logger = logging.getLogger(__name__)
 
-_CONCURRENCY = 16  # calls that a node answers at once, its `run` included
+_CONCURRENCY = 16  # concurrent calls of a node, including its `run`
 _STORE_BYTES = 256_000_000  # of shared memory on this machine, for weights
 _KEPT_LOG_LINES = 200
 _PREFIX = "minerva-"
 _REACH_SECONDS = 10.0
-_MAX_STARTS = 3  # of Ray, which gives up when its processes need more than 30 s
-_LOOK_SECONDS = 0.5  # between two looks for a process that Ray starts again
-_HEAD_SECONDS = 1.0  # between two looks for the head
-_MAX_HEAD_SILENCE = 8.0  # seconds; after 60 Ray ends this process
-_DOUBT_SECONDS = 30.0  # in which Ray notices that a machine is lost
-_OWNER = "owner"  # the file of a folder of Ray's that is locked for as long as its driver lives
-_MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below, whose whole path may have 107
+_MAX_STARTS = 3  # attempts to start Ray, which gives up if its processes need more than 30 s
+_LOOK_SECONDS = 0.5  # between checks for a process that Ray is restarting
+_HEAD_SECONDS = 1.0  # between checks of the head
+_MAX_HEAD_SILENCE = 8.0  # seconds; after 60 s Ray ends this process
+_DOUBT_SECONDS = 30.0  # within which Ray notices that a machine is lost
+_OWNER = "owner"  # a file in Ray's folder that is locked as long as its driver lives
+_MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below it, whose whole path may have 107
 
 
 class RayEngine:
-    """Ray core, on this machine alone or in a cluster that is already there.
+    """An engine on Ray core, on this machine alone or in an existing cluster.
 
-    On this machine it is started for the run, and ended with it. In a cluster, replay, learner and counter
-    are on the machine that this process is on, where the run's folder is; actors and evaluator are wherever
-    there is room, and replay accepts connections of other machines, without authentication.
+    On this machine, Ray is started for the run and stopped with it. In a cluster, replay, learner and counter
+    run on the machine of this process, which has the run's folder; actors and evaluator run wherever there is
+    room, and replay accepts connections from other machines, without authentication.
     """
 
     def __init__(self, address: str | None = None) -> None:
         """Starts nothing yet.
 
         Args:
-            address: `auto` or `host:port` of a cluster; None: this machine.
+            address: The address of a cluster, `auto` or `host:port`, or None for this machine.
 
         Raises:
-            ValueError: Ray is not installed, or nobody listens at the address.
+            ValueError: Ray is not installed, or nothing listens at the address.
         """
         # Read when Ray is imported.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Answers that nobody waits for any more; what matters is raised where it is asked for.
+        # Ignores errors of answers that are no longer needed; the others are raised when they are read.
         os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
         try:
             import ray
         except ImportError:
             raise ValueError(
-                "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. Threads "
-                "of this process, to debug, need none: engine='inline'."
+                "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. To "
+                "debug in threads of this process without Ray, use engine='inline'."
             ) from None
         if address is not None:
             try:
@@ -75,18 +75,18 @@ class RayEngine:
         self._ray = ray
         self._address = address
         self._folder: str | None = None
-        self._owner = -1  # the descriptor of its file
+        self._owner = -1  # the descriptor of the owner file
         self._is_own = False
         self.is_remote = address is not None
 
     def connect(self, num_cpus: int) -> str:
-        """Starts Ray, or finds the cluster; returns the name of this machine for others to reach it.
+        """Starts Ray, or connects to the cluster. Returns the name by which others reach this machine.
 
         Args:
-            num_cpus: that all nodes take up together. On this machine alone they share the cores that it has.
+            num_cpus: The CPUs that all nodes occupy together. On this machine alone, they share its cores.
 
         Raises:
-            ValueError: there is no such cluster.
+            ValueError: There is no such cluster.
         """
         ray = self._ray
         if not ray.is_initialized():
@@ -107,7 +107,7 @@ class RayEngine:
         return host
 
     def _start(self, num_cpus: int, quiet: Mapping[str, Any]) -> None:
-        """Starts Ray on this machine; again where a busy machine was too slow for it."""
+        """Starts Ray on this machine; tries again if the machine was too busy to start it in time."""
         for attempt in range(1, _MAX_STARTS + 1):
             try:
                 self._ray.init(
@@ -118,16 +118,16 @@ class RayEngine:
                     **quiet,
                 )
                 return
-            except Exception as error:  # Ray has no class for it
+            except Exception as error:  # Ray has no class for this error
                 for pid in _children_in(str(self._folder)):
                     with contextlib.suppress(OSError):
                         os.kill(pid, signal.SIGKILL)
                 if "timed out" not in str(error) or attempt == _MAX_STARTS:
                     raise
-                _logger.warning("Ray has not started in time, it is tried again: %s", error)
+                _logger.warning("Ray has not started in time; trying again: %s", error)
 
     def launch(self, program: graph.Program) -> "RayProgram":
-        """Makes an actor for each node of a program."""
+        """Makes a Ray actor for each node of a program."""
         return RayProgram(self._ray, program, is_remote=self.is_remote)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class RayEngine:
 class RayProgram:
     """A program on Ray; see `graph.Launched`.
 
-    Ray starts an actor's process again; what runs in it is asked for by `start`.
+    Ray restarts an actor's process; `start` then runs the node in it.
     """
 
     def __init__(self, ray: Any, program: graph.Program, *, is_remote: bool) -> None:
@@ -154,27 +154,27 @@ class RayProgram:
         self._namespace = f"minerva-{uuid.uuid4().hex[:12]}"
         self._home = ray.get_runtime_context().get_node_id()
         self._actors: dict[str, Any] = {}
-        self._runs: dict[Any, str] = {}  # by what Ray gives for a call of `run`
+        self._runs: dict[Any, str] = {}  # node names, by Ray's reference to the call of `run`
         self._logs: dict[Any, str] = {}
         self._starts: dict[Any, tuple[str, int]] = {}  # name and incarnation, until the process is there
-        self._absent: list[tuple[float, str, int]] = []  # when to look again for which
+        self._absent: list[tuple[float, str, int]] = []  # when to check again, name and incarnation
         self._stopping: set[str] = set()
-        self._where: dict[str, str] = {}  # the machines of the nodes, by Ray's ids
+        self._where: dict[str, str] = {}  # Ray's ids of the nodes' machines
         self._about: dict[str, dict[str, float]] = {}
         self._head = _Head(ray.get_runtime_context().gcs_address)
-        self._doubt_until = 0.0  # whether Ray still runs on this machine
+        self._doubt_until = 0.0  # until then, check whether Ray still runs on this machine
         self._is_lost = False
         for node in program.nodes:
             self._actors[node.name] = self._make_actor(node)
 
     def start(self, name: str, incarnation: int) -> None:
-        # A call of a process that Ray is still starting again fails at once: nothing has run then.
+        # A call to a process that Ray is still restarting fails at once: nothing has run then.
         self._starts[self._actors[name].loaded.remote()] = name, incarnation
 
     def wait(self, timeout_seconds: float) -> list[graph.Ended]:
         ray = self._ray
         now = time.monotonic()
-        if self._is_lost:  # what has not been started will not be
+        if self._is_lost:  # nodes that have not started never will
             waiting = [*self._starts.values(), *((name, start) for _, name, start in self._absent)]
             self._starts.clear()
             self._absent.clear()
@@ -201,7 +201,7 @@ class RayProgram:
         return ended
 
     def handle(self, name: str) -> graph.Handle:
-        return _Handle(name, self._namespace, self._actors.get(name))  # the head is not asked for it
+        return _Handle(name, self._namespace, self._actors.get(name))  # without asking the head
 
     def stop(self, name: str) -> None:
         self._stopping.add(name)
@@ -223,14 +223,14 @@ class RayProgram:
 
     def close(self) -> None:
         self._head.close()
-        if self._is_lost:  # there is nobody to ask; processes of a lost cluster end by themselves
+        if self._is_lost:  # processes of a lost cluster end by themselves
             return
         for actor in self._actors.values():
             with contextlib.suppress(Exception):  # it may be gone, and so may Ray
                 self._ray.kill(actor, no_restart=True)
 
     def _check_engine(self) -> None:
-        """Raises EngineLost, once, where no node can be started again."""
+        """Raises EngineLost, once, if no node can be restarted any more."""
         reason = None
         if self._head.is_silent:
             reason = f"The head of Ray at {self._head.address} has not answered for {_MAX_HEAD_SILENCE:.0f} s"
@@ -243,17 +243,17 @@ class RayProgram:
         self._is_lost = True
         _logger.error("%s.", reason)  # at once: Ray may end this process before the run has ended
         raise graph.EngineLost(
-            f"{reason}. Start Ray again, if you started it, then the same command resumes."
+            f"{reason}. Restart Ray if you started it yourself; then the same command resumes the run."
         )
 
     def _make_again(self, name: str) -> None:
-        """Makes the actor of a node again that Ray has given up, as where its machine is gone."""
+        """Makes a new actor for a node whose actor Ray has given up, for example if its machine is gone."""
         self._doubt_home(name)
         if not self._is_lost:
             self._actors[name] = self._make_actor(self._program[name])
 
     def _doubt_home(self, name: str) -> None:
-        """Notes that a node has died, with which this machine's part of Ray may be gone."""
+        """Records that a node has died: if it was on this machine, Ray here may be gone too."""
         if self._program[name].at_home:
             self._doubt_until = time.monotonic() + _DOUBT_SECONDS
 
@@ -272,20 +272,20 @@ class RayProgram:
                 num_gpus=node.num_gpus,
                 max_concurrency=_CONCURRENCY,
                 max_restarts=-1,
-                max_task_retries=0,  # `run` is called again by the supervisor, calls by the callers
+                max_task_retries=0,  # the supervisor repeats `run`, callers repeat their calls
                 scheduling_strategy=place,
             )
             .remote(node.name, node.num_threads, node.num_gpus > 0)
         )
 
     def _run(self, name: str, incarnation: int, answer: Any) -> list[graph.Ended]:
-        """Runs a node once its process is there; one that is asked to end before is not run."""
+        """Runs a node once its process is there, unless it was asked to end before."""
         if name in self._stopping:
             return [graph.Ended(name, None, died=False)]
         try:
             self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
-            if isinstance(error, self._ray.exceptions.ActorDiedError):  # for good: its machine is gone
+            if isinstance(error, self._ray.exceptions.ActorDiedError):  # permanently: its machine is gone
                 self._make_again(name)
                 return [graph.Ended(name, error, died=True)]
             self._absent.append((time.monotonic() + _LOOK_SECONDS, name, incarnation))
@@ -305,7 +305,7 @@ class RayProgram:
             cause = error.cause
             has_left = isinstance(cause, graph.NodeLeft)
             return graph.Ended(name, cause if isinstance(cause, Exception) else error, died=has_left)
-        except exceptions.ActorDiedError as error:  # for good: its machine is gone
+        except exceptions.ActorDiedError as error:  # permanently: its machine is gone
             self._make_again(name)
             return graph.Ended(name, error, died=True)
         except exceptions.RayError as error:
@@ -331,17 +331,23 @@ class RayProgram:
             from ray._private import state
 
             return set(state.state.get_draining_nodes())
-        except Exception as error:  # no public way: without it a node that is shut down is found dead
-            _logger.debug("Ray does not say which machines are going to be shut down: %r", error)
+        except Exception as error:  # not a public API: without it, nodes there are found dead afterwards
+            _logger.debug("Ray does not tell which machines are going to be shut down: %r", error)
             return set()
 
 
 class RayNode:
-    """The actor that every node is. Nothing in its `__init__` may fail: Ray would not start it again."""
+    """The Ray actor of a node. Its `__init__` must not fail: Ray would not restart it then."""
 
     def __init__(self, name: str, num_threads: int, sees_gpu: bool) -> None:
-        """Args: name: of the node. num_threads: that torch computes with. sees_gpu: whether it has one."""
-        # Before torch is imported: Ray gives every process one thread, and what it may see to all.
+        """Prepares the process.
+
+        Args:
+            name: The node's name.
+            num_threads: The number of torch's threads.
+            sees_gpu: Whether the node has a GPU.
+        """
+        # Before torch is imported: Ray gives every process one thread, and shows it all visible GPUs.
         os.environ["OMP_NUM_THREADS"] = str(num_threads)
         if not sees_gpu:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -352,13 +358,13 @@ class RayNode:
         self._has_run = False
         self._leave_seconds = 0.0
         self._is_leaving = False
-        self._shared: dict[str, tuple[int, Any]] = {}  # what was put into the object store, by method
+        self._shared: dict[str, tuple[int, Any]] = {}  # keys and references to the object store, by method
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
         self._has_lines = threading.Condition()
         logger = logging.getLogger("minerva_acme")
         logger.setLevel(logging.INFO)
         logger.addHandler(_Keeper(self._keep))
-        # Ray's own way to end a worker leaves it hanging where a thread of it does not return.
+        # Ray's own handler leaves a worker hanging if one of its threads does not return.
         signal.signal(signal.SIGTERM, lambda *_: self.leave())
 
     def run(self, payload: bytes, incarnation: int, namespace: str) -> None:
@@ -369,7 +375,7 @@ class RayNode:
         node: graph.Node = cloudpickle.loads(payload)
         self._leave_seconds = node.leave_seconds
         context = graph.Context(node, incarnation, lambda name: _Handle(name, namespace), self._stop)
-        if "torch" in sys.modules:  # by what was unpickled
+        if "torch" in sys.modules:  # imported by unpickling
             sys.modules["torch"].set_num_threads(node.num_threads)
         try:
             self._part = inline.build(node, context)
@@ -398,13 +404,13 @@ class RayNode:
         self._stop.set()
 
     def leave(self) -> None:
-        """Ends the node, then the process, which Ray starts again, perhaps elsewhere."""
+        """Ends the node, then the process, which Ray restarts, possibly on another machine."""
         self._is_leaving = True
         self._stop.set()
         threading.Thread(target=self._exit, name="leave", daemon=True).start()
 
     def next_log(self) -> tuple[str, dict[str, float], list[tuple[int, str]]]:
-        """Returns, within two seconds, the machine it is on, what it takes, and what it has logged."""
+        """Returns, within two seconds, the node's machine, its resource use and its new log lines."""
         import ray
 
         with self._has_lines:
@@ -415,7 +421,7 @@ class RayNode:
         return ray.get_runtime_context().get_node_id(), about, lines
 
     def loaded(self) -> dict[str, Any]:
-        """What its process is made of, for tests and for doubts."""
+        """Returns facts about its process; a successful call also shows that the process is there."""
         torch: Any = sys.modules.get("torch")
         return {
             "pid": os.getpid(),
@@ -438,11 +444,11 @@ class RayNode:
 
 
 class _ByReference(NamedTuple):
-    references: list[Any]  # one, which Ray would otherwise replace by its value
+    references: list[Any]  # one reference; outside a list Ray would replace it with its value
 
 
 class _Handle:
-    """Finds a node by its name whenever it calls it."""
+    """Looks a node up by its name when it calls it."""
 
     def __init__(self, name: str, namespace: str, actor: Any = None) -> None:
         self._name = name
@@ -465,14 +471,14 @@ class _Handle:
         except ray.exceptions.RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except ray.exceptions.RayError as error:
-            self._actor = None  # another one may have taken its place
+            self._actor = None  # it may have been replaced
             raise graph.NodeSilence(
                 f"Node {self._name} does not answer ({type(error).__name__}) within {timeout_seconds:g} s."
             ) from None
 
 
 class _Head(threading.Thread):
-    """Looks whether the head of Ray answers.
+    """Checks in a thread whether the head of Ray answers.
 
     Attributes:
         address: The head's address.
@@ -480,7 +486,11 @@ class _Head(threading.Thread):
     """
 
     def __init__(self, address: str) -> None:
-        """Begins to look. Args: address: The head's `host:port`."""
+        """Starts the thread.
+
+        Args:
+            address: The head's `host:port`.
+        """
         super().__init__(name="ray-head", daemon=True)
         self.address = address
         self.is_silent = False
@@ -500,7 +510,7 @@ class _Head(threading.Thread):
                 answered_at = time.monotonic()
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops the checks."""
         self._done.set()
         self.join(_HEAD_SECONDS)
 
@@ -516,8 +526,8 @@ class _Keeper(logging.Handler):
 
 def _no_cluster(address: str, error: Exception) -> ValueError:
     return ValueError(
-        f"`address` must be that of a Ray cluster, got {address!r}: {error}. Start one with `ray start "
-        "--head`, or leave it out to use this machine alone."
+        f"`address` must be the address of a Ray cluster, got {address!r}: {error}. Start one with `ray "
+        "start --head`, or leave it out to use only this machine."
     )
 
 
@@ -526,11 +536,11 @@ class _NoAddressError(ValueError):
 
 
 def _check_reachable(address: str, timeout_seconds: float = _REACH_SECONDS) -> None:
-    """Checks that somebody listens at an address, for which Ray itself would wait for minutes.
+    """Checks that something listens at an address, since Ray itself would wait for minutes.
 
     Raises:
-        OSError: nobody does.
-        _NoAddressError: it is no address.
+        OSError: Nothing listens there.
+        _NoAddressError: It is not an address.
     """
     if address == "auto":
         return
@@ -541,7 +551,7 @@ def _check_reachable(address: str, timeout_seconds: float = _REACH_SECONDS) -> N
 
 
 def _children_in(folder: str) -> Iterator[int]:
-    """Processes that this one has started and whose command line names a folder."""
+    """Yields the ids of child processes whose command lines contain a folder."""
     for listing in pathlib.Path("/proc/self/task").glob("*/children"):
         for pid in listing.read_text().split():
             with contextlib.suppress(OSError):
@@ -550,34 +560,34 @@ def _children_in(folder: str) -> Iterator[int]:
 
 
 def own_folder(folder: str | os.PathLike[str]) -> int:
-    """Says in a folder which process it is of, for as long as that lives; returns a descriptor to close."""
+    """Marks a folder as owned by this process while it lives; returns a descriptor to close."""
     path = pathlib.Path(folder, f".{_OWNER}")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-    path.rename(path.with_name(_OWNER))  # by this name it is locked from the start
+    path.rename(path.with_name(_OWNER))  # under this name it is locked from the start
     return descriptor
 
 
 def remove_left_folders() -> None:
-    """Removes the folders of this user's processes that were killed and could not remove them."""
+    """Removes folders that killed processes of this user have left."""
     for folder in pathlib.Path(_short_folder() or tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             status = folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
             descriptor = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:  # removed by now, or none of ours
+        except OSError:  # removed meanwhile, or not one of ours
             continue
         with contextlib.closing(os.fdopen(descriptor)), contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises while its process lives
             for path in folder.iterdir():
-                if path.name != _OWNER:  # the last, so that what is left by now is found again
+                if path.name != _OWNER:  # removed last, so that an unfinished removal can be continued
                     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
             shutil.rmtree(folder)
             _logger.info("removed %s, left by a process that was killed", folder)
 
 
 def _short_folder() -> str | None:
-    """Where temporary files go; None: where they always do."""
+    """Returns the folder for Ray's files, or None for the default temporary folder if that is short."""
     return "/tmp" if len(tempfile.gettempdir()) > _MAX_SOCKET_FOLDER else None

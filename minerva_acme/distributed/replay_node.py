@@ -14,9 +14,9 @@ _logger = logging.getLogger(__name__)
 
 
 class ReplayNode(graph.Part):
-    """Holds the tables, at one port for as long as the run lasts, so that clients find it again.
+    """Holds the tables, at the same port during the whole run, so that clients find it again.
 
-    When its process was killed it comes back with what the newest checkpoint holds, or empty.
+    After its process was killed, it is restored from the newest checkpoint, or starts empty.
     """
 
     exports = ("port",)
@@ -36,26 +36,26 @@ class ReplayNode(graph.Part):
         """Starts the server.
 
         Args:
-            context: of the node.
-            tables: to hold.
-            port: where to listen.
-            public: whether other machines can connect.
-            scratch: the folder that it writes checkpoints into.
+            context: The node's context.
+            tables: The tables to hold.
+            port: The port to listen on.
+            public: Whether other machines can connect.
+            scratch: The folder that it writes checkpoints into.
             directory: The run's folder.
-            restore_from: the files to begin with, or None.
-            after_failure: `restore` or `empty`: what it begins with when it is started again.
+            restore_from: The files to restore, or None to start empty.
+            after_failure: `restore` or `empty`: the contents after a restart.
 
         Raises:
-            ReplayError: it cannot begin with that.
+            ReplayError: The files cannot be restored.
         """
         self._context = context
         self._port = port
         if context.incarnation:
-            # The one that the learner would resume from.
+            # The checkpoint that the learner would resume from.
             newest = checkpointing.find_to_resume(directory) if after_failure == "restore" else None
             files = checkpointing.replay_folder(newest) if newest is not None else None
             restore_from = None if files is None else str(files.resolve())
-            _logger.warning("replay comes back %s", f"with {restore_from}" if restore_from else "empty")
+            _logger.warning("replay restarts %s", f"with {restore_from}" if restore_from else "empty")
         shutil.rmtree(scratch, ignore_errors=True)
         self._server = backends.restore_or_begin_empty(
             lambda files: store.ReverbServer(
@@ -71,5 +71,5 @@ class ReplayNode(graph.Part):
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def port(self) -> int:
-        """Where it listens."""
+        """Returns the port that it listens on."""
         return self._port

@@ -1,4 +1,4 @@
-"""How a node tells the counter what it has counted, and hears what the others have."""
+"""Sends a node's counts to the counter, and receives the counts of the other nodes."""
 
 import logging
 import os
@@ -14,34 +14,34 @@ from minerva_acme.loggers import base
 _logger = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.5
-"""Between two reports of a node."""
+"""The time between two reports of a node."""
 
-_MAX_ROWS = 10_000  # that wait for a counter that is away
-_SILENCE_SECONDS = 10.0  # of it, after which the log says so
+_MAX_ROWS = 10_000  # the most rows that wait while the counter does not answer
+_SILENCE_SECONDS = 10.0  # without an answer of the counter, after which a warning is logged
 _RETRY_SECONDS = 0.1
-_LAST_SECONDS = 3.0  # in which the last report must arrive
-_LOOK_SECONDS = 0.1  # between two looks whether a node that waits for steps is to stop
+_LAST_SECONDS = 3.0  # for the last report to arrive
+_LOOK_SECONDS = 0.1  # between checks whether a node that waits for steps should stop
 
 
 class SharedCounter(counting.Counter):
-    """Counts with the rest of the program: what others have counted is added as it becomes known."""
+    """A counter that adds the counts of the other nodes as they become known."""
 
     def __init__(self) -> None:
         super().__init__()
         self._others: counter_node.Counts = {}
 
     def own(self) -> counter_node.Counts:
-        """What was counted here."""
+        """Returns the counts made here."""
         with self._lock:
             return {name: value - self._others.get(name, 0) for name, value in self._counts.items()}
 
     def own_number(self, name: str) -> counting.Number:
-        """One of the counts made here; for every step."""
+        """Returns one of the counts made here; fast enough for every step."""
         with self._lock:
             return self._counts.get(name, 0) - self._others.get(name, 0)
 
     def set_others(self, others: counter_node.Counts) -> None:
-        """Notes what the others have counted."""
+        """Sets the counts of the other nodes."""
         with self._lock:
             for name in others.keys() | self._others.keys():
                 change = others.get(name, 0) - self._others.get(name, 0)
@@ -50,14 +50,14 @@ class SharedCounter(counting.Counter):
 
 
 class Reporter:
-    """Reports in a thread of its own, by default twice a second. A counter that is away loses nothing.
+    """Reports in its own thread, by default twice a second. No counts are lost while the counter is silent.
 
     Attributes:
-        counter: The counter that shares what is counted.
-        facts: The program's facts, as last heard.
-        status: Returns what else to say of the node.
+        counter: The counter that is shared with the other nodes.
+        facts: The program's facts, from the last reply.
+        status: Returns further numbers to report about the node.
         has_worked: Whether the node has made a step, an update or an evaluation since its start.
-        wants: Environment steps that the node makes at once, while it wants to play; otherwise 0.
+        wants: The environment steps that the node makes at a time while it wants to play; otherwise 0.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Reporter:
         """Reports nothing yet.
 
         Args:
-            context: of the node.
-            alone: see `Report`.
-            period_seconds: between two reports.
+            context: The node's context.
+            alone: As in `Report`.
+            period_seconds: The time between two reports.
         """
         self.counter = SharedCounter()
         self.facts: dict[str, Any] = {}
@@ -80,7 +80,7 @@ class Reporter:
         self.status: Callable[[], dict[str, float]] = dict
         self.has_worked = False
         self.wants = 0
-        self._lease = 0  # environment steps that this incarnation may make in all
+        self._lease = 0  # the total number of environment steps that this incarnation may make
         self._leased = threading.Condition()
         self._wake = threading.Event()
         self._alone = alone
@@ -90,16 +90,16 @@ class Reporter:
         self._rows: list[tuple[str, dict[str, Any]]] = []
         self._dropped = 0
         self._unsent: counter_node.Report | None = None
-        self._lock = threading.Lock()  # of rows
+        self._lock = threading.Lock()  # guards the rows
         self._sending = threading.Lock()
         self._answered_at = time.monotonic()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"reports-{context.name}", daemon=True)
 
     def start(self) -> None:
-        """Begins to report. Waits for the first answer: only then is it known what the others have counted.
+        """Begins to report. Waits for the first reply, which has the counts of the other nodes.
 
-        Where the node is asked to stop meanwhile it returns without one, and reports nothing.
+        If the node is asked to stop meanwhile, this returns without a reply, and nothing is reported.
         """
         while not self._context.stop.is_set():
             try:
@@ -111,14 +111,18 @@ class Reporter:
                 return
 
     def logger(self, label: str) -> loggers.Logger:
-        """Returns a logger whose rows the counter writes. Args: label: of the log, as in `RunLogs`."""
+        """Returns a logger whose rows the counter writes.
+
+        Args:
+            label: The label of the log, as in `RunLogs`.
+        """
         return _RemoteLogger(lambda row: self._add_row(label, row))
 
     def may_play(self, num_env_steps: int) -> bool:
-        """Returns whether the node may make an environment step, for which it waits if its lease is used up.
+        """Returns whether the node may make an environment step; waits for a lease if its own is used up.
 
         Args:
-            num_env_steps: The steps of the run.
+            num_env_steps: The environment steps of the whole run.
 
         Returns:
             False once the run has made its steps or the node is asked to stop.
@@ -141,7 +145,7 @@ class Reporter:
         """Reports now.
 
         Raises:
-            NodeSilence: the counter did not answer; what was to be said is said again.
+            NodeSilence: The counter did not answer; the next call sends the same report again.
         """
         with self._sending:
             if self._unsent is None:
@@ -149,7 +153,7 @@ class Reporter:
                     rows, self._rows = self._rows, []
                 self._number += 1
                 wants = self.wants
-                if not wants:  # what is left is given back: from here on it is not to be used
+                if not wants:  # the rest of the lease is returned and must not be used any more
                     self._lease = 0
                 self._unsent = counter_node.Report(
                     self._context.name,
@@ -172,7 +176,7 @@ class Reporter:
                 self._leased.notify_all()
 
     def close(self) -> None:
-        """Sends the last report, if it has begun to report and the counter takes it within a few seconds."""
+        """Sends the last report, if it has begun to report and the counter answers within a few seconds."""
         self.wants = 0
         self._closed.set()
         self._wake.set()
@@ -183,7 +187,7 @@ class Reporter:
         deadline = time.monotonic() + _LAST_SECONDS
         with self._lock:
             is_old = self._unsent is not None
-        for _ in range(1 + is_old):  # one that was lost on its way first
+        for _ in range(1 + is_old):  # a lost report is sent again first
             while True:
                 try:
                     self.send()
@@ -218,7 +222,7 @@ class Reporter:
                 del self._rows[0]
                 self._dropped += 1
                 if self._dropped == 1:
-                    _logger.warning("the counter is away, old rows of logs are dropped")
+                    _logger.warning("the counter does not answer; the oldest log rows are dropped")
 
 
 class _RemoteLogger(loggers.Logger):

@@ -26,12 +26,12 @@ _logger = logging.getLogger(__name__)
 _BUILD_SECONDS = 600.0
 _WATCH_SECONDS = 0.25
 _OVERVIEW_SECONDS = 0.5
-_ACTORS_SECONDS = 4.0  # that nodes have to stop
-_SAVE_SECONDS = 600.0  # in which a save must have written something
-_SAY_SECONDS = 10.0  # between two lines about a save that takes long
-_COUNTER_SECONDS = 30.0  # that the end of a run waits for a counter that is away
+_ACTORS_SECONDS = 4.0  # for actors and the evaluator to stop
+_SAVE_SECONDS = 600.0  # without anything written, after which a save is given up
+_SAY_SECONDS = 10.0  # between two log lines about a long save
+_COUNTER_SECONDS = 30.0  # the longest wait for a silent counter at the end of a run
 _LAST_SECONDS = 3.0
-_ANSWER_SECONDS = 2.0  # that a call of a node may hold this process up
+_ANSWER_SECONDS = 2.0  # the timeout of calls to nodes
 
 
 def run_distributed_experiment(
@@ -42,33 +42,33 @@ def run_distributed_experiment(
     address: str | None = None,
     replay_after_failure: program.AfterFailure = "restore",
 ) -> one_process.ExperimentResult:
-    """Trains an agent with several actors, each in a process of its own, beside its learner.
+    """Trains an agent with a learner and several actors, each in its own process.
 
-    The config is that of `run_experiment`. Replay is on Reverb, in a process of its own; evaluations are made
-    beside training. This process starts the others, starts again those that die, and tells how far the run
-    has come. Of two runs no number is the same, whatever the seed: who writes and learns when is left to the
-    machines.
+    The config is the same as for `run_experiment`. Replay runs on Reverb in its own process, and evaluations
+    run in parallel with training. This process starts the others, restarts those that die, and reports the
+    run's progress. Runs are not reproducible, even with the same seed: the order of writing and learning
+    depends on the machines.
 
-    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it. What
-    one process has made, or another number of actors, is resumed too: all that learns, and replay where its
+    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it. It
+    also resumes a run of one process, or of another number of actors: the learning state, and replay if its
     tables are the same.
 
     Args:
-        config: the experiment. `num_environments` of its agent is that of each actor.
-        *callbacks: called twice a second, from this thread, with how far the run has come; as for
-            `run_experiment`.
-        num_actors: how many actors play.
-        engine: `ray`: processes, by Ray; `inline`: threads of this process, to debug; or another engine.
-        address: of a Ray cluster, `auto` or `host:port`; None: this machine alone.
-        replay_after_failure: what replay begins with if its process is killed: what the newest checkpoint
-            holds (`restore`), or nothing (`empty`).
+        config: The experiment's config. Its agent's `num_environments` applies to each actor.
+        *callbacks: Functions that are called twice a second, from this thread, with the run's progress; as
+            for `run_experiment`.
+        num_actors: The number of actors.
+        engine: `ray` for processes on Ray, `inline` for threads of this process, to debug, or another engine.
+        address: The address of a Ray cluster, `auto` or `host:port`, or None for this machine alone.
+        replay_after_failure: The contents of replay after its process was killed: `restore` for the items of
+            the newest checkpoint, or `empty` for none.
 
     Raises:
-        ValueError: the agent cannot handle the environment or has one actor alone, another run is going on in
-            the directory, or something is missing to run it so; the message says what.
-        ProgramFailed: A process that the run needs has failed again and again, the head of the cluster or
-            this machine's part of Ray is lost, or a checkpoint could not be written. The message names the
-            newest checkpoint and the steps that it lacks.
+        ValueError: The agent cannot handle the environment or supports only one actor, another run is using
+            the directory, or something that such a run needs is missing; the message says what.
+        ProgramFailed: A process that the run needs has failed repeatedly, the head of the cluster or Ray on
+            this machine is lost, or a checkpoint could not be written. The message names the newest
+            checkpoint and the steps that it lacks.
     """
     told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     _check(config, num_actors, replay_after_failure)
@@ -82,7 +82,7 @@ def run_distributed_experiment(
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         resources.callback(_remove_left_overs, directory)
         _remove_left_overs(directory)
-        # Before signals are handled: Ray brings a handler of its own.
+        # Before signals are handled: Ray sets its own handler.
         resources.callback(the_engine.close)
         host = the_engine.connect(num_actors + 1)
         if beginning.checkpoint is not None:
@@ -111,7 +111,7 @@ def run_distributed_experiment(
 
 
 class _Run:
-    """A run whose processes this one looks after."""
+    """A run whose processes this process supervises."""
 
     def __init__(
         self,
@@ -141,18 +141,18 @@ class _Run:
         self._overview_at = 0.0
         self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
         self._replay_epoch = 0
-        self._to_note: dict[str, Any] = {}  # facts that the counter has not heard of yet
+        self._to_note: dict[str, Any] = {}  # facts that are not sent to the counter yet
         began_with = the_program["counter"].arguments["counts"].get("actor_steps", 0)
-        # Steps of the run when a node was started.
+        # The steps of the run when each node was started.
         self._steps_at_start = {node.name: int(began_with) for node in the_program.nodes}
         tables = config.builder.make_replay_tables(the_program["learner"].arguments["spec"])
         self._replay_memory = backends.describe_size(tables, "reverb")
 
     def play(self) -> None:
-        """Plays until all steps are made or the run is to stop; saves; ends all nodes.
+        """Plays until all steps are made or the run should stop, then saves and ends all nodes.
 
         Raises:
-            ProgramFailed: The run has failed, or its last step is in no checkpoint.
+            ProgramFailed: The run has failed, or its last step is not in any checkpoint.
         """
         actors = [node.name for node in self._program.of_kind("actor")]
         try:
@@ -174,20 +174,20 @@ class _Run:
             for end in (lambda: self._stop_playing(actors), self._save, self._stop_rest):
                 try:
                     end()
-                except Exception as another:  # what can still be saved is saved
+                except Exception as another:  # the remaining steps may still succeed
                     _logger.warning("%s", another)
             if isinstance(error, supervisor.ProgramFailed):
                 raise supervisor.ProgramFailed(f"{_sentence(error)} {self._saved()}") from error
             _logger.warning("%s", self._saved())
             raise
         if self._num_lost() or "learner" in self._supervisor.end_errors:
-            reason = self._supervisor.end_errors.get("learner", "it was not saved in time")
+            reason = self._supervisor.end_errors.get("learner", "saving took too long")
             raise supervisor.ProgramFailed(
                 f"The end of the run could not be saved: {_sentence(reason)} {self._saved()}"
             )
 
     def result(self) -> one_process.ExperimentResult:
-        """What has come of the run."""
+        """Returns the result of the run."""
         return one_process.ExperimentResult.of(
             self._config,
             self._overview["counts"],
@@ -199,7 +199,7 @@ class _Run:
         )
 
     def _end(self, actors: list[str]) -> None:
-        """Ends the nodes in the order that loses nothing."""
+        """Ends the nodes in an order that loses nothing."""
         watched = self._supervisor
         if self._stop:
             self._stop_playing(actors)
@@ -209,7 +209,7 @@ class _Run:
             self._look("evaluate", at_once=True)
             self._wait_for_learner()
             while watched.is_expected("evaluator") and not self._stop:
-                # Again and again: one that was started again has not heard.
+                # Repeated, since a restarted evaluator has not received the call.
                 with contextlib.suppress(graph.NodeSilence):
                     self._launched.handle("evaluator").call("finish", timeout_seconds=_ANSWER_SECONDS)
                 watched.watch(_WATCH_SECONDS)
@@ -226,7 +226,7 @@ class _Run:
         self._supervisor.stop(["counter", "replay"], _LAST_SECONDS)
 
     def _close_counts(self) -> None:
-        """Lets no step count any more: an actor that does not end in time may still make one."""
+        """Stops the counting of steps: an actor that does not end in time may still make one."""
         self._to_note[counter_node.OVER] = True
         deadline = time.monotonic() + _COUNTER_SECONDS
         while self._to_note and self._supervisor.is_expected("counter") and time.monotonic() < deadline:
@@ -235,7 +235,7 @@ class _Run:
                 self._supervisor.watch(_WATCH_SECONDS)
 
     def _save(self) -> None:
-        """Lets the learner save and end, for as long as it writes."""
+        """Lets the learner save and end; waits as long as it keeps writing."""
         watched = self._supervisor
         self._wait_until_learner_is_back()
         self._look("save", at_once=True)
@@ -249,18 +249,18 @@ class _Run:
                 wrote_at = now
             if now - wrote_at > _SAVE_SECONDS:
                 _logger.warning(
-                    "the learner has written nothing for %.0f s and is left behind", now - wrote_at
+                    "the learner has written nothing for %.0f s; no longer waiting for it", now - wrote_at
                 )
                 break
             if now - said_at >= _SAY_SECONDS:
                 said_at = now
                 _logger.warning(
-                    "saving for %.0f s, %.1f MB so far; Ctrl-C ends without", now - began, written / 1e6
+                    "saving for %.0f s, %.1f MB so far; Ctrl-C ends it unfinished", now - began, written / 1e6
                 )
         self._look("save", at_once=True)
 
     def _wait_until_learner_is_back(self) -> None:
-        """Waits for a learner that is being started again, where there is something to save."""
+        """Waits for a learner that is being restarted, if there is something to save."""
         deadline = time.monotonic() + _BUILD_SECONDS
         while self._num_lost() and self._supervisor.is_expected("learner") and time.monotonic() < deadline:
             try:
@@ -270,7 +270,7 @@ class _Run:
                 self._supervisor.watch(_WATCH_SECONDS)
 
     def _num_bytes_written(self) -> int:
-        """The size of the checkpoint that is being written."""
+        """Returns the size in bytes of the checkpoint that is being written."""
         directory = pathlib.Path(self._config.directory, "checkpoints")
         num_bytes = 0
         for pattern in (".unfinished-*", ".replay"):
@@ -282,12 +282,12 @@ class _Run:
         return num_bytes
 
     def _num_lost(self) -> int:
-        """Environment steps that the newest checkpoint lacks."""
+        """Returns the number of environment steps that the newest checkpoint lacks."""
         newest = checkpointing.latest(pathlib.Path(self._config.directory, "checkpoints"))
         return max(0, self._env_steps() - (checkpointing.env_steps(newest) if newest is not None else 0))
 
     def _saved(self) -> str:
-        """Says what is left of the run."""
+        """Returns a sentence about the steps of the run that are saved."""
         made, lost = self._env_steps(), self._num_lost()
         newest = _newest(pathlib.Path(self._config.directory))
         kept = "has all of them" if not lost else f"lacks {lost:,} of them"
@@ -304,10 +304,10 @@ class _Run:
             self._supervisor.watch(_WATCH_SECONDS)
 
     def _start_replay(self) -> None:
-        """Starts replay and waits until it holds what the checkpoint has: the others ask it for its tables.
+        """Starts replay and waits until it is restored, since the other nodes use its tables.
 
         Raises:
-            ProgramFailed: it did not in ten minutes.
+            ProgramFailed: It has not started within ten minutes.
         """
         self._supervisor.start("replay")
         deadline = time.monotonic() + _BUILD_SECONDS
@@ -326,7 +326,7 @@ class _Run:
         return int(self._overview["counts"].get("actor_steps", 0))
 
     def _look(self, phase: str, at_once: bool = False) -> None:
-        """Hears from the counter how far the run has come, and says so."""
+        """Fetches the run's progress from the counter and reports it."""
         now = time.monotonic()
         if now - self._overview_at < _OVERVIEW_SECONDS and not at_once:
             return
@@ -348,14 +348,14 @@ class _Run:
         self._told(self._progress(phase))
 
     def _hear(self) -> None:
-        """Asks the counter how far the run has come.
+        """Fetches the run's progress from the counter.
 
         Raises:
-            NodeSilence: It did not answer.
+            NodeSilence: The counter did not answer.
         """
         handle = self._launched.handle("counter")
         overview = handle.call("overview", timeout_seconds=_ANSWER_SECONDS)
-        status_of = {**self._launched.about(), **overview["status"]}  # what a node says itself counts
+        status_of = {**self._launched.about(), **overview["status"]}  # a node's own report has priority
         self._overview = {**overview, "status": status_of}
         known = evaluation.Evaluations.of(overview["facts"].get("evaluations") or {})
         if known.latest == self._evaluations.latest:
@@ -384,21 +384,22 @@ class _Run:
             self._to_note["replay_epoch"] = self._replay_epoch
 
     def _check_rounds(self) -> None:
-        """Ends a run whose learner would wait for an actor that was given up.
+        """Checks that the learner does not wait for rollouts of an actor that was given up.
 
         Raises:
-            ProgramFailed: It would.
+            ProgramFailed: The learner would wait forever.
         """
         given_up = self._supervisor.given_up
         actors = [node.name for node in self._program.of_kind("actor") if node.name in given_up]
         learns_from_rounds = "stale" in self._overview["status"].get("learner", {})
         if actors and learns_from_rounds:
             raise supervisor.ProgramFailed(
-                f"The learner needs rollouts of every actor, and node {actors[0]} {given_up[actors[0]]}"
+                f"The learner needs rollouts of every actor, but node {actors[0]} {given_up[actors[0]]}"
             )
 
     def _has_worked(self, name: str, incarnation: int) -> bool:
-        """Whether an incarnation of a node has done any work; for replay and counter: whether the run has."""
+        """Returns whether an incarnation of a node has done any work; for replay and counter, whether the run
+        has made steps since it started."""
         with contextlib.suppress(graph.NodeSilence):
             self._hear()
         if self._program[name].kind in ("replay", "counter"):
@@ -409,7 +410,7 @@ class _Run:
 def _check(
     config: experiment_config.ExperimentConfig, num_actors: int, after_failure: program.AfterFailure
 ) -> None:
-    """Raises ValueError where such a run cannot be."""
+    """Raises ValueError if such a run is not possible."""
     if num_actors < 1:
         raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
     if after_failure not in ("restore", "empty"):
@@ -444,7 +445,7 @@ def _find_engine(engine: Literal["ray", "inline"] | graph.Engine, address: str |
             raise ValueError(f"`engine` must be ray, inline or an engine, got {engine!r}.")
         engine = inline.InlineEngine()
     if address is not None:
-        raise ValueError(f"`address` must be None for this engine, got {address!r}: it is of a Ray cluster.")
+        raise ValueError(f"`address` must be None for this engine, got {address!r}: it is for Ray clusters.")
     return engine
 
 

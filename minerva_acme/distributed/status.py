@@ -1,4 +1,4 @@
-"""Who waits for whom, in a line."""
+"""A status line for distributed runs: speeds, waiting times and memory."""
 
 import time
 import types
@@ -6,29 +6,34 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 PERIOD_SECONDS = 30.0
-"""Between two lines."""
+"""The time between two lines."""
 
-_SPEED_SECONDS = 2.0  # over which a node's speed is measured, at least
-_SHARE = 0.1  # of its time that a side must wait to be called waiting
+_SPEED_SECONDS = 2.0  # the minimum time over which a node's speed is measured
+_SHARE = 0.1  # a side that waits for at least this share of its time is shown as waiting
 
 
 class StatusLine:
-    """Says twice a minute how fast the nodes are, what they take, and which side waits.
+    """Makes a line twice a minute: the speed and memory of the nodes, and which side waits.
 
     Attributes:
-        metrics: the newest numbers, for displays.
-        nodes: what each node does, in words, for displays.
+        metrics: The newest numbers, for displays.
+        nodes: The state of each node in words, for displays.
     """
 
     def __init__(self, num_actors: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Says nothing yet. Args: num_actors: how many there are. clock: seconds."""
+        """Makes no line yet.
+
+        Args:
+            num_actors: The number of actors.
+            clock: Returns the time in seconds.
+        """
         self.metrics: dict[str, float] = {}
         self.nodes: dict[str, str] = {}
         self._num_actors = num_actors
         self._clock = clock
         self._last: tuple[float, dict[str, float]] | None = None
         self._waits = ""
-        self._steps: dict[str, tuple[float, float, float]] = {}  # by node: when, steps, steps a second
+        self._steps: dict[str, tuple[float, float, float]] = {}  # by node: time, steps, steps per second
 
     def update(
         self,
@@ -36,12 +41,12 @@ class StatusLine:
         restarts: Mapping[str, int],
         given_up: Mapping[str, str] = types.MappingProxyType({}),
     ) -> str | None:
-        """Takes the counter's overview; returns a line, if one is due.
+        """Updates `metrics` and `nodes`; returns a line if one is due, otherwise None.
 
         Args:
-            overview: What the counter's node says of the run.
-            restarts: How often each node was started again.
-            given_up: Why nodes were given up.
+            overview: The overview of the run from the counter's node.
+            restarts: The number of restarts of each node.
+            given_up: The reasons why nodes were given up, by name.
         """
         now = self._clock()
         actors = {name: said for name, said in overview["status"].items() if name.startswith("actor/")}
@@ -70,7 +75,7 @@ class StatusLine:
         seconds = now - self._last[0]
         if seconds < PERIOD_SECONDS:
             return None
-        # A node that was started again counts its seconds from 0.
+        # A restarted node counts its seconds from 0.
         rates = {name: max(0.0, value - self._last[1][name]) / seconds for name, value in sums.items()}
         self._last = now, sums
         line = self._line(rates, overview["status"], actors, learner, restarts)
@@ -86,7 +91,7 @@ class StatusLine:
             one = said.get(name)
             parts = []
             if one is None:
-                parts.append("says nothing yet")
+                parts.append("no status yet")
             elif "steps" in one:
                 before, steps, _ = self._steps.get(name, (now, one["steps"], 0.0))
                 if now - before >= _SPEED_SECONDS or name not in self._steps:
@@ -97,7 +102,7 @@ class StatusLine:
                 parts.append(f"weights {one['weights_age_seconds']:.1f} s old")
             if one is not None:
                 parts.append(f"{one.get('memory_mb', 0.0):,.0f} MB")
-            parts.append(f"started again {restarts[name]}x")
+            parts.append(f"restarted {restarts[name]}x")
             nodes[name] = ", ".join(parts)
         return nodes
 
@@ -118,12 +123,12 @@ class StatusLine:
         age = max((one.get("weights_age_seconds", 0.0) for one in actors.values()), default=0.0)
         parts = [
             f"{rates['env_steps']:.0f} environment and {rates['learner_steps']:.1f} learner steps/s",
-            " and ".join(who) or "nobody waits",
+            " and ".join(who) or "nothing waits",
             f"{self.metrics['replay/samples_per_insert']:.2f} samples per insert",
             f"oldest weights {age:.1f} s",
             f"memory {self.metrics['memory_mb']:,.0f} MB in {len(said)} nodes",
         ]
         dropped = {name: int(learner[name]) for name in ("stale", "surplus") if learner.get(name)}
         parts += [f"{number} {name} rollouts dropped" for name, number in dropped.items()]
-        parts += [f"{name} started again {number}x" for name, number in restarts.items() if number]
+        parts += [f"{name} restarted {number}x" for name, number in restarts.items() if number]
         return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""Starts the nodes of a program, and starts again those that end before their time."""
+"""Starts the nodes of a program, and restarts those that end too early."""
 
 import collections
 import logging
@@ -9,29 +9,29 @@ from minerva_acme.distributed import graph
 
 _logger = logging.getLogger(__name__)
 
-_WINDOW_SECONDS = 600.0  # in which failures after work are counted
+_WINDOW_SECONDS = 600.0  # failures after some work are counted over this time
 _QUICK_SECONDS = 10.0
 _MAX_BACKOFF_SECONDS = 30.0
 
 
 class ProgramFailed(RuntimeError):
-    """The program has ended without its result; the message says why and what is left of the run."""
+    """The program has ended without its result; the message gives the reason and what is left of the run."""
 
 
 class Supervisor:
     """Keeps the nodes of a program alive.
 
-    A node that ends before its time is started again, after a pause that doubles while it ends within ten
-    seconds of its start or has done no work since. It fails if it raises an exception, or if its process dies
-    before it has done any work: a step, an update or an evaluation. One that fails more often than its
-    `max_errors`, within ten minutes or without any work in between, is given up, and the program ends if it
-    cannot do without it.
+    A node that ends too early is restarted after a pause, which doubles each time that the node ends within
+    ten seconds of its start or without having done any work. A node fails if it raises an exception, or if
+    its process dies before it has done any work: a step, an update or an evaluation. A node that fails more
+    than `max_errors` times, within ten minutes or without any work in between, is given up, and the program
+    ends if it needs that node.
 
     Attributes:
-        restarts: How often each node was started again.
-        given_up: Why nodes were given up, by their names.
-        end_errors: Why nodes that were asked to end have ended otherwise, by their names.
-        on_restart: Called with the name of a node that is started again.
+        restarts: The number of restarts of each node.
+        given_up: The reasons why nodes were given up, by name.
+        end_errors: The errors of nodes that failed after they were asked to end, by name.
+        on_restart: Called with the name of each node that is restarted.
         has_worked: Called with a node's name and incarnation; returns whether that has done any work.
     """
 
@@ -50,12 +50,12 @@ class Supervisor:
         self._quick_ends: collections.Counter[str] = collections.Counter()
         self._idle_ends: collections.Counter[str] = collections.Counter()  # in a row, without any work
         self._failures: dict[str, list[float]] = collections.defaultdict(list)  # when
-        self._due: dict[str, float] = {}  # when nodes are to be started again
+        self._due: dict[str, float] = {}  # when nodes are to be restarted
         self._returned: set[str] = set()
         self._stopping: set[str] = set()
 
     def start(self, name: str) -> None:
-        """Starts a node, again if it was started before."""
+        """Starts a node, or restarts it."""
         incarnation = self._incarnations.get(name, -1) + 1
         self._incarnations[name] = incarnation
         self._started_at[name] = time.monotonic()
@@ -67,19 +67,19 @@ class Supervisor:
             self.on_restart(name)
 
     def is_running(self, name: str) -> bool:
-        """Whether a node was started and has not ended."""
+        """Returns whether a node was started and has not ended."""
         return name in self._running
 
     def is_expected(self, name: str) -> bool:
-        """Whether a node runs, or is going to be started again."""
+        """Returns whether a node runs, or is going to be restarted."""
         return name in self._running or name in self._due
 
     def has_returned(self, name: str) -> bool:
-        """Whether a node ended by itself, with its work done."""
+        """Returns whether a node ended without an error."""
         return name in self._returned
 
     def watch(self, timeout_seconds: float) -> None:
-        """Looks after the nodes, for at most so long or until one has ended.
+        """Watches the nodes until one has ended or the time is up, and restarts nodes that are due.
 
         Raises:
             ProgramFailed: A node that the program needs has failed too often, or the engine is lost.
@@ -87,7 +87,7 @@ class Supervisor:
         try:
             self._launched.endure()
         except graph.EngineLost as lost:
-            self._stopping.update(self.restarts)  # nothing can be started again
+            self._stopping.update(self.restarts)  # nothing can be restarted
             self._due.clear()
             raise ProgramFailed(str(lost)) from lost
         ended = self._launched.wait(timeout_seconds)
@@ -102,7 +102,7 @@ class Supervisor:
             else:
                 try:
                     self._take_up(name, error, died)
-                except ProgramFailed as failure:  # once all ends are noted
+                except ProgramFailed as failure:  # raised after all ended nodes are recorded
                     failed = failed or failure
         if failed is not None:
             raise failed
@@ -112,7 +112,7 @@ class Supervisor:
             self.start(name)
 
     def ask_to_end(self, names: Iterable[str]) -> None:
-        """Asks nodes to end; those that wait to be started again are not."""
+        """Asks nodes to end; nodes that are waiting to be restarted stay ended."""
         for name in names:
             self._stopping.add(name)
             self._due.pop(name, None)
@@ -120,7 +120,7 @@ class Supervisor:
                 self._launched.stop(name)
 
     def wait_for_end(self, names: Iterable[str], timeout_seconds: float) -> list[str]:
-        """Waits until nodes have ended; returns those that have not in time."""
+        """Waits until nodes have ended; returns those that have not ended in time."""
         deadline = time.monotonic() + timeout_seconds
         while (left := [name for name in names if name in self._running]) and time.monotonic() < deadline:
             self.watch(0.1)
@@ -132,12 +132,12 @@ class Supervisor:
         self.ask_to_end(names)
         left = self.wait_for_end(names, timeout_seconds)
         for name in left:
-            _logger.warning("%s has not ended within %.0f s and is left behind", name, timeout_seconds)
+            _logger.warning("%s has not ended within %.0f s; no longer waiting for it", name, timeout_seconds)
         return left
 
     def _note_end(self, name: str, error: Exception, died: bool) -> None:
-        """Notes how a node has ended that was asked to."""
-        if isinstance(error, graph.NodeLeft):  # it returned first
+        """Records the error of a node that was asked to end."""
+        if isinstance(error, graph.NodeLeft):  # its `run` returned first
             return
         self.end_errors[name] = _describe(error, died)
         _logger.warning("%s failed while it ended: %s", name, self.end_errors[name])
@@ -147,7 +147,7 @@ class Supervisor:
             raise ProgramFailed(str(error)) from error
         node = self._program[name]
         now = time.monotonic()
-        has_left = isinstance(error, graph.NodeLeft)  # as the system wished
+        has_left = isinstance(error, graph.NodeLeft)  # at the system's request
         is_idle = not (has_left or self.has_worked(name, self._incarnations[name]))
         is_quick = is_idle or now - self._started_at[name] < _QUICK_SECONDS
         self._quick_ends[name] = self._quick_ends[name] + 1 if is_quick else 0
@@ -163,7 +163,7 @@ class Supervisor:
                 self._give_up(node, f"failed {times} times, the last time: {what}", error)
                 return
         pause = min(0.5 * 2 ** self._quick_ends[name] - 0.5, _MAX_BACKOFF_SECONDS)
-        _logger.warning("%s ended (%s); it is started again in %.1f s", name, what, pause)
+        _logger.warning("%s ended (%s); restarting it in %.1f s", name, what, pause)
         self._due[name] = now + pause
 
     def _give_up(self, node: graph.Node, why: str, error: Exception) -> None:
@@ -175,6 +175,6 @@ class Supervisor:
 
 
 def _describe(error: Exception, died: bool) -> str:
-    if died:  # what the engine says of it is long, and seldom why
+    if died:  # the engine's message is long and seldom gives the reason
         return "its process died"
     return str(error) if isinstance(error, graph.NodeDoomed) else f"{type(error).__name__}: {error}"

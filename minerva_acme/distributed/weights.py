@@ -1,4 +1,4 @@
-"""The learner's weights in another process: fetched in the background, taken by a `VariableClient`."""
+"""The learner's weights in another process: fetched in the background, read by a `VariableClient`."""
 
 import logging
 import threading
@@ -14,42 +14,43 @@ from minerva_acme.distributed import graph
 
 _logger = logging.getLogger(__name__)
 
-# The bits of a version that count learner steps; those above them count the learner's starts.
+# The lower bits of a version count learner steps; the bits above them count the learner's starts.
 _STEP_BITS = 40
 _MAX_SILENCE_SECONDS = 600.0
 _WARN_SECONDS = 20.0
 
 
 def version(incarnation: int, learner_steps: int) -> int:
-    """The version of weights: it grows also where a learner that was started again has made fewer steps."""
+    """Returns a version of weights, which grows even if a restarted learner has made fewer steps."""
     return (incarnation << _STEP_BITS) | learner_steps
 
 
 def learner_steps(version: int) -> int:
-    """The learner steps in a version."""
+    """Returns the learner steps in a version."""
     return version & ((1 << _STEP_BITS) - 1)
 
 
 class Follower(core.VariableSource):
-    """Keeps the newest weights at hand, so that nobody waits for the network to act.
+    """Fetches the newest weights in the background, so that acting never waits for the network.
 
-    A thread asks the learner's node for newer ones, again and again; `poll_variables` gives what has come.
+    A thread repeatedly asks the learner's node for newer weights; `poll_variables` returns the newest ones
+    that have arrived.
 
     Attributes:
-        taken: the version last given by `poll_variables`; -1 before the first.
-        num_failures: questions without an answer.
+        taken: The version that `poll_variables` last returned; -1 before the first.
+        num_failures: The number of requests without an answer.
     """
 
     def __init__(
         self, handle: graph.Handle, names: Sequence[str], *, period_seconds: float, stop: threading.Event
     ) -> None:
-        """Starts to ask.
+        """Starts the thread.
 
         Args:
-            handle: of the learner's node.
-            names: of the variables.
-            period_seconds: between two questions.
-            stop: ends them, as `close` does.
+            handle: A handle to the learner's node.
+            names: The names of the variables.
+            period_seconds: The time between two requests.
+            stop: An event that ends the requests, as `close` does.
         """
         self.taken = -1
         self.num_failures = 0
@@ -59,28 +60,28 @@ class Follower(core.VariableSource):
         self._stop = stop
         self._closed = threading.Event()
         self._newest: core.VersionedVariables | None = None
-        self._newest_at = time.monotonic()  # when the newest were last known to be that
+        self._newest_at = time.monotonic()  # when the newest weights were last confirmed
         self._came = threading.Condition()
         self._error: Exception | None = None
         threading.Thread(target=self._run, name="weights", daemon=True).start()
 
     @property
     def version(self) -> int:
-        """Of the newest that has come; -1 before the first."""
+        """The version of the newest weights that have arrived; -1 before the first."""
         newest = self._newest
         return -1 if newest is None or newest.version is None else newest.version
 
     @property
     def age_seconds(self) -> float:
-        """Seconds since the newest were last known to be that."""
+        """The seconds since the newest weights were last confirmed to be the newest."""
         return time.monotonic() - self._newest_at
 
     def close(self) -> None:
-        """Asks no more."""
+        """Stops the requests."""
         self._closed.set()
 
     def wait(self, newer_than: int, timeout_seconds: float) -> bool:
-        """Waits for weights of a newer version; whether they have come in time."""
+        """Waits for weights of a newer version. Returns whether they arrived in time, or fetching failed."""
         with self._came:
             return self._came.wait_for(
                 lambda: self.version > newer_than or self._error is not None, timeout_seconds
@@ -94,11 +95,11 @@ class Follower(core.VariableSource):
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None
     ) -> core.VersionedVariables | None:
-        """Returns what has come, at once.
+        """Returns the newest weights that have arrived, without waiting.
 
         Raises:
-            KeyError: others are asked for than it follows.
-            TimeoutError: nothing has come yet, or the learner has been silent for ten minutes.
+            KeyError: `names` differs from the names that it follows.
+            TimeoutError: Nothing has arrived yet, or the learner has been silent for ten minutes.
         """
         if list(names) != self._names:
             raise KeyError(f"Unknown variables {list(names)}; there are {self._names}.")
@@ -125,7 +126,7 @@ class Follower(core.VariableSource):
                     _logger.warning(
                         "the learner has given no weights for %.0f s: %s", self.age_seconds, error
                     )
-            except Exception as error:  # surfaces where weights are taken
+            except Exception as error:  # raised by the next `poll_variables`
                 self._error = error
                 with self._came:
                     self._came.notify_all()
@@ -140,7 +141,7 @@ class Follower(core.VariableSource):
 
 
 def _writable(values: Any) -> list[types.NestedArray]:
-    """Copies what lies in memory that several processes read."""
+    """Copies arrays in memory that several processes share."""
 
     def own(leaf: Any) -> Any:
         return leaf if not isinstance(leaf, np.ndarray) or leaf.flags.writeable else leaf.copy()

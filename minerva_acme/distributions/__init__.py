@@ -1,4 +1,4 @@
-"""What policies are over actions. They need torch alone, and their limits not even that."""
+"""Distributions over actions, as policies use them. They need only torch, and their limits not even that."""
 
 from typing import TYPE_CHECKING
 

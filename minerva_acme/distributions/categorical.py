@@ -1,4 +1,4 @@
-"""The categorical distribution that policies over discrete actions are.
+"""The categorical distribution of policies over discrete actions.
 
 Shapes: K actions; `...` any leading axes, such as [B] or [T, E].
 """
@@ -14,7 +14,7 @@ _MASKED = -1e4  # nats below the others: a probability of 0, and log-probabiliti
 
 
 class CategoricalParts(NamedTuple):
-    """Something of a categorical distribution, which has one part."""
+    """A value for the single part of a categorical distribution."""
 
     mean: Any
 
@@ -22,20 +22,20 @@ class CategoricalParts(NamedTuple):
 class Categorical(NamedTuple):
     """P(a) = exp(logits_a) / sum_k exp(logits_k) at every leading index.
 
-    Logits are finite; those of actions that must never be chosen are 1e4 below the others, see `masked`.
+    Logits are finite; the logits of actions that must never be chosen are 1e4 below the others; see `masked`.
     """
 
     logits: torch.Tensor  # [..., K], any offset
 
     def masked(self, legal: torch.Tensor) -> "Categorical":
-        """The distribution over the legal actions alone.
+        """Returns the distribution over only the legal actions.
 
-        Illegal ones have probability 0 in float32 and get no gradient; their log-probability is about -1e4,
-        so that sums and differences stay finite. Where no action is legal, as in the padding behind an
-        episode, all are.
+        Illegal actions have probability 0 in float32 and get no gradient; their log-probability is about
+        -1e4, so that sums and differences stay finite. If no action is legal, as in the padding after an
+        episode, all of them are.
 
         Args:
-            legal: [..., K], true or not 0 where an action may be chosen.
+            legal: True or nonzero for actions that may be chosen, [..., K].
         """
         legal = legal.bool()
         legal = legal | ~legal.any(dim=-1, keepdim=True)
@@ -46,8 +46,8 @@ class Categorical(NamedTuple):
         """Draws an action by the Gumbel-max trick: argmax(logits - log e), e exponential.
 
         Args:
-            generator: draws the noise, on the device of `logits`.
-            num_samples: N; None draws one sample and adds no axis.
+            generator: The generator for the noise, on the device of `logits`.
+            num_samples: The number of samples, N; None draws one sample and adds no axis.
 
         Returns:
             Actions, int64 [...], or [N, ...] with `num_samples`.
@@ -57,69 +57,69 @@ class Categorical(NamedTuple):
         return (self.logits - noise).argmax(dim=-1)
 
     def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
-        """All K actions by their probabilities: expectations over them are exact, and nothing is drawn."""
+        """Returns all K actions with their probabilities: expectations are exact, and nothing is sampled."""
         del generator, num_samples
         log_p = self.logits.log_softmax(dim=-1).movedim(-1, 0)
         actions = torch.arange(len(log_p), device=log_p.device)
         return Points(actions.view(-1, *[1] * (log_p.ndim - 1)).expand(log_p.shape), log_p)
 
     def mode(self) -> torch.Tensor:
-        """The likeliest action, the first of several: int64 [...]."""
+        """Returns the most likely action, the first if there are several: int64 [...]."""
         return self.logits.argmax(dim=-1)
 
     def log_prob(self, action: torch.Tensor) -> torch.Tensor:
-        """log P(action).
+        """Computes log P(action).
 
         Args:
-            action: integers [...] in [0, K), or [N, ...]: further axes stand in front.
+            action: The actions, integers [...] in [0, K), or [N, ...]: extra axes come first.
 
         Returns:
-            Log-probabilities, nats, with the shape of `action`.
+            The log-probabilities, nats, with the shape of `action`.
         """
         log_p = self.logits.log_softmax(dim=-1)
         log_p = log_p.expand(*action.shape, log_p.shape[-1])
         return log_p.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> torch.Tensor:
-        """Entropy, nats: [...]."""
+        """Computes the entropy, nats: [...]."""
         log_p = self.logits.log_softmax(dim=-1)
         return -(log_p.exp() * log_p).sum(dim=-1)
 
     def kl(self, other: "Categorical") -> torch.Tensor:
-        """KL(self || other), nats: [...]."""
+        """Computes KL(self || other), nats: [...]."""
         log_p = self.logits.log_softmax(dim=-1)
         return (log_p.exp() * (log_p - other.logits.log_softmax(dim=-1))).sum(dim=-1)
 
     def kl_per_dimension(self, other: "Categorical") -> torch.Tensor:
-        """KL(self || other) as its only term: [..., 1]."""
+        """Computes KL(self || other) as its only term: [..., 1]."""
         return self.kl(other).unsqueeze(-1)
 
     def decouple(self, other: "Categorical") -> CategoricalParts:
-        """The whole distribution: it has one part."""
+        """Returns the whole distribution, which has one part."""
         del other
         return CategoricalParts(mean=self)
 
     def at(self, index: Any) -> "Categorical":
-        """The distribution at some of the leading indices."""
+        """Returns the distribution at some of the leading indices."""
         return Categorical(self.logits[index])
 
     def detach(self) -> "Categorical":
-        """The distribution without gradient."""
+        """Returns the distribution without gradient."""
         return Categorical(self.logits.detach())
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """The mean entropy, nats."""
+        """Returns the mean entropy, nats."""
         return {"entropy": self.detach().entropy().mean()}
 
 
 def log_softmax_array(logits: Array) -> Array:
-    """The log-probabilities of all actions, on arrays, in a fraction of torch's time for a few numbers.
+    """Computes the log-probabilities of all actions on arrays, faster than torch for a few numbers.
 
     Args:
-        logits: [..., K], any offset.
+        logits: The logits, [..., K], any offset.
 
     Returns:
-        Log-probabilities, nats, [..., K], a new array.
+        The log-probabilities, nats, [..., K], a new array.
     """
     log_p: Array = logits - np.maximum.reduce(logits, -1, keepdims=True)
     log_p -= np.log(np.add.reduce(np.exp(log_p), -1, keepdims=True))

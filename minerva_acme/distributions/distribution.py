@@ -1,4 +1,4 @@
-"""What agents ask of a policy's distribution, whatever kind it is.
+"""The interface that agents expect of a policy's distribution, of whatever kind.
 
 Shapes: N points; D action dimensions; `...` any leading axes, such as [B] or [B, T].
 """
@@ -14,11 +14,11 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class Points(NamedTuple):
     """Actions over which an expectation is taken: sum_i exp(log_weight_i) f(action_i)."""
 
-    actions: torch.Tensor  # [N, ..., D], or [N, ...] where discrete
-    log_weights: torch.Tensor | None  # [N, ...] nats; None: each weighs 1 / N
+    actions: torch.Tensor  # [N, ..., D], or [N, ...] if discrete
+    log_weights: torch.Tensor | None  # [N, ...] nats; None: each action weighs 1 / N
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """The expectation of what `values` [N, ...] are at these actions: [...]."""
+        """Computes the expectation of `values` [N, ...], one for each of these actions: [...]."""
         if self.log_weights is None:
             return values.mean(dim=0)
         return (self.log_weights.exp() * values).sum(dim=0)
@@ -27,43 +27,45 @@ class Points(NamedTuple):
 class Distribution(Protocol):
     """A distribution over actions at every leading index.
 
-    MPO, V-MPO and PPO need no more than this of a policy, and a distribution of your own that has it works
-    in them. Those of this package are named tuples, so that they can be recorded with each action.
+    MPO, V-MPO and PPO require no more than this of a policy, so your own distribution with these methods
+    works with them. The distributions in this package are named tuples, so that they can be recorded with
+    each action.
     """
 
     def sample(self, generator: torch.Generator | None, num_samples: int | None = None) -> torch.Tensor:
-        """Draws actions, [..., D] or [...] where discrete; with `num_samples`, N, a first axis [N, ...]."""
+        """Draws actions, [..., D], or [...] if discrete; with `num_samples`, N, a first axis [N, ...]."""
 
     def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
-        """The actions that expectations are taken over: samples, or all of them where they are few."""
+        """Returns the actions for expectations: samples, or all actions if there are few."""
 
     def mode(self) -> torch.Tensor:
-        """The action to take where nothing is to be explored: [..., D] or [...]."""
+        """Returns the action to take without exploration: [..., D] or [...]."""
 
     def log_prob(self, action: torch.Tensor) -> torch.Tensor:
-        """Log-density or log-probability, nats: [...]; further axes of `action` stand in front."""
+        """Computes the log-density or log-probability, nats: [...]; extra axes of `action` come first."""
 
     def entropy(self) -> torch.Tensor:
-        """Nats: [...]."""
+        """Computes the entropy, nats: [...]."""
 
     def kl(self, other: Any) -> torch.Tensor:
-        """KL(self || other), nats: [...]."""
+        """Computes KL(self || other), nats: [...]."""
 
     def kl_per_dimension(self, other: Any) -> torch.Tensor:
-        """The terms that `kl` is the sum of, [..., D]; where it is no such sum, [..., 1]."""
+        """Computes the terms that `kl` adds up, [..., D], or [..., 1] if `kl` is not such a sum."""
 
     def decouple(self, other: Any) -> Any:
-        """Parts that are learned at speeds of their own: a named tuple of distributions.
+        """Returns the parts that are learned at different speeds: a named tuple of distributions.
 
-        Each is `other`, without gradient, with one thing of `self` in its place. A Gaussian has `mean` and
-        `stddev`; a distribution with one part calls it `mean`, whose bound and multiplier then hold for it.
+        Each part is `other`, without gradient, with one parameter taken from `self`. A Gaussian has
+        `mean` and `stddev`; a distribution with one part calls it `mean` and uses the mean's bound and
+        multiplier for it.
         """
 
     def at(self, index: Any) -> Any:
-        """The same at some of the leading indices, as a tensor's [] takes them."""
+        """Returns the distribution at some of the leading indices, given as for a tensor's []."""
 
     def detach(self) -> Any:
-        """The same without gradient."""
+        """Returns the distribution without gradient."""
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """Numbers worth logging, [], by name."""
+        """Returns numbers worth logging, [], by name."""

@@ -1,4 +1,4 @@
-"""The diagonal Gaussian that policies are.
+"""The diagonal Gaussian distribution of policies.
 
 Shapes: D action dimensions; `...` any leading axes, such as [B] or [B, T].
 """
@@ -12,14 +12,14 @@ import torch
 from minerva_acme.distributions.distribution import Array, Points
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-# Numpy 1 widens a single-precision number that meets one of Python's. An array without axes is taken by a
-# ufunc half a microsecond faster than numpy's scalar.
+# Numpy 1 converts a single-precision number to double precision when it meets a Python float. An array
+# without axes reaches a ufunc half a microsecond faster than numpy's scalar.
 _MINUS_HALF, _LOG_SQRT_2PI = np.array(-0.5, np.float32), np.array(LOG_SQRT_2PI, np.float32)
-_ENTROPY_OF_ONE = np.array(LOG_SQRT_2PI + 0.5, np.float32)  # nats, of standard deviation 1
+_ENTROPY_OF_ONE = np.array(LOG_SQRT_2PI + 0.5, np.float32)  # nats, at standard deviation 1
 
 
 class GaussianParts(NamedTuple):
-    """Something of a Gaussian's mean alone and of its standard deviation alone."""
+    """A pair of values, one for a Gaussian's mean and one for its standard deviation."""
 
     mean: Any
     stddev: Any
@@ -35,8 +35,8 @@ class DiagonalGaussian(NamedTuple):
         """Draws mean + std * noise; gradients flow to mean and log_std.
 
         Args:
-            generator: draws the noise, on the device of `mean`.
-            num_samples: N; None draws one sample and adds no axis.
+            generator: The generator for the noise, on the device of `mean`.
+            num_samples: The number of samples, N; None draws one sample and adds no axis.
 
         Returns:
             Samples, [..., D], or [N, ..., D] with `num_samples`.
@@ -52,47 +52,47 @@ class DiagonalGaussian(NamedTuple):
         return self.mean + self.log_std.exp() * noise
 
     def points(self, generator: torch.Generator | None, num_samples: int) -> Points:
-        """N samples."""
+        """Returns N samples."""
         return Points(self.sample(generator, num_samples), None)
 
     def mode(self) -> torch.Tensor:
-        """The likeliest point, which is the mean: [..., D]."""
+        """Returns the most likely point, which is the mean: [..., D]."""
         return self.mean
 
     def log_prob(self, x: torch.Tensor) -> torch.Tensor:
-        """log N(x; mean, std), summed over D.
+        """Computes log N(x; mean, std), summed over D.
 
         Args:
-            x: [..., D], or [N, ..., D]: further axes stand in front.
+            x: The points, [..., D], or [N, ..., D]: extra axes come first.
 
         Returns:
-            Log-densities, nats, with the shape of `x` less its last axis.
+            The log-densities, nats, with the shape of `x` without its last axis.
         """
         z = (x - self.mean) * torch.exp(-self.log_std)
         return (-0.5 * z.square() - self.log_std - LOG_SQRT_2PI).sum(dim=-1)
 
     def entropy(self) -> torch.Tensor:
-        """Differential entropy, nats, summed over D: [...]."""
+        """Computes the differential entropy, nats, summed over D: [...]."""
         return (self.log_std + LOG_SQRT_2PI + 0.5).sum(dim=-1)
 
     def kl(self, other: "DiagonalGaussian") -> torch.Tensor:
-        """KL(self || other), nats, summed over D: [...]."""
+        """Computes KL(self || other), nats, summed over D: [...]."""
         return self.kl_per_dimension(other).sum(dim=-1)
 
     def kl_per_dimension(self, other: "DiagonalGaussian") -> torch.Tensor:
-        """KL(self || other), nats, for each dimension by itself: [..., D].
+        """Computes KL(self || other), nats, for each dimension separately: [..., D].
 
             KL = 1/2 (s^2 / s_o^2 - 1 - log(s^2 / s_o^2) + (m - m_o)^2 / s_o^2)
 
-        Written with expm1: policies are held to KLs of 1e-6, which the difference of rounded ratio
-        and logarithm would drown in float32.
+        Written with expm1: policies are held to KLs of 1e-6, which float32 would lose in the difference
+        between the rounded ratio and logarithm.
         """
         log_ratio = 2.0 * (self.log_std - other.log_std)
         z = (self.mean - other.mean) * torch.exp(-other.log_std)
         return 0.5 * (torch.expm1(log_ratio) - log_ratio + z.square())
 
     def decouple(self, other: "DiagonalGaussian") -> GaussianParts:
-        """Own mean with the other's standard deviation, and the other's mean with the own one."""
+        """Returns its own mean with the other's standard deviation, and the other's mean with its own one."""
         frozen = other.detach()
         return GaussianParts(
             mean=DiagonalGaussian(self.mean, frozen.log_std),
@@ -100,28 +100,28 @@ class DiagonalGaussian(NamedTuple):
         )
 
     def at(self, index: Any) -> "DiagonalGaussian":
-        """The Gaussian at some of the leading indices."""
+        """Returns the Gaussian at some of the leading indices."""
         return DiagonalGaussian(self.mean[index], self.log_std[index])
 
     def detach(self) -> "DiagonalGaussian":
-        """The Gaussian without gradient."""
+        """Returns the Gaussian without gradient."""
         return DiagonalGaussian(self.mean.detach(), self.log_std.detach())
 
     def diagnostics(self) -> dict[str, torch.Tensor]:
-        """The smallest and the largest standard deviation."""
+        """Returns the smallest and the largest standard deviation."""
         stddev = self.log_std.detach().exp()
         return {"stddev_min": stddev.min(), "stddev_max": stddev.max()}
 
 
 def log_prob_array(z: Array, log_std: Array) -> Array:
-    """`DiagonalGaussian.log_prob` on float32 arrays, which takes a fraction of the time for a few numbers.
+    """Computes `DiagonalGaussian.log_prob` on float32 arrays, faster than torch for a few numbers.
 
     Args:
-        z: (x - mean) / std, [..., D].
-        log_std: [..., D].
+        z: The standardised points (x - mean) / std, [..., D].
+        log_std: The log standard deviations, [..., D].
 
     Returns:
-        Log-densities, nats, [...].
+        The log-densities, nats, [...].
     """
     terms: Array = z * z
     terms *= _MINUS_HALF
@@ -132,6 +132,6 @@ def log_prob_array(z: Array, log_std: Array) -> Array:
 
 
 def entropy_array(log_std: Array) -> Array:
-    """`DiagonalGaussian.entropy` on float32 arrays, nats: [..., D] -> [...]."""
+    """Computes `DiagonalGaussian.entropy` on float32 arrays, nats: [..., D] -> [...]."""
     entropy: Array = np.add.reduce(log_std + _ENTROPY_OF_ONE, -1)
     return entropy

@@ -1,4 +1,4 @@
-"""Environments by id, from and to Gymnasium, several at once, and the loops that play them."""
+"""Environments by id, adapters from and to Gymnasium, vector environments, and the loops that play them."""
 
 from typing import TYPE_CHECKING
 
@@ -43,5 +43,5 @@ __all__ = [
     "wrap_for_flat_control",
 ]
 
-# Importing gymnasium is left to those who use it.
+# Gymnasium is imported only when it is used.
 __getattr__ = lazy.attach(__name__, __file__)

@@ -11,30 +11,30 @@ from minerva_acme import specs, types
 from minerva_acme.environments import vector
 from minerva_acme.wrappers import single_precision, spec_check
 
-_OF_THE_POOL = ("env_id", "players")  # fields of every observation, which say whose it is
+_OF_THE_POOL = ("env_id", "players")  # fields of every observation that tell its environment and players
 
 
 class EnvPoolEnvironment(vector.VectorEnvironment):
     """Makes `envpool.make(..., env_type="dm")` a vector environment.
 
     EnvPool resets an environment in the step after its LAST, as dm_env does, so that the last observation is
-    the true one. An observation is what the task shows: a dict of its fields, or the field itself where there
-    is one. All is narrowed to 32 bits.
+    the true one. An observation is a dict of the task's fields, or the field itself if there is only one.
+    Everything is narrowed to 32 bits.
 
     **Time limits.** EnvPool's Gymnasium-like tasks give discount 0 at a time limit, as at a true end. So an
-    episode that has `max_episode_steps` of the pool's config counts as cut short there, with discount 1. Of
-    one that also ends truly in just that step nobody can tell; EnvPool's Gymnasium form
-    (`GymnasiumVectorEnvironment`) can.
+    episode that reaches `max_episode_steps` of the pool's config counts as truncated there, with discount 1.
+    An episode that truly ends in exactly that step cannot be told apart; EnvPool's Gymnasium form
+    (`GymnasiumVectorEnvironment`) does distinguish it.
 
-    The attribute `pool` is EnvPool's.
+    The attribute `pool` is EnvPool's pool.
     """
 
     def __init__(self, pool: Any) -> None:
-        """Owns the pool from here on, and closes it in the end. Its seed is that of `envpool.make`.
+        """Takes ownership of the pool, and closes it in `close`. Its seed is set in `envpool.make`.
 
         Raises:
-            ValueError: it is no pool in dm_env's form, steps only some of its environments at a time, or has
-                several players.
+            ValueError: It is not a pool in dm_env's form, steps only some of its environments at a time, or
+                has several players.
         """
         config = getattr(pool, "config", None)
         if config is None or not isinstance(pool, dm_env.Environment):
@@ -44,7 +44,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
             )
         if config["batch_size"] not in (0, config["num_envs"]) or config.get("max_num_players", 1) != 1:
             raise ValueError(
-                "`pool` must step all of its environments, of one player each, got batch_size "
+                "`pool` must step all of its environments, with one player each, got batch_size "
                 f"{config['batch_size']} of {config['num_envs']} and {config.get('max_num_players')} "
                 "players. Make it without `batch_size`."
             )
@@ -79,7 +79,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
         self._check_actions(actions)
         if self._reset_next_step:
             return [(timestep,) for timestep in self.reset()]
-        self._reset_next_step = True  # until all of them have made it
+        self._reset_next_step = True  # until all environments have made the step
         batch = np.array(actions, self._action_spec.dtype)
         arrived = self._rows(self.pool.step(batch))
         self._reset_next_step = False
@@ -91,7 +91,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
             self.pool.close()
 
     def _rows(self, batch: dm_env.TimeStep) -> list[tuple[dm_env.TimeStep, ...]]:
-        """The timestep of each environment."""
+        """Returns the timestep of each environment."""
         observations = single_precision.narrow(_shown(batch.observation))
         step_types = np.asarray(batch.step_type)
         self._lengths = np.where(step_types == dm_env.StepType.FIRST, 0, self._lengths + 1)
@@ -100,7 +100,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
         discounts = np.where(is_cut, 1.0, batch.discount).astype(np.float32)
         arrived: list[tuple[dm_env.TimeStep, ...]] = []
         for index, step_type in enumerate(step_types.tolist()):
-            # With the ellipsis a row of a vector is an array too.
+            # With the ellipsis, a row of a vector is also an array.
             observation = tree.map_structure(lambda leaf, i=index: leaf[i, ...], observations)
             if step_type == dm_env.StepType.FIRST:
                 timestep = dm_env.restart(observation)
@@ -114,13 +114,13 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
 
 
 def _shown(state: Any) -> types.NestedArray:
-    """What the task shows, of a state or of its spec."""
+    """Returns the task's part of a state or of its spec."""
     fields = {name: part for name, part in state._asdict().items() if name not in _OF_THE_POOL}
     return next(iter(fields.values())) if len(fields) == 1 else fields
 
 
 def _without_wrong_bounds(spec: specs.Array) -> specs.Array:
-    """EnvPool bounds what has no bounds below by the smallest positive number, which is not meant."""
+    """Removes EnvPool's wrong lower bounds: the smallest positive number, where there should be no bound."""
     if isinstance(spec, specs.BoundedArray) and spec.dtype.kind == "f":
         low, _ = specs.bounds(spec)
         if (low == np.finfo(np.float64).tiny).any() or (low == np.finfo(np.float32).tiny).any():

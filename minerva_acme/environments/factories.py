@@ -1,9 +1,8 @@
 """Environments by id, and the wrappers that agents for flat control expect around them.
 
-An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`,
-or that `<id>` alone, for anything that Gymnasium has registered. Behind a task of the suite, `/repeat=4`
-repeats each action four times, and `/pixels` asks for pictures in the place of its observations:
-`dm_control/cartpole/swingup/pixels,repeat=8`.
+An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`, or only
+`<id>`, for anything that Gymnasium has registered. After a task of the suite, `/repeat=4` repeats each action
+four times, and `/pixels` gives images instead of observations: `dm_control/cartpole/swingup/pixels,repeat=8`.
 """
 
 import contextlib
@@ -36,38 +35,38 @@ if TYPE_CHECKING:
 _DM_CONTROL = "dm_control/"
 _GYMNASIUM = "gymnasium/"
 _SUITE_TASK = re.compile(r"^@SUITE\.add\(.*\)\ndef (\w+)", re.MULTILINE)
-# What kinds of Gymnasium's own environments need besides Gymnasium.
+# Packages that groups of Gymnasium's own environments need in addition to Gymnasium.
 _NEEDED_PACKAGES = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.mujoco": "mujoco",
     "gymnasium.envs.phys2d": "jax",
     "gymnasium.envs.tabular": "jax",
 }
-_EXTRAS = {"Box2D": "box2d", "jax": "jax"}  # of Gymnasium, by the package; else it is called like that
+_EXTRAS = {"Box2D": "box2d", "jax": "jax"}  # Gymnasium's extra for a package, if the names differ
 _ATARI = re.compile(r"ALE/|\w+(NoFrameskip|Deterministic)-v\d+$|\w+-ram(NoFrameskip|Deterministic)?-v\d+$")
 _VERSION = re.compile(r"-v(\d+)$")
 _MAX_SUGGESTED = 5
 
 
 def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
-    """Makes an environment, as it is, without wrappers that change what it gives or takes.
+    """Makes an environment, without wrappers that change its observations, rewards or actions.
 
-    Its random generator can be saved and restored (`save`, `restore`), also through wrappers around
-    it: saved at the end of an episode and restored into an environment made by the same call, the
-    following episodes start as they would have without the interruption.
+    Its random generator can be saved and restored (`save`, `restore`), also through wrappers. If it is saved
+    at the end of an episode and restored into an environment made by the same call, the next episodes start
+    as they would have without the interruption.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>` or an id of Gymnasium's. With `/repeat=4`
-            behind it, the task repeats each action 4 times. With `/pixels` it shows stacks of pictures,
-            uint8 [3, 84, 84, 3], and repeats each action twice; `/pixels,repeat=8` repeats it 8 times.
-            `frames` and `size` are set likewise.
-        seed: determines the episodes; None: a new seed.
-        **task_kwargs: handed to the dm_control task or to `gymnasium.make`.
+        environment_id: `dm_control/<domain>/<task>` or one of Gymnasium's ids. A task of the suite followed
+            by `/repeat=4` repeats each action 4 times. With `/pixels` it gives stacks of images, uint8
+            [3, 84, 84, 3], and repeats each action twice; `/pixels,repeat=8` repeats it 8 times. `frames` and
+            `size` are set in the same way.
+        seed: The seed of the episodes, or None for a new one.
+        **task_kwargs: Arguments of the dm_control task or of `gymnasium.make`.
 
     Raises:
-        ValueError: there is no such environment; the message lists those with a similar id.
-        ImportError: the environment needs a package that is not installed.
-        RuntimeError: there must be pixels, and this machine cannot draw.
+        ValueError: There is no such environment; the message lists similar ids.
+        ImportError: The environment needs a package that is not installed.
+        RuntimeError: The id asks for pixels, and this machine cannot draw.
     """
     if seed is not None and not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
@@ -79,11 +78,11 @@ def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm
 def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment:
     """Wraps an environment for agents that take a flat float32 vector and act in [-1, 1].
 
-    Actions are scaled where they are continuous (discrete ones stay), then observations are
-    concatenated, then everything is turned to single precision.
+    Continuous actions are scaled (discrete ones are unchanged), then observations are concatenated, then
+    everything is converted to single precision.
 
     Raises:
-        ValueError: an action has no bounds, or an observation cannot be concatenated.
+        ValueError: An action has no bounds, or an observation cannot be concatenated.
     """
     if training_wrappers.continuous_actions(specs.make_environment_spec(environment)):
         environment = training_wrappers.scale_actions(environment)
@@ -96,7 +95,7 @@ def make_training_environment(
     seed: int | None = None,
     **task_kwargs: Any,
 ) -> dm_env.Environment:
-    """Makes an environment by id, or takes one that exists, and wraps it for training where it needs that.
+    """Makes an environment by id, or takes an existing one, and applies the wrappers needed for training.
 
         text and empty parts in observations     left out
         discrete, boolean and integer parts      float32, see `wrappers.FloatObservationWrapper`
@@ -105,23 +104,24 @@ def make_training_environment(
         observations without images              concatenated to one vector
         64 bits                                  32 bits
 
-    An observation with images stays a nest, which an agent's encoder takes. What is done is logged at INFO.
-    Whatever comes out of the environment is checked against its specs, as `wrappers.SpecCheck` says.
+    An observation with images stays a nest, which an agent's encoder takes. All changes are logged at INFO.
+    All timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
 
-    An environment that exists already is seeded too: one of Gymnasium's by its first reset, any other by its
-    method `seed`, which takes the number.
+    An existing environment is seeded too: one of Gymnasium's by its first reset, any other by its method
+    `seed`, which takes the number.
 
     Raises:
-        ValueError: As `make`; an action has no bounds, or no number is observed; the environment has several
-            agents; or one that exists already came with task settings, or with a seed but no method `seed`.
+        ValueError: See `make`; or an action has no bounds, the observation holds no numbers, or the
+            environment has several agents; or for an existing one, there are task settings, or a seed but no
+            method `seed`.
     """
     name = None
     if isinstance(environment, str):
         name, environment = environment, make(environment, seed, **task_kwargs)
     elif task_kwargs:
         raise ValueError(
-            "Task settings must not be given with an environment that is already made, got "
-            f"{sorted(task_kwargs)}. Make it with them."
+            "Task settings must not be given with an existing environment, got "
+            f"{sorted(task_kwargs)}. Make the environment with them."
         )
     bare: Any = environment
     if not isinstance(environment, dm_env.Environment):
@@ -139,14 +139,14 @@ def make_training_environment(
 
 
 def _seed(environment: Any, seed: int) -> None:
-    """Seeds an environment that is already made.
+    """Seeds an existing environment.
 
     Raises:
         ValueError: It has no method `seed`.
     """
     if not callable(getattr(environment, "seed", None)):
         raise ValueError(
-            "`seed` must be None for an environment that is already made and has no method `seed`, got "
+            "`seed` must be None for an existing environment without a method `seed`, got "
             f"{seed} for a {type(environment).__name__}. Make it with its seed, wrap dm_control's in "
             "`wrappers.DmControlRandomState`, or add the method to yours."
         )
@@ -159,13 +159,13 @@ def make_vector(
     """Makes E environments that step together, and whose random states can be saved and restored.
 
     Args:
-        environment_factories: one for each environment; with the seed of its own already in it.
-        processes: whether each environment lives in a process of its own, which pays where a step takes
-            longer than about 0.1 ms and cores are free. The main script is imported once more then, so it
-            needs the guard `if __name__ == "__main__":`.
+        environment_factories: One factory for each environment, with the environment's seed already in it.
+        processes: Whether each environment runs in its own process, which is faster if a step takes longer
+            than about 0.1 ms and cores are free. The main script is then imported again, so it needs the
+            guard `if __name__ == "__main__":`.
 
     Raises:
-        ValueError: there is no factory, or the environments' specs differ.
+        ValueError: There is no factory, or the environments' specs differ.
     """
     if not processes:
         return vector.InProcessVectorEnvironment([make() for make in environment_factories])
@@ -173,23 +173,23 @@ def make_vector(
 
 
 def list_environments() -> list[str]:
-    """Returns the ids of all suite tasks and of all that Gymnasium has registered, sorted."""
+    """Returns the ids of all suite tasks and of all environments registered in Gymnasium, sorted."""
     import gymnasium
 
     return sorted([*_list_dm_control(), *gymnasium.registry])
 
 
 def list_makeable() -> list[str]:
-    """Returns those of `list_environments` for which everything is installed, sorted.
+    """Returns the ids of `list_environments` for which everything is installed, sorted.
 
-    None of them is made to find it out: each kind is known by the packages that it needs.
+    No environment is made for this: the packages that each kind needs are known.
     """
     import gymnasium
 
     found = [
         name
         for name, spec in gymnasium.registry.items()
-        # The ids of environments that moved elsewhere are functions which say so.
+        # Ids of environments that moved elsewhere have functions that raise an error saying so.
         if isinstance(spec.entry_point, str) and _has_packages(spec.entry_point)
     ]
     return sorted([*found, *_list_dm_control()])
@@ -239,7 +239,7 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
 
 
 def _list_dm_control() -> list[str]:
-    """Reads the suite's tasks in its source: importing it loads MuJoCo and settles how to draw."""
+    """Reads the suite's tasks from its source: importing it loads MuJoCo and fixes the renderer."""
     package = importlib.util.find_spec("dm_control")
     if package is None or importlib.util.find_spec("mujoco") is None:
         return []
@@ -253,7 +253,7 @@ def _list_dm_control() -> list[str]:
 
 
 def _explain_import(environment_id: str, error: ImportError) -> Exception | None:
-    """Says what an environment needs that cannot be imported; None: only the error itself knows."""
+    """Makes an error that says what an environment needs; None if the import error itself says it best."""
     import gymnasium
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
@@ -261,13 +261,13 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
     if has_module and module not in sys.modules:
         known = f" Gymnasium has {name} without a module before it." if name in gymnasium.registry else ""
         return ValueError(
-            "`environment_id` must name a module that can be imported before the colon, got "
+            "`environment_id` must name an importable module before the colon, got "
             f"'{environment_id}', and there is no module '{module}'. Install its package, or put the folder "
             f"of the module into PYTHONPATH.{known}"
         )
     spec = gymnasium.registry.get(name if has_module else gymnasium_id)
     if getattr(spec and spec.entry_point, "__module__", "").startswith("gymnasium."):
-        return _unknown(environment_id)  # it is a function which says that the environment has moved
+        return _unknown(environment_id)  # a function that raises an error: the environment has moved
     entry_point = "" if spec is None else str(spec.entry_point)
     package = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
     if not package:
@@ -279,18 +279,18 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
 
 
 def _unknown(environment_id: str) -> Exception:
-    """Says that there is no such environment, and which of those that can be made here was meant."""
+    """Makes the error for an unknown environment, which suggests similar ones that can be made here."""
     expected = "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's"
     wanted = environment_id.removeprefix(_GYMNASIUM)
     if _ATARI.match(wanted):
         install = "" if importlib.util.find_spec("ale_py") else "pip install ale-py, then "
         return ImportError(
-            f"'{environment_id}' is an Atari game, which Gymnasium has from the package ale-py, whose module "
-            f"must stand before it: {install}ale_py:{wanted}"
+            f"'{environment_id}' is an Atari game of the package ale-py, whose module must stand before the "
+            f"id: {install}ale_py:{wanted}"
         )
     known = _list_dm_control() if environment_id.startswith(_DM_CONTROL) else list_makeable()
     newest = _newest_version(wanted)
-    # Without the prefixes, which make everything behind them look alike.
+    # Without the prefixes, which make all ids look alike.
     wanted = wanted.removeprefix(_DM_CONTROL).lower()
     by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
     near = difflib.get_close_matches(wanted, by_short, n=_MAX_SUGGESTED)
@@ -300,14 +300,14 @@ def _unknown(environment_id: str) -> Exception:
         hint = f"Did you mean {', '.join(dict.fromkeys(found))}?"
     else:
         hint = (
-            "`minerva list environments` shows those that can be made here. One of another package needs its "
-            "module before it: package:Name-v0."
+            "`minerva list environments` shows the ids that can be made here. An environment of another "
+            "package needs its module before the id: package:Name-v0."
         )
     return ValueError(f"{expected}, got '{environment_id}'. {hint}")
 
 
 def _newest_version(gymnasium_id: str) -> list[str]:
-    """The newest version of an environment, with what it needs if that is missing here; empty: none."""
+    """Returns the newest version of an environment, with any missing package; empty if there is none."""
     import gymnasium
 
     name = _VERSION.sub("", gymnasium_id)
@@ -330,20 +330,20 @@ def _newest_version(gymnasium_id: str) -> list[str]:
 
 
 def _load_triton_first() -> None:
-    """Loads triton, where torch's CUDA build brought it, before OpenGL draws.
+    """Loads triton, which torch's CUDA build installs, before OpenGL draws.
 
-    Mesa's drivers and triton each bring an LLVM. When triton is the second to load, which the first
-    optimiser makes it, the process crashes.
+    Mesa's drivers and triton each contain an LLVM. If triton is loaded second, as the first optimiser would
+    do, the process crashes.
     """
     with contextlib.suppress(ImportError):
         importlib.import_module("triton")
 
 
 def _import_suite() -> ModuleType:
-    """Imports dm_control's suite with a renderer that works here, since importing it settles which.
+    """Imports dm_control's suite with a renderer that works here, since the import fixes the renderer.
 
-    Without a display its own choice is GLFW, which prints a warning and cannot render. EGL renders off
-    screen; where that is missing too there is no rendering, which training does not need.
+    Without a display, dm_control would choose GLFW, which prints a warning and cannot render. EGL renders off
+    screen; if it is missing too, rendering is disabled, which training does not need.
     """
     _load_triton_first()
     settled = "MUJOCO_GL" in os.environ or "dm_control.suite" in sys.modules
@@ -354,7 +354,7 @@ def _import_suite() -> ModuleType:
     os.environ["MUJOCO_GL"] = "egl"
     try:
         return importlib.import_module("dm_control.suite")
-    except Exception:  # PyOpenGL fails in many ways; what has another cause fails again below
+    except Exception:  # PyOpenGL fails in many ways; an error with another cause is raised again below
         os.environ["MUJOCO_GL"] = "disabled"
         if pyopengl_platform is None:
             os.environ.pop("PYOPENGL_PLATFORM", None)  # dm_control set it

@@ -14,18 +14,18 @@ _STEP_RESULT = "(observation, reward, terminated, truncated, info)"
 
 
 class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable):
-    """Makes a Gymnasium environment speak dm_env.
+    """Makes a Gymnasium environment a dm_env environment.
 
         terminated   -> LAST, discount 0 (also when truncated in the same step)
         truncated    -> LAST, discount 1
         neither      -> MID,  discount 1
 
-    The observation of a LAST timestep is the true last one. A step before the first reset or after
-    LAST ignores its action, resets and returns FIRST.
+    The observation of a LAST timestep is the true last one. A step before the first reset or after LAST
+    ignores its action, resets and returns FIRST.
 
-    Spaces become specs: Box a bounded array (an array where no bound is finite), Discrete a discrete
-    array counted from 0 whatever its start, MultiDiscrete and MultiBinary bounded integer arrays, Text an
-    array of strings, Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the way back. The attribute
+    Spaces become specs: Box a bounded array (an array if no bound is finite), Discrete a discrete array
+    counted from 0 regardless of its start, MultiDiscrete and MultiBinary bounded integer arrays, Text an
+    array of strings, Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the inverse. The attribute
     `environment` is the Gymnasium environment.
     """
 
@@ -35,15 +35,15 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         """Initialises the adapter.
 
         Args:
-            environment: an environment, or the id of one that Gymnasium has registered.
-            seed: the seed of the first reset; later resets continue from there. None: a new one.
-            **make_kwargs: handed to `gymnasium.make`; only with an id.
+            environment: An environment, or the id of one that is registered in Gymnasium.
+            seed: The seed of the first reset, or None for a new one; later resets continue from there.
+            **make_kwargs: Arguments of `gymnasium.make`; only with an id.
 
         Raises:
-            ValueError: a space has no dm_env spec, or the environment has several agents.
+            ValueError: A space has no dm_env spec, or the environment has several agents.
         """
         if isinstance(environment, str):
-            # Its complaints are for authors of environments; the adapter itself enforces the spaces' dtypes.
+            # Its warnings are for authors of environments; the adapter itself enforces the spaces' dtypes.
             make_kwargs.setdefault("disable_env_checker", True)
             environment = gymnasium.make(environment, **make_kwargs)
         elif make_kwargs:
@@ -75,7 +75,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         result = self.environment.step(gymnasium_action)
         observation, reward, terminated, truncated, self._info = _unpack(result, "step", _STEP_RESULT)
         self._reset_next_step = bool(terminated or truncated)
-        if reward is not None:  # of which numpy would make NaN
+        if reward is not None:  # numpy would convert None to NaN
             reward = np.float64(reward)
         if terminated:
             return dm_env.termination(reward, self._observation(observation))
@@ -88,10 +88,10 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         return self._info
 
     def render(self) -> Any:
-        """Returns what Gymnasium renders.
+        """Returns Gymnasium's rendering.
 
         Raises:
-            ValueError: the environment was made without a `render_mode`.
+            ValueError: The environment was made without a `render_mode`.
         """
         if self.environment.render_mode is None:
             raise ValueError(
@@ -103,12 +103,12 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
     def control_timestep(self) -> float:
         """Returns the seconds from one frame to the next: 1 / `render_fps` of Gymnasium's metadata.
 
-        Where that is missing it counts as 30 frames a second, as in Gymnasium's own recorder.
+        If it is missing, the rate is 30 frames per second, as in Gymnasium's own recorder.
         """
         return 1.0 / float(self.environment.metadata.get("render_fps") or 30)
 
     def seed(self, seed: int) -> None:
-        """Makes the next episode, and those after it, the ones that follow from this seed."""
+        """Seeds the next episode and all later ones."""
         self._next_seed = seed
         self._reset_next_step = True
 
@@ -116,10 +116,10 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         self.environment.close()
 
     def save(self) -> core.State:
-        """Returns the state of the random generator, `np_random`; the open episode is no part of it.
+        """Returns the state of the random generator, `np_random`, without the open episode.
 
-        Both kinds of numpy's can be saved, `Generator` and `RandomState`. Where an environment has another
-        one, or none, its state is not known: None, and `run_experiment` warns once.
+        Both kinds of numpy's generators can be saved, `Generator` and `RandomState`. For any other generator,
+        or none, the state is unknown: None is returned, and `run_experiment` warns once.
         """
         random = random_state.save_generator(getattr(self._unwrapped(), "np_random", None))
         return None if random is None else {"next_seed": self._next_seed, "random": random}
@@ -128,7 +128,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         """Restores a saved random generator and drops the episode in progress.
 
         Raises:
-            ValueError: The environment has a generator of another kind than the one that was saved.
+            ValueError: The environment's generator is of a different kind than the saved one.
         """
         self._reset_next_step = True
         if state is None:
@@ -136,7 +136,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         self._next_seed = state["next_seed"]
         inner = self._unwrapped()
         if not random_state.restore_generator(getattr(inner, "np_random", None), state["random"]):
-            # Some make theirs in the first reset.
+            # Some environments make their generator in the first reset.
             self.environment.reset(seed=0)
             found = getattr(inner, "np_random", None)
             if not random_state.restore_generator(found, state["random"]):
@@ -147,7 +147,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
                 )
 
     def _unwrapped(self) -> Any:
-        """The environment within Gymnasium's wrappers; one that is no `gymnasium.Env` may not know it."""
+        """Returns the environment inside Gymnasium's wrappers; if it has no `unwrapped`, the outer one."""
         return getattr(self.environment, "unwrapped", self.environment)
 
     def _observation(self, observation: Any) -> types.NestedArray:
@@ -155,16 +155,16 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
 
 def _unpack(result: Any, method: str, expected: str) -> tuple[Any, ...]:
-    """Returns what Gymnasium's environment returned, which has changed over its versions."""
+    """Returns a result of a Gymnasium environment, whose form has changed between versions."""
     if isinstance(result, tuple) and len(result) == expected.count(",") + 1:
         return result
     found = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
     advice = "Return that in it, or in a wrapper around it."
     if method == "reset" or found == "4 values":
-        old = "(observation, reward, done, info)" if method == "step" else "the observation alone"
+        old = "(observation, reward, done, info)" if method == "step" else "only the observation"
         advice = (
             f"Gym returned {old} before 0.26: it or a wrapper around it was written for that. Port it, or "
-            "make it a Gymnasium one by shimmy's GymV21Environment-v0."
+            "convert it to Gymnasium with shimmy's GymV21Environment-v0."
         )
     raise specs.SpecError(
         f"`{method}` of a Gymnasium environment must return {expected}, got {found}. {advice}"

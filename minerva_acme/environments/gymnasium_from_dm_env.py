@@ -14,14 +14,14 @@ from minerva_acme.wrappers import rendering
 
 
 class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
-    """Makes a dm_env environment speak Gymnasium.
+    """Makes a dm_env environment a Gymnasium environment.
 
         LAST, discount 0        -> terminated
         LAST, discount above 0  -> truncated
         MID                     -> neither
 
-    Gymnasium has no discount between 0 and 1: `info["discount"]` holds the environment's own, beside
-    what its `get_info()` gives if it has one. Specs become spaces as `gymnasium_spaces` says; the
+    Gymnasium has no discount between 0 and 1: `info["discount"]` holds the environment's own, along with the
+    entries of its `get_info()` if it has one. For the conversion of specs to spaces see `gymnasium_spaces`;
     observations keep their dtype. The attribute `environment` is the dm_env environment.
     """
 
@@ -35,13 +35,13 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
         """Initialises the adapter.
 
         Args:
-            environment: a dm_env environment with one scalar reward and one scalar discount. A seed for
-                `reset` needs its method `seed`; those of `environments.make` have one.
-            render_mode: None, or "rgb_array" for frames at 1 / control_timestep a second.
-            render: draws the environment, uint8 [height, width, 3].
+            environment: A dm_env environment with one scalar reward and one scalar discount. A seed for
+                `reset` needs its method `seed`, which environments from `environments.make` have.
+            render_mode: None, or "rgb_array" for frames at 1 / control_timestep per second.
+            render: Draws the environment, uint8 [height, width, 3].
 
         Raises:
-            ValueError: a spec has no space, the reward or discount is not a scalar, or the environment
+            ValueError: A spec has no space, the reward or discount is not a scalar, or the environment
                 cannot render in this mode.
         """
         _check_scalar("reward_spec", environment.reward_spec())
@@ -53,7 +53,7 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(
                 f"`render_mode` must be None or one of {self.metadata['render_modes']}, got '{render_mode}'. "
-                "Rendering needs an environment with a `control_timestep`, as dm_control's have."
+                "Rendering needs an environment with a `control_timestep`, as dm_control's do."
             )
         self.observation_space = gymnasium_spaces.to_space(environment.observation_spec(), "observation")
         self.action_space = gymnasium_spaces.to_space(environment.action_spec(), "action")
@@ -66,14 +66,14 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Starts an episode; a seed determines it and those that follow.
+        """Starts an episode; a seed determines this episode and the following ones.
 
         Raises:
-            ValueError: the environment cannot be seeded, or there are options, which dm_env does not know.
+            ValueError: The environment cannot be seeded, or there are options, which dm_env does not have.
         """
         super().reset(seed=seed)
         if options:
-            raise ValueError(f"`options` must be empty, for dm_env's `reset` takes none, got {options}.")
+            raise ValueError(f"`options` must be empty, since dm_env's `reset` takes none, got {options}.")
         if seed is not None:
             self._seed(seed)
         timestep = self.environment.reset()
@@ -84,10 +84,10 @@ class GymnasiumFromDmEnv(gymnasium.Env[Any, Any]):
         """Makes one step.
 
         Raises:
-            gymnasium.error.ResetNeeded: no episode is open.
+            gymnasium.error.ResetNeeded: No episode is open.
         """
         if self._needs_reset:
-            # dm_env would start the next episode and ignore the action; Gymnasium has no way to say so.
+            # dm_env would start the next episode and ignore the action, which Gymnasium has no way to tell.
             raise gymnasium.error.ResetNeeded("`step` must follow a `reset`, got no open episode.")
         timestep = self.environment.step(
             tree.map_structure_up_to(self._action_spec, _as_spec, self._action_spec, action)

@@ -1,15 +1,15 @@
-"""Gymnasium's spaces and dm_env's specs, each from the other, and the values that go with them.
+"""Conversion between Gymnasium's spaces and dm_env's specs, and between their values.
 
-    Box                      Array where nothing bounds it, else BoundedArray
-    Discrete                 DiscreteArray, counted from 0 whatever the space's start
+    Box                      Array if unbounded, otherwise BoundedArray
+    Discrete                 DiscreteArray, counted from 0 regardless of the space's start
     MultiDiscrete            BoundedArray of integers
     MultiBinary              BoundedArray of int8 in [0, 1]
     Text, or any of strings  StringArray
     Dict, Tuple              dict, tuple of these
 
-Back again, integers between bounds become MultiDiscrete, or MultiBinary where they are int8 in [0, 1];
-unsigned ones (images) and scalars become a Box; DiscreteArray becomes a Discrete of int64, which is what
-Gymnasium's checker asks for. The set of values is the same in both directions.
+In the other direction, bounded integers become MultiDiscrete, or MultiBinary if they are int8 in [0, 1];
+unsigned integers (images) and scalars become a Box; DiscreteArray becomes a Discrete of int64, which
+Gymnasium's checker requires. The set of values is the same in both directions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ from gymnasium import spaces
 from minerva_acme import specs, types
 
 OLD_GYM = (
-    "the old package `gym`, which Gymnasium has replaced. Register the environment with gymnasium, or make "
-    'it a Gymnasium one by shimmy: pip install "shimmy[gym-v21]" (or gym-v26), then '
+    "the old package `gym`, which Gymnasium has replaced. Register the environment with gymnasium, or "
+    'convert it to Gymnasium with shimmy: pip install "shimmy[gym-v21]" (or gym-v26), then '
     'gymnasium.make("GymV21Environment-v0", env=...) (or V26).'
 )
-"""Says in an error that something is of that package, and the way out."""
+"""The end of error messages for objects of that package, with the way out."""
 
 
 def environment_spec(
@@ -34,7 +34,7 @@ def environment_spec(
     """Returns the specs of an environment with these spaces.
 
     Raises:
-        ValueError: a space has no spec.
+        ValueError: A space has no spec.
     """
     return specs.EnvironmentSpec(
         observations=to_spec(observation_space, "observation"),
@@ -48,7 +48,7 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
     """Returns the spec, or nest of specs, of a space.
 
     Raises:
-        ValueError: a space has no spec; the message names the part.
+        ValueError: A space has no spec; the message names the part.
     """
     match space:
         case spaces.Box():
@@ -78,12 +78,12 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
 
 
 def is_text(space: spaces.Space[Any]) -> bool:
-    """Whether the values of a space are strings, as those of `Text` are and of MiniGrid's own."""
+    """Returns whether the values of a space are strings, as in `Text` and in MiniGrid's own space."""
     return isinstance(space, spaces.Space) and space.dtype is not None and space.dtype.kind == "U"
 
 
 def is_of_gym(thing: Any) -> bool:
-    """Whether the class of an environment or a space is one of the old package `gym`."""
+    """Returns whether the class of an environment or a space is from the old package `gym`."""
     return any(kind.__module__.partition(".")[0] == "gym" for kind in type(thing).__mro__)
 
 
@@ -91,7 +91,7 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
     """Returns the space of a spec, or of a nest of specs.
 
     Raises:
-        ValueError: a spec has no space; the message names the leaf.
+        ValueError: A spec has no space; the message names the leaf.
     """
     match spec:
         case Mapping():
@@ -111,11 +111,11 @@ def to_space(spec: types.NestedSpec, name: str) -> spaces.Space[Any]:
 
 
 def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observation") -> types.NestedArray:
-    """Returns a value of a space as one of its spec, in memory of its own.
+    """Converts a value of a space to a value of its spec, in new memory.
 
     Raises:
-        SpecError: it has other parts than the space, or what the space's dtype cannot hold; the message has
-            the name of the part.
+        SpecError: Its structure differs from the space's, or the space's dtype cannot hold it; the message
+            names the part.
     """
     match space:
         case spaces.Dict():
@@ -141,7 +141,7 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observatio
         # A copy: some environments write their next observation into the same array.
         converted = array.astype(dtype)
     else:
-        with np.errstate(invalid="ignore"):  # of NaN as an integer
+        with np.errstate(invalid="ignore"):  # from NaN as an integer
             converted = array.astype(dtype)
         if not (converted == array).all():
             raise _misfit(space, value, name)
@@ -149,7 +149,7 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, name: str = "observatio
 
 
 def to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
-    """Returns a value of a spec as one of its space, in memory of its own."""
+    """Converts a value of a spec to a value of its space, in new memory."""
     match space:
         case spaces.Dict():
             return {key: to_gymnasium(part, value[key]) for key, part in space.spaces.items()}

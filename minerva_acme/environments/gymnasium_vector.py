@@ -1,4 +1,4 @@
-"""Gymnasium's vector environments as vector environments of dm_env's timesteps."""
+"""Gymnasium's vector environments as vector environments with dm_env's timesteps."""
 
 import functools
 import multiprocessing.connection
@@ -21,27 +21,27 @@ _GRACE_SECONDS = process_vector.GRACE_SECONDS
 
 
 class GymnasiumVectorEnvironment(vector.VectorEnvironment):
-    """Makes one of Gymnasium's vector environments speak dm_env.
+    """Makes one of Gymnasium's vector environments a `VectorEnvironment`, with dm_env's timesteps.
 
         autoreset mode   an episode that ends arrives as
         NEXT_STEP        (LAST,), and (FIRST,) in the next call, which ignores the action
         SAME_STEP        (LAST, FIRST); the observation of LAST is Gymnasium's `final_obs`
         DISABLED         (LAST, FIRST); it is reset here, by `reset_mask`
 
-    Where a vector environment in the mode SAME_STEP has no `final_obs` for an episode that ended, that is an
-    error. With `loses_final_obs`, LAST repeats the observation before it instead, and agents that bootstrap
-    refuse the environment (`gives_last_observation`).
+    In the mode SAME_STEP, a missing `final_obs` at the end of an episode is an error. With
+    `loses_final_obs`, LAST repeats the observation before it instead, and agents that bootstrap refuse the
+    environment (`gives_last_observation`).
 
-    EnvPool's environments of `env_type="gymnasium"` are such vectors, in the mode NEXT_STEP.
+    EnvPool's environments with `env_type="gymnasium"` are such vectors, in the mode NEXT_STEP.
 
-    Termination, truncation and spaces are converted as by `GymnasiumEnvironment`, to 32 bits where that has
-    64: a wrapper of one environment, such as `SinglePrecisionWrapper`, does not fit around a vector.
+    Termination, truncation and spaces are converted as in `GymnasiumEnvironment`, but to 32 bits instead of
+    64: a wrapper of one environment, such as `SinglePrecisionWrapper`, cannot wrap a vector.
     (`environments.make_vector` makes a vector of wrapped environments.)
 
-    What arrives is checked as by `wrappers.SpecCheck`, not strictly.
+    Timesteps are checked by `wrappers.SpecCheck`, not strictly.
 
     After an exception of a `SyncVectorEnv` the next step begins new episodes. An exception of an
-    `AsyncVectorEnv` ends all its workers, and the next step says that it is closed. The attribute
+    `AsyncVectorEnv` ends all its workers, and the next step reports that it is closed. The attribute
     `vector_environment` is Gymnasium's vector environment.
     """
 
@@ -52,23 +52,23 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         seed: int | None = None,
         loses_final_obs: bool = False,
     ) -> None:
-        """Owns the vector environment from here on, and closes it in the end.
+        """Takes ownership of the vector environment, and closes it in `close`.
 
         Args:
-            vector_environment: a `SyncVectorEnv`, an `AsyncVectorEnv`, or one with a batch of its own.
-            seed: the first reset seeds environment i with `seed + i`; later resets continue from there.
-                None: new seeds.
-            loses_final_obs: whether it resets in the same step and keeps nothing of the last observation.
+            vector_environment: A `SyncVectorEnv`, an `AsyncVectorEnv`, or another `VectorEnv`.
+            seed: The first reset seeds environment i with `seed + i`; later resets continue from there. None
+                gives new seeds.
+            loses_final_obs: Whether it resets in the same step and does not keep the last observation.
 
         Raises:
-            ValueError: a space has no dm_env spec, the autoreset mode is missing, or Gymnasium would
-                reset twice.
+            ValueError: A space has no dm_env spec, the autoreset mode is missing, or Gymnasium would reset
+                twice.
         """
         mode = vector_environment.metadata.get("autoreset_mode")
         if mode is None:
             raise ValueError(
-                "`vector_environment` must say in `metadata['autoreset_mode']` when it resets, got none. "
-                "Set it to one of gymnasium.vector.AutoresetMode."
+                "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, "
+                "got none. Set it to one of gymnasium.vector.AutoresetMode."
             )
         environment_spec = gymnasium_spaces.environment_spec(
             vector_environment.single_observation_space, vector_environment.single_action_space
@@ -79,13 +79,13 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         inner = vector_environment.unwrapped
         self._workers = inner if isinstance(inner, gymnasium_vector.AsyncVectorEnv) else None
         if self._workers and self._mode == _NEXT_STEP and not self._workers.shared_memory:
-            # Gymnasium's worker forgets to note a `reset` then, and makes another in the next step.
+            # Gymnasium's worker then forgets that it was reset, and resets again in the next step.
             raise ValueError(
                 "`vector_environment` must share memory in the mode NEXT_STEP, got shared_memory=False. "
                 "Leave it at True, or choose another autoreset mode."
             )
         if self._workers:
-            # Gymnasium waits without end for a worker's error, which never comes if it cannot be pickled.
+            # Gymnasium waits forever for a worker's error, which never arrives if it cannot be pickled.
             wait = functools.partial(self._workers.error_queue.get, timeout=_GRACE_SECONDS)
             self._workers.error_queue.get = wait  # type: ignore[method-assign]
         self.vector_environment = vector_environment
@@ -122,7 +122,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         if self._reset_next_step:
             return [(timestep,) for timestep in self.reset()]
         batch = gymnasium_spaces.to_gymnasium(self.vector_environment.single_action_space, _stack(actions))
-        self._reset_next_step = True  # until all of them have made it
+        self._reset_next_step = True  # until all environments have made the step
         batch, rewards, terminated, truncated, infos = self._call(self.vector_environment.step, batch)
         only_reset = self._ended & (self._mode == _NEXT_STEP)
         self._ended = np.logical_or(terminated, truncated)
@@ -172,7 +172,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             if not self._workers:
                 raise
             failure = _describe(self._workers, error)
-            # After an interrupt, too: nobody knows which answers have been read.
+            # Also after an interrupt: it is unknown which answers have been read.
             self._workers._state = gymnasium_vector.async_vector_env.AsyncState.DEFAULT  # or it would wait
             self._workers.close(terminate=True)
             self.close()
@@ -187,12 +187,12 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 check(timestep)
 
     def _narrow(self, observation: Any) -> types.NestedArray:
-        """An observation, or a batch of them, as one of the spec, in memory of its own."""
+        """Converts an observation, or a batch of them, to the spec, in new memory."""
         space = self.vector_environment.single_observation_space
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
 
     def _final_observations(self, infos: dict[str, Any]) -> list[types.NestedArray]:
-        """The last observations of the episodes that ended, where there are some."""
+        """Returns the last observations of the episodes that ended, by environment."""
         if not self.gives_last_observation:
             return self._newest
         final = infos.get("final_obs")
@@ -201,17 +201,17 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             if ended and last is None:
                 raise specs.SpecError(
                     f"{self._name}, environment {index}: in the mode SAME_STEP `infos` must hold "
-                    f"`final_obs`, the observation in which an episode ended, got {sorted(infos)}. What "
-                    "`step` returns is the next episode's. Choose the mode NEXT_STEP or DISABLED, add "
+                    f"`final_obs`, the last observation of an episode, got {sorted(infos)}. `step` returns "
+                    "the next episode's first one. Choose the mode NEXT_STEP or DISABLED, add "
                     "`final_obs`, or pass `loses_final_obs=True` for an agent that does not bootstrap."
                 )
         return [None if last is None else self._narrow(last) for last in given]
 
     def _rows(self, batch: Any) -> list[types.NestedArray]:
-        """The observations of a batch."""
+        """Splits a batch into its observations."""
         batch = self._narrow(batch)
         indices = range(self.num_environments)
-        # With the ellipsis a row of a vector is an array too.
+        # With the ellipsis, a row of a vector is also an array.
         if isinstance(batch, np.ndarray):  # the usual case; `tree` takes ten times as long
             return [batch[index, ...] for index in indices]
         return [tree.map_structure(lambda leaf: leaf[index, ...], batch) for index in indices]  # noqa: B023
@@ -232,7 +232,7 @@ def _stack(actions: Sequence[types.NestedArray]) -> types.NestedArray:
 
 
 def _row(infos: dict[str, Any], index: int) -> dict[str, Any]:
-    """The info of one environment. Gymnasium marks by `_<key>` which of them have the key."""
+    """Returns the info of one environment. Gymnasium's `_<key>` tells which environments have the key."""
     row = {}
     for key, value in infos.items():
         if key in ("final_obs", "final_info") or (key.startswith("_") and key[1:] in infos):
@@ -247,7 +247,7 @@ def _row(infos: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def _describe(workers: gymnasium_vector.AsyncVectorEnv, error: BaseException) -> str:
-    """Says what happened to the workers."""
+    """Describes the failure of the workers."""
     if isinstance(error, EOFError | ConnectionError):
         processes = workers.processes
         ready = multiprocessing.connection.wait([process.sentinel for process in processes], _GRACE_SECONDS)
@@ -255,7 +255,7 @@ def _describe(workers: gymnasium_vector.AsyncVectorEnv, error: BaseException) ->
         for process in ended:
             process.join(_GRACE_SECONDS)  # its files close a moment before it has ended
         codes = [f"{process.name} with exit code {process.exitcode}" for process in ended]
-        return f"A process ended: {', '.join(codes) or 'none that is known'}."
+        return f"A process ended: {', '.join(codes) or 'unknown which one'}."
     if isinstance(error, queue.Empty):
-        return "An environment failed in its process with an error that cannot be sent to this one."
+        return "An environment failed in its process with an error that cannot be sent to this process."
     return f"An environment failed in its process: {type(error).__name__}: {error}."

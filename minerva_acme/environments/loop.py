@@ -15,7 +15,7 @@ from minerva_acme.observers.base import by_path
 from minerva_acme.wrappers import calls, leafwise, reward_sum
 
 EpisodeResult: TypeAlias = dict[str, Any]
-"""The result of an episode, as a row for a logger; `EnvironmentLoop` says what it holds."""
+"""The result of an episode, as a row for a logger; see `EnvironmentLoop` for its entries."""
 
 EnvironmentT = TypeVar("EnvironmentT")
 ActorT = TypeVar("ActorT")
@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 
 class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
-    """What `EnvironmentLoop` and `VectorEnvironmentLoop` share.
+    """The common base of `EnvironmentLoop` and `VectorEnvironmentLoop`.
 
     Open episodes continue in the next call. After an exception the next step begins a new episode in every
     environment; `reset` the adders first.
@@ -58,17 +58,17 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
         observers: Sequence[Observer] = (),
         should_update: bool = True,
     ) -> None:
-        """Nothing is played yet.
+        """Makes the loop, without playing yet.
 
-        The first four may come by position, in Acme's order.
+        The first four arguments may be positional, in Acme's order.
 
         Args:
-            environment: where to play; the caller closes it.
-            actor: plays.
-            counter: counts `steps` and `episodes` of all environments together; None: a new one.
-            logger: receives each episode's result.
-            observers: watch, after the actor; each environment of a vector gets a deep copy of them.
-            should_update: whether the actor takes newer weights after each step.
+            environment: The environment to play in; the caller closes it.
+            actor: The actor that plays.
+            counter: Counts `steps` and `episodes` of all environments together; None makes a new one.
+            logger: Receives each episode's result.
+            observers: Observers, called after the actor; each environment of a vector gets deep copies.
+            should_update: Whether the actor takes newer weights after each step.
         """
         self._environment = environment
         self._actor = actor
@@ -80,14 +80,14 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
         self._num_steps = 0  # made by this loop, in all environments together
 
     def step(self) -> list[EpisodeResult]:
-        """Makes one step in every environment, after a reset where no episode is open.
+        """Makes one step in every environment, after a reset if no episode is open.
 
         Returns:
             The results of the episodes that this step ended, in the order of the environments.
 
         Raises:
             EnvironmentExit: An environment called `sys.exit`.
-            SpecError: An environment returned something else than timesteps.
+            SpecError: An environment did not return timesteps.
         """
         try:
             return self._step()
@@ -100,11 +100,11 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
         """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
 
         Both count all environments together, in this call; an episode that is open at the start is one of the
-        `num_episodes`. As E environments step together there may be up to E - 1 more than asked for. Open
-        episodes continue in the next call.
+        `num_episodes`. Since E environments step together, up to E - 1 more may be played. Open episodes
+        continue in the next call.
 
         Raises:
-            ValueError: both are given, or a negative number.
+            ValueError: Both are given, or a negative number.
         """
         check_budget(num_episodes, num_steps)
         num_ended, steps_before = 0, self._num_steps
@@ -115,11 +115,11 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
 
     @abc.abstractmethod
     def _step(self) -> list[EpisodeResult]:
-        """Makes the step; an environment is called while the clock says so."""
+        """Makes the step; the clock's `calling` is set exactly while an environment is called."""
 
     @abc.abstractmethod
     def reset(self) -> None:
-        """Leaves open episodes, without results: the next step begins new ones. `reset` the adders too."""
+        """Abandons open episodes, without results: the next step begins new ones. `reset` the adders too."""
 
     def _finish(self, result: EpisodeResult, observers: Sequence[Observer]) -> EpisodeResult:
         """Adds the observers' metrics to an episode's result, and logs it."""
@@ -131,18 +131,18 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
 
 
 class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
-    """Plays, one environment step at a time.
+    """A loop that plays one environment step at a time.
 
     The result of an episode holds:
 
-        episode_return     undiscounted sum of the rewards, in double precision; of a nest or an array of
-                           rewards over all of them, and one sum each, `episode_return/<path>`
+        episode_return     undiscounted sum of the rewards, in double precision; for a nest or an array of
+                           rewards the sum over all of them, and one sum each, `episode_return/<path>`
         episode_length     environment steps
-        steps_per_second   from the episode's start to its end, including what happened between steps
-        seconds/<phase>    spent in the episode on `reset`, `select_action`, `environment_step`, `observe`
-                           (including adding to replay) and `update`
-        <counts>           of the counter, including `steps` and `episodes` of this loop
-        <metrics>          of the observers
+        steps_per_second   from the episode's start to its end, including the time between steps
+        seconds/<phase>    time spent in the episode on `reset`, `select_action`, `environment_step`,
+                           `observe` (including adding to replay) and `update`
+        <counts>           the counter's counts, including `steps` and `episodes` of this loop
+        <metrics>          the observers' metrics
     """
 
     _episode: "Episode | None" = None
@@ -161,7 +161,7 @@ class EnvironmentLoop(Loop[dm_env.Environment, core.Actor]):
         episode.add(timestep)
         episode.timestep = timestep
         self._actor.observe(action, next_timestep=timestep)
-        # At once: whatever fails from here on, what is counted is what was observed.
+        # Immediately: even if something fails from here on, every observed step is counted.
         self._num_steps += 1
         is_last = timestep.last()
         if is_last:
@@ -208,16 +208,16 @@ class Clock:
         self.seconds = dict.fromkeys(_PHASES, 0.0)
         self.started_at = 0.0
         self.calling: str | None = None
-        """The method of the environment that this phase consists of."""
+        """The environment's method that is called in this phase, or None."""
         _clocks.add(self)
 
     def start(self, calling: str | None = None) -> None:
-        """Begins the first of several phases that follow each other."""
+        """Begins the first of several consecutive phases."""
         self.started_at = time.perf_counter()
         self.calling = calling
 
     def lap(self, name: str, then: str | None = None) -> None:
-        """Ends a phase and begins the next, `then` is the method of the environment that it consists of."""
+        """Ends a phase and begins the next; `then` is the environment's method that is called in it."""
         now = time.perf_counter()
         self.seconds[name] += now - self.started_at
         self.started_at = now
@@ -225,14 +225,14 @@ class Clock:
 
 
 class OpenCall(NamedTuple):
-    """A call of an environment that has not returned."""
+    """A call of an environment that has not returned yet."""
 
     method: str  # "step" or "reset"
     started_at: float  # by time.perf_counter
 
 
 def open_calls() -> Iterator[OpenCall]:
-    """Yields the calls that the loops of this process wait for, in whatever thread they play."""
+    """Yields the calls that the loops of this process wait for, in any thread."""
     for clock in list(_clocks):
         if (method := clock.calling) is not None:
             yield OpenCall(method, clock.started_at)
@@ -244,7 +244,7 @@ class Episode:
     timestep: dm_env.TimeStep
 
     def __init__(self, clock: Clock) -> None:
-        """Begins now. Args: clock: that of the loop, which keeps adding up over all its episodes."""
+        """Begins now. Args: clock: The loop's clock, which adds up the seconds of all its episodes."""
         self._clock = clock
         self._seconds_before = dict(clock.seconds)
         self._started_at = time.perf_counter()
@@ -255,14 +255,14 @@ class Episode:
         """Adds a step.
 
         Raises:
-            SpecError: the timestep has no reward: the episode began anew.
+            SpecError: The timestep has no reward, as at the beginning of a new episode.
         """
         # A long sum in single precision loses digits.
         if isinstance(timestep.reward, _FLOATS):  # the usual case; `tree` takes ten times as long
             reward = np.float64(timestep.reward)
             self._return = reward if self._length == 0 else self._return + reward
         else:
-            if timestep.reward is None:  # as at FIRST alone
+            if timestep.reward is None:  # only FIRST may have none
                 raise specs.SpecError(
                     "`step` of the environment must return MID or LAST in an open episode, with a reward, "
                     f"got {timestep.step_type.name} without one after {self._length} steps. End the episode "
@@ -273,7 +273,7 @@ class Episode:
         self._length += 1
 
     def result(self) -> EpisodeResult:
-        """Returns the part of an `EnvironmentLoop`'s result that is this episode's own."""
+        """Returns this episode's own part of an `EnvironmentLoop`'s result."""
         seconds = time.perf_counter() - self._started_at
         numbers = tree.map_structure(lambda leaf: leaf.tolist(), self._return)  # each a leaf
         returns = by_path("episode_return", numbers, float)
@@ -293,7 +293,7 @@ def check_budget(num_episodes: int | None, num_steps: int | None) -> None:
     """Checks the arguments of `run`.
 
     Raises:
-        ValueError: both are given, or a negative number.
+        ValueError: Both are given, or a negative number.
     """
     if num_episodes is not None and num_steps is not None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Environments of several agents, which none of the agents here can play."""
+"""A check for environments with several agents, which this library's agents cannot play."""
 
 from typing import Any
 
@@ -17,6 +17,6 @@ def check_is_of_one_agent(environment: Any) -> None:
     raise ValueError(
         f"`environment` must have one agent, got {type(environment).__name__} of PettingZoo, which has "
         "several. Write a Gymnasium environment around it: one agent's observation, action and reward, with "
-        "the others played by policies of yours, or all agents as one, with a Dict of observations and of "
+        "the others played by your policies, or all agents as one, with a Dict of observations and of "
         "actions and the sum of rewards."
     )

@@ -1,4 +1,4 @@
-"""What an environment was made from, so that a run's folder can say it."""
+"""The origin of an environment, for the record in a run's folder."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -7,10 +7,10 @@ _ATTRIBUTE = "_origin"
 
 
 class Origin(NamedTuple):
-    """How `make_training_environment` was called."""
+    """The arguments with which `make_training_environment` was called."""
 
     environment_id: str
-    settings: dict[str, Any]  # besides the seed
+    settings: dict[str, Any]  # without the seed
 
 
 def mark(environment: Any, origin: Origin | None) -> None:
@@ -19,12 +19,12 @@ def mark(environment: Any, origin: Origin | None) -> None:
 
 
 def of(environment: Any) -> Origin | None:
-    """Returns the origin of an environment, or None where it is not known or a wrapper was added since."""
+    """Returns the origin of an environment, or None if it is unknown or a wrapper was added since."""
     origin: Origin | None = getattr(environment, "__dict__", {}).get(_ATTRIBUTE)
     return origin
 
 
 def common(origins: Iterable[Origin | None]) -> Origin | None:
-    """Returns the one origin that all of several environments have, or None."""
+    """Returns the origin of several environments if it is the same for all, or None."""
     first, *others = origins
     return first if all(other == first for other in others) else None

@@ -1,4 +1,4 @@
-"""Environments in processes of their own, as one vector environment."""
+"""Environments in their own processes, as one vector environment."""
 
 import contextlib
 import multiprocessing
@@ -19,9 +19,9 @@ from minerva_acme.environments import origin, task_actions, vector
 # Never "fork": a child of a process with threads, such as a replay server's, may hang.
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 GRACE_SECONDS = 5.0
-"""How long a process may take to end by itself; after Ctrl-C a fifth of that."""
+"""The time that a process may take to end by itself; after Ctrl-C a fifth of that."""
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name))
-MAKE_ANEW = "All processes have ended; make them anew."
+MAKE_ANEW = "All processes have ended; make the vector environment again."
 
 
 class EnvironmentWorkerError(RuntimeError):
@@ -29,26 +29,26 @@ class EnvironmentWorkerError(RuntimeError):
 
 
 class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
-    """dm_env environments, each in a process of its own. LAST and FIRST come in one call.
+    """A vector of dm_env environments, each in its own process. LAST and FIRST come in one call.
 
-    A fork server starts the processes, or `spawn` where there is none. Both import the main script once
-    more, so it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, SIGTERM and
+    The processes are started by a fork server, or by `spawn` if there is none. Both import the main script
+    again, so it needs the guard `if __name__ == "__main__":`. The processes ignore Ctrl-C, SIGTERM and
     SIGHUP, which a terminal or a supervisor sends to all processes and this process handles, and end when
-    this process does. An exception, an interrupt too, ends all of them.
+    this process does. An exception or an interrupt ends all of them.
     """
 
     def __init__(self, environment_factories: Sequence[Callable[[], dm_env.Environment]]) -> None:
         """Starts the processes.
 
         Args:
-            environment_factories: one for each process, with its seed already in it.
+            environment_factories: One factory for each process, with the environment's seed already in it.
 
         Raises:
-            ValueError: there is none, or the specs differ.
-            EnvironmentWorkerError: an environment could not be made.
+            ValueError: There is no factory, or the specs differ.
+            EnvironmentWorkerError: An environment could not be made.
         """
         self._workers: list[_Worker] = []
-        # Before `multiprocessing` ends them by SIGTERM, which they ignore, and waits.
+        # Runs before `multiprocessing` sends SIGTERM, which the processes ignore, and waits for them.
         processes: list[Any] = []
         self._at_exit = multiprocessing.util.Finalize(self, _kill, args=(processes,), exitpriority=0)
         self._infos: list[tuple[dict[str, Any], ...]] = []
@@ -89,7 +89,7 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
         """Restores the random states and drops the episodes in progress.
 
         Raises:
-            ValueError: the state is that of another number of environments.
+            ValueError: The state has a different number of environments.
         """
         vector.check_states(state, self.num_environments)
         self._call("restore", [([environment_state],) for environment_state in state])
@@ -103,22 +103,22 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
         self._closed = True
         try:
             for worker in self._workers:
-                worker.pipe.close()  # which ends the process
+                worker.pipe.close()  # this ends the process
             deadline = time.monotonic() + grace_seconds
             for worker in self._workers:
                 worker.process.join(max(0.0, deadline - time.monotonic()))
-        finally:  # after another Ctrl-C too
-            self._at_exit()  # kills those that have not ended
+        finally:  # also after another Ctrl-C
+            self._at_exit()  # kills the processes that have not ended
 
     def _call(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> tuple[list[Any], list[Any]]:
-        """Calls a method in all processes at once; returns the results of each environment and its infos."""
+        """Calls a method in all processes at once; returns the environments' results and their infos."""
         if self._closed:
             raise EnvironmentWorkerError(f"The vector environment is closed. {MAKE_ANEW}")
         try:
             for worker, own_arguments in zip(self._workers, arguments, strict=True):
                 worker.send(method, own_arguments)
             answers = [worker.receive() for worker in self._workers]
-        except BaseException as error:  # after an interrupt nobody knows which answers were read
+        except BaseException as error:  # after an interrupt it is unknown which answers were read
             self._close(GRACE_SECONDS / 5 if isinstance(error, KeyboardInterrupt) else GRACE_SECONDS)
             raise
         return [result and result[0] for result, _ in answers], [infos for _, infos in answers]
@@ -146,15 +146,15 @@ class _Worker:
         """Returns the result of the call and the infos.
 
         Raises:
-            EnvironmentWorkerError: the environment failed or the process ended.
+            EnvironmentWorkerError: The environment failed or the process ended.
         """
         try:
             failure, result, infos = self.pipe.recv()
         except (EOFError, ConnectionError) as error:
             self.process.join(GRACE_SECONDS)  # its pipe closes a moment before it has ended
             raise EnvironmentWorkerError(
-                f"A process ended: that of environment {self._index} with exit code {self.process.exitcode}. "
-                f"What it printed says why. {MAKE_ANEW}"
+                f"The process of environment {self._index} ended with exit code {self.process.exitcode}. Its "
+                f"output says why. {MAKE_ANEW}"
             ) from error
         if failure:
             raise EnvironmentWorkerError(
@@ -165,14 +165,14 @@ class _Worker:
 
 def _play(pipe: Any, make: bytes, index: int) -> None:
     """Runs in a worker: answers with specs and origin, then each call until the pipe is closed."""
-    # A fork server that somebody else started has not inherited the mask of `_blocked_signals`.
+    # A fork server started by other code has not inherited the mask of `_blocked_signals`.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         # Programs that the environment starts do not inherit a handler, so that it can end them by SIGTERM.
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-    with contextlib.suppress(ConnectionError):  # nobody is there to be answered
+    with contextlib.suppress(ConnectionError):  # the main process has gone
         try:
             with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
                 spec, task = specs.make_environment_spec(environment), task_actions.find(environment)
@@ -182,7 +182,7 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
                     result = getattr(environment, method)(*arguments)
                     infos = environment.get_infos(0) if method in ("reset", "step") else ()
                     pipe.send(("", result, infos))
-        except Exception as error:  # at the end, too: the EOFError of `recv`
+        except Exception as error:  # also the EOFError of `recv` at the end
             pipe.send((f"{type(error).__name__}: {error}.\n{traceback.format_exc()}", None, ()))
 
 
@@ -195,7 +195,7 @@ def _kill(processes: Sequence[Any]) -> None:
 
 @contextlib.contextmanager
 def _blocked_signals() -> Iterator[None]:
-    """Starts processes that a signal to the whole group does not end: they inherit the mask."""
+    """Blocks signals while processes start: they inherit the mask, so signals to the group are ignored."""
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows
         yield
         return

@@ -1,4 +1,4 @@
-"""From an agent's actions to those of the task, behind the wrappers of training."""
+"""Conversion of an agent's actions to the task's, as done by the wrappers of training."""
 
 import itertools
 from typing import Any
@@ -11,9 +11,9 @@ from minerva_acme import specs, types, wrappers
 from minerva_acme.wrappers import flat_action
 
 UNKNOWN = (
-    "The environment must tell which actions its task takes, but a wrapper that is not this library's "
-    "changes them, so that is not known. Load the policy without `actions='task'`, and map its actions as "
-    "that wrapper does."
+    "The action spec of the task is unknown: a wrapper that does not belong to this library changes the "
+    "actions. Load the policy without `actions='task'`, and convert its actions in the same way as that "
+    "wrapper."
 )
 
 _ATTRIBUTE = "_task_actions"
@@ -21,7 +21,7 @@ _KNOWN = (wrappers.CanonicalActionWrapper, wrappers.FlatActionWrapper, wrappers.
 
 
 def mark(environment: Any, spec: types.NestedSpec | None) -> None:
-    """Notes on a vector what its environments take."""
+    """Notes on a vector the action spec of its environments' task."""
     setattr(environment, _ATTRIBUTE, spec)
 
 
@@ -48,22 +48,22 @@ def find(environment: Any) -> types.NestedSpec | None:
 
 
 class TaskActions:
-    """Maps an agent's actions to the task's, by the wrappers that training had around it."""
+    """Maps an agent's actions to the task's, with the wrappers used in training."""
 
     spec: types.NestedSpec
     """The spec of the task's actions."""
     scales: bool
-    """Whether the agent's continuous actions are scaled, from [-1, 1] to the bounds of the task."""
+    """Whether the agent's continuous actions are scaled from [-1, 1] to the task's bounds."""
 
     def __init__(self, agent: types.NestedSpec, task: types.NestedSpec) -> None:
-        """Finds the wrappers that lead from one spec to the other.
+        """Finds the wrappers that convert one spec to the other.
 
         Args:
             agent: The spec of the agent's actions.
-            task: The spec of the task's.
+            task: The spec of the task's actions.
 
         Raises:
-            ValueError: The wrappers of this library do not lead there.
+            ValueError: No combination of this library's wrappers does.
         """
         self.spec = task
         self._taken = _Taken(task)
@@ -83,8 +83,8 @@ class TaskActions:
                 self._wrapped = environment
                 return
         raise ValueError(
-            f"The agent's actions {_describe(agent)} must come from those of the task, {_describe(task)}, by "
-            "`make_training_environment` or its wrappers. Map them yourself."
+            f"The agent's actions {_describe(agent)} must result from the task's, {_describe(task)}, by "
+            "`make_training_environment` or its wrappers. Convert them yourself."
         )
 
     def __call__(self, action: types.NestedArray) -> types.NestedArray:
@@ -94,7 +94,7 @@ class TaskActions:
 
 
 class _Taken(specs.SpecMethods, dm_env.Environment):
-    """Keeps the action that it is given."""
+    """An environment that keeps the action of its last step."""
 
     action: types.NestedArray = None
 

@@ -1,4 +1,4 @@
-"""Settings of dm_control's tasks that stand in their ids: repeated actions, and pixels."""
+"""Settings of dm_control's tasks in their ids: repeated actions, and pixels."""
 
 from typing import NamedTuple, Self
 
@@ -6,23 +6,23 @@ import dm_env
 
 from minerva_acme import wrappers
 
-_WAY_OUT = "Write repeat=4, or pixels, or settings behind pixels: pixels,repeat=8,frames=3,size=84"
+_WAY_OUT = "Write repeat=4, or pixels, or settings after pixels: pixels,repeat=8,frames=3,size=84"
 
 
 class TaskSettings(NamedTuple):
-    """What stands behind a task in its id: `repeat=4`, `pixels` or `pixels,repeat=8`."""
+    """The settings after a task in its id: `repeat=4`, `pixels` or `pixels,repeat=8`."""
 
-    pixels: bool = False  # whether pictures take the place of observations
-    repeat: int = 1  # steps of the task for which an action is repeated; 2 with pixels, if it is not set
-    frames: int = 3  # pictures stacked in an observation
-    size: int = 84  # of a picture, pixels on each side
+    pixels: bool = False  # whether observations are replaced by images
+    repeat: int = 1  # steps of the task for which an action is repeated; with pixels, 2 by default
+    frames: int = 3  # images stacked in an observation
+    size: int = 84  # pixels on each side of an image
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads the last part of an id.
 
         Raises:
-            ValueError: a setting is unknown, comes twice, needs pixels or is no number from 1 on.
+            ValueError: A setting is unknown, given twice, needs pixels or is not a number >= 1.
         """
         settings = text.split(",")
         pixels = settings[0] == "pixels"
@@ -42,12 +42,12 @@ class TaskSettings(NamedTuple):
         return cls(pixels=pixels, **({"repeat": 2 if pixels else 1} | given))
 
     def wrap(self, environment: dm_env.Environment) -> dm_env.Environment:
-        """Repeats each action; with pixels, gives stacks of pictures, uint8 [frames, size, size, 3].
+        """Repeats each action; with pixels, gives stacks of images, uint8 [frames, size, size, 3].
 
         Raises:
-            RuntimeError: this machine cannot draw.
+            RuntimeError: This machine cannot draw.
         """
-        # Repeated inside, so that only what is seen is drawn.
+        # The repeat is inside, so that only the images that the agent sees are drawn.
         environment = wrappers.ActionRepeatWrapper(environment, num_repeats=self.repeat)
         if not self.pixels:
             return environment

@@ -1,7 +1,7 @@
-"""What `make_training_environment` does with an environment's spaces: a list of rules.
+"""The rules by which `make_training_environment` wraps an environment.
 
-Each rule names the parts of the specs that it is for. Where there are some, its wrapper is applied, and the
-log says so once for each environment in a process.
+Each rule finds the parts of the specs that it applies to. If there are any, its wrapper is applied, which is
+logged once for each environment in a process.
 """
 
 import logging
@@ -20,21 +20,21 @@ _said: set[tuple[str, str]] = set()
 
 
 class Rule(NamedTuple):
-    """A wrapper, and where it is needed."""
+    """A wrapper, and the parts of the specs that need it."""
 
     find: Callable[[specs.EnvironmentSpec], list[str]]
-    """Returns the parts that the wrapper is for; it is left out where there is none."""
+    """Returns the parts that need the wrapper; without any, it is left out."""
     wrap: Callable[[dm_env.Environment], dm_env.Environment]
     words: str
-    """What happens to these parts; "" if that is not worth saying."""
+    """The change to these parts, for the log; "" to log nothing."""
 
 
 def wrap(environment: dm_env.Environment, name: str) -> dm_env.Environment:
     """Applies the rules to an environment, in order.
 
     Args:
-        environment: as it was made.
-        name: of it, for messages.
+        environment: The environment, without wrappers.
+        name: The environment's name, for messages.
     """
     for rule in _rules(name):
         parts = rule.find(specs.make_environment_spec(environment))
@@ -48,12 +48,12 @@ def wrap(environment: dm_env.Environment, name: str) -> dm_env.Environment:
 
 
 def scale_actions(environment: dm_env.Environment) -> dm_env.Environment:
-    """Wraps an environment for agents that act in [-1, 1]. Beyond that, actions are clipped."""
+    """Wraps an environment for agents that act in [-1, 1]. Actions outside are clipped."""
     return wrappers.CanonicalActionWrapper(environment, clip=True)
 
 
 def continuous_actions(spec: specs.EnvironmentSpec) -> list[str]:
-    """Names the actions that are floats."""
+    """Returns the names of the actions that are floats."""
     return _parts("action", spec.actions, lambda leaf: np.issubdtype(leaf.dtype, np.floating))
 
 
@@ -62,8 +62,8 @@ def _rules(name: str) -> list[Rule]:
         return wrappers.SpecCheckWrapper(environment, name=name, strict=False)
 
     return [
-        Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, for it holds no number"),
-        # Here fields still have the names and bounds that the environment gave them.
+        Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, since it holds no numbers"),
+        # At this point fields still have the environment's own names and bounds.
         Rule(_everything, check, ""),
         Rule(_no_floats, wrappers.FloatObservationWrapper, "turned into float32"),
         Rule(continuous_actions, scale_actions, "scaled to [-1, 1]"),
@@ -90,7 +90,7 @@ def _nested_actions(spec: specs.EnvironmentSpec) -> list[str]:
 
 
 def _flat(spec: specs.EnvironmentSpec) -> list[str]:
-    """All of the observation, unless a part of it is for an encoder: an image, or one of very many values."""
+    """Returns all parts of the observation, or none if one is for an encoder: an image, or a large choice."""
 
     def is_for_encoder(leaf: specs.Array) -> bool:
         return len(leaf.shape) > 2 or leaf.dtype.kind in "biu"

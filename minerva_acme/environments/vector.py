@@ -1,4 +1,4 @@
-"""Several environments that take their steps together, so that one policy call serves them all."""
+"""Several environments that step together, so that one policy call serves them all."""
 
 import abc
 from collections.abc import Sequence
@@ -20,20 +20,19 @@ class VectorEnvironment(specs.SpecMethods, core.Closeable):
         (LAST, FIRST)   its episode ended, and the environment was reset in the same call
         (LAST,)         its episode ended; the environment is reset in the next call, ...
         (FIRST,)        ... which ignores the action of that call
-        (FIRST,)        of all environments if no episode was open, as in dm_env
+        (FIRST,)        for all environments if no episode was open, as in dm_env
 
-    The action led to the timestep unless that is FIRST, so no transition crosses a reset. As in
-    dm_env the observation of LAST is the true last one, and a time limit leaves its discount at 1.
-    Returned arrays are never written to again. The specs are those of one environment; the attribute
-    `num_environments` is E.
+    The action led to the timestep unless that is FIRST, so no transition crosses a reset. As in dm_env, the
+    observation of LAST is the true last one, and a time limit leaves its discount at 1. Returned arrays are
+    never written to again. The specs describe one environment; the attribute `num_environments` is E.
     """
 
     gives_last_observation: bool = True
-    """Whether the observation of LAST is the true one. A simulator that resets by itself and keeps only what
-    came after has none: agents that bootstrap refuse it."""
+    """Whether the observation of LAST is the true one. It is not for a simulator that resets by itself and
+    keeps only the next episode's observation: agents that bootstrap refuse such an environment."""
 
     def __init__(self, num_environments: int, environment_spec: specs.EnvironmentSpec) -> None:
-        """Args: num_environments: E. environment_spec: of one environment."""
+        """Args: num_environments: E. environment_spec: The specs of one environment."""
         self.num_environments = num_environments
         self._specs = environment_spec
 
@@ -46,19 +45,19 @@ class VectorEnvironment(specs.SpecMethods, core.Closeable):
         """Makes one step in every environment, and resets those whose episode ended.
 
         Args:
-            actions: one for each environment, also for those that only reset.
+            actions: One action for each environment, even if it only resets.
 
         Returns:
-            For each environment the timesteps that arrived, in order.
+            The timesteps that arrived in each environment, in order.
 
         Raises:
-            ValueError: there are not E actions.
+            ValueError: The number of actions is not E.
         """
 
     def get_infos(self, index: int) -> tuple[dict[str, Any], ...]:
-        """Returns what `get_info()` of environment `index` returned at each timestep of the last call.
+        """Returns the `get_info()` of environment `index` at each timestep of the last call.
 
-        Observers get the first one at a step, and the last one at the beginning of an episode. By default
+        Observers get the first info at a step, and the last one at the beginning of an episode. By default
         they are empty.
         """
         del index
@@ -73,26 +72,26 @@ class VectorEnvironment(specs.SpecMethods, core.Closeable):
 
 
 class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
-    """Environments of this process, stepped one after the other. LAST and FIRST come in one call.
+    """A vector of environments in this process, stepped one after the other. LAST and FIRST come in one call.
 
     An exception in one of them drops all open episodes: the next step begins new ones.
     """
 
     def __init__(self, environments: Sequence[dm_env.Environment], *, first_index: int = 0) -> None:
-        """Owns the environments from here on, and closes them in the end.
+        """Takes ownership of the environments, and closes them in `close`.
 
         Args:
-            environments: at least one, all with the same specs, each a separate object. One with
-                `set_index`, as a checked one has, is told its index.
-            first_index: that of the first one.
+            environments: At least one environment, all with the same specs, each a separate object. Those
+                with `set_index`, such as a `SpecCheckWrapper`, are told their index.
+            first_index: The index of the first environment.
 
         Raises:
-            ValueError: there is none, one is there twice, or their specs differ.
+            ValueError: There is no environment, one appears twice, or their specs differ.
         """
         environment_spec = common_spec([specs.make_environment_spec(each) for each in environments])
         super().__init__(len(environments), environment_spec)
         if len({id(environment) for environment in environments}) < len(environments):
-            raise ValueError("`environments` must be separate objects, got one twice. Make each anew.")
+            raise ValueError("`environments` must be separate objects, got one twice. Make each separately.")
         for index, environment in enumerate(environments, start=first_index):
             if hasattr(environment, "set_index"):
                 environment.set_index(index)
@@ -100,7 +99,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         self._first_index = first_index
         origin.mark(self, origin.common(map(origin.of, environments)))
         task_actions.mark(self, task_actions.find(environments[0]))
-        # The info of LAST, for the environments that were reset since.
+        # The info of LAST, for environments that have been reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True
         self._closed = False
@@ -116,7 +115,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         self._check_actions(actions)
         if self._reset_next_step:
             return [(timestep,) for timestep in self.reset()]
-        self._reset_next_step = True  # until all of them have made it
+        self._reset_next_step = True  # until all environments have made the step
         self._last_infos.clear()
         arrived: list[tuple[dm_env.TimeStep, ...]] = []
         for index, environment in enumerate(self._environments):
@@ -144,7 +143,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         """Restores the random states and drops the episodes in progress.
 
         Raises:
-            ValueError: the state is that of another number of environments.
+            ValueError: The state has a different number of environments.
         """
         check_states(state, self.num_environments)
         for environment, environment_state in zip(self._environments, state, strict=True):
@@ -162,7 +161,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         try:
             return calls.call(environment, method, *arguments)
         except Exception as error:
-            if not hasattr(environment, "set_index"):  # otherwise it says so itself
+            if not hasattr(environment, "set_index"):  # otherwise its own note has the index
                 error.add_note(f"Raised by environment {self._first_index + index}.")
             raise
 
@@ -171,7 +170,7 @@ def common_spec(environment_specs: Sequence[specs.EnvironmentSpec]) -> specs.Env
     """Returns the spec that all environments have.
 
     Raises:
-        ValueError: there is no environment, or their specs differ.
+        ValueError: There is no environment, or their specs differ.
     """
     if not environment_specs:
         raise ValueError("`environments` must hold at least one environment, got none.")
@@ -186,15 +185,15 @@ def common_spec(environment_specs: Sequence[specs.EnvironmentSpec]) -> specs.Env
 
 
 def check_states(states: Sequence[core.State], num_environments: int) -> None:
-    """Checks that a saved state is that of as many environments.
+    """Checks that a saved state has the right number of environments.
 
     Raises:
-        ValueError: otherwise.
+        ValueError: It does not.
     """
     if len(states) != num_environments:
         raise ValueError(
-            f"`state` must be that of {num_environments} environments, got one of {len(states)}. "
-            "Resume with as many environments as were saved."
+            f"`state` must hold {num_environments} environments, got {len(states)}. Resume with the same "
+            "number of environments as were saved."
         )
 
 

@@ -13,7 +13,7 @@ from minerva_acme.wrappers import calls, leafwise
 
 
 class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor]):
-    """Plays, one step of each of E environments at a time, with one call of the actor for all of them.
+    """A loop that steps E environments together, with one call of the actor for all of them.
 
     A step calls, in this order:
 
@@ -23,16 +23,16 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         actor.update            once
         actor.observe_first     for each environment whose next episode began, then its observers'
 
-    With one environment the calls are those of `EnvironmentLoop`, in the same order.
+    With one environment the calls are the same as in `EnvironmentLoop`, in the same order.
 
-    The result of an episode holds what `EnvironmentLoop` says, and `environment`, the index of its
-    environment. Its `steps_per_second` are those of this one environment; its seconds are those that the
-    loop spent on all of them in that time. `reset` is the time of resetting all environments together:
-    a reset after the end of an episode counts as `environment_step`.
+    The result of an episode has the entries listed in `EnvironmentLoop`, and `environment`, the index of its
+    environment. `steps_per_second` counts this environment's steps; `seconds/<phase>` is the time that the
+    loop spent on all environments during the episode. `reset` is the time of resetting all environments
+    together: a reset after the end of an episode counts as `environment_step`.
 
     An observer follows one episode at a time, so every environment gets copies of the observers
-    (`copy.deepcopy`). They see a stand-in for the environment: its specs, and `get_info()` as it was at
-    the timestep. The environment itself may be in another process, or in its next episode already.
+    (`copy.deepcopy`). They see a stand-in for the environment: its specs, and `get_info()` at the time of
+    the timestep. The environment itself may be in another process, or already in its next episode.
     """
 
     _episodes: list[loop.Episode] | None = None
@@ -67,7 +67,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
                 if timestep.last():
                     ended.append(index)
                 self._watch(index, timestep, actions[index])
-        finally:  # whatever failed, what is counted is what was observed
+        finally:  # even if something failed, every observed step is counted
             self._num_steps += num_steps
             counts = self._counter.increment(steps=num_steps, episodes=len(ended))
         clock.lap("observe")
@@ -102,7 +102,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
         return episodes
 
     def _check(self, method: str, arrived: Any) -> None:
-        """Checks that a vector, which may be of a user's own class, returned an entry for each environment.
+        """Checks that a vector environment, possibly a user's own, returned an entry for each environment.
 
         Raises:
             SpecError: It did not.
@@ -113,12 +113,12 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
             what = "timesteps" if method == "reset" else "tuples of timesteps"
             raise specs.SpecError(
                 f"`{method}` of {type(self._environment).__name__} must return a list of {expected} {what}, "
-                f"one for each environment, got {found}. `VectorEnvironment` says which."
+                f"one for each environment, got {found}. See the docstring of `VectorEnvironment`."
             )
 
     @functools.cached_property
     def _copies(self) -> list[tuple["_StandIn", tuple[loop.Observer, ...]]]:
-        """The observers of each environment, and what they see of it."""
+        """The stand-in of each environment, and the copies of the observers that see it."""
         stand_ins = [_StandIn(self._environment) for _ in range(self._environment.num_environments)]
         return [(stand_in, copy.deepcopy(self._observers)) for stand_in in stand_ins]
 
@@ -139,7 +139,7 @@ class VectorEnvironmentLoop(loop.Loop[vector.VectorEnvironment, core.VectorActor
 
 
 class _StandIn(specs.SpecMethods, dm_env.Environment):
-    """What observers see of an environment that may be in another process."""
+    """The observers' view of an environment that may be in another process."""
 
     def __init__(self, environment: vector.VectorEnvironment) -> None:
         self._specs = specs.make_environment_spec(environment)

@@ -1,4 +1,4 @@
-"""An agent and an environment, played, evaluated and saved."""
+"""Experiments: an agent is trained in an environment, evaluated and saved."""
 
 from typing import TYPE_CHECKING
 
@@ -28,5 +28,5 @@ __all__ = [
     "run_experiment",
 ]
 
-# Options and tasks need no torch; what does is imported when it is used.
+# Options and tasks need no torch; the modules that do are imported when they are used.
 __getattr__ = lazy.attach(__name__, __file__)

@@ -1,4 +1,5 @@
-"""Where a run begins: in its folder, with the checkpoint that it resumes from, whoever played before."""
+"""The beginning of a run: its folder, and the checkpoint that it resumes from, whether made by one process
+or by several."""
 
 import contextlib
 import logging
@@ -16,17 +17,17 @@ _logger = logging.getLogger(__name__)
 
 
 class Beginning(NamedTuple):
-    """Where a run begins."""
+    """The beginning of a run."""
 
-    spec: specs.EnvironmentSpec  # of its environments
+    spec: specs.EnvironmentSpec  # the spec of its environments
     description: run_folder.RunDescription
-    checkpoint: pathlib.Path | None  # that it resumes from
+    checkpoint: pathlib.Path | None  # the checkpoint that it resumes from
     player: checkpointing.Player
-    is_taken_over: bool  # from another number of actors: of one process, or of several
+    is_taken_over: bool  # whether the checkpoint was made with another number of actors
 
     @property
     def replay_files(self) -> str | None:
-        """The folder of the checkpoint's replay; None if it has none."""
+        """The folder of the checkpoint's replay, or None if it has no replay."""
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
         return str(files.resolve()) if files else None
 
@@ -37,28 +38,28 @@ def begin(
     resources: contextlib.ExitStack,
     num_actors: int = 0,
 ) -> Beginning:
-    """Takes hold of a run's folder, writes what the run is, and finds what it resumes from.
+    """Locks a run's folder, writes the run's description, and finds the checkpoint that it resumes from.
 
     Args:
-        config: The experiment.
+        config: The experiment's config.
         environment: An environment of the run, or a vector of them.
-        resources: Releases the folder.
-        num_actors: The number of actors in processes of their own; 0: this process plays.
+        resources: A stack that unlocks the folder.
+        num_actors: The number of actors in separate processes; 0 if this process plays.
 
     Raises:
         ValueError: The agent cannot handle the environment, the folder holds another run, or another process
-            runs it.
-        ReplayError: The store that the config names cannot sample the agent's tables as they say.
-        DamagedCheckpoint: There is no good checkpoint among those of the run, or the chosen one is damaged.
+            is using it.
+        ReplayError: The store that the config names cannot sample the agent's tables as required.
+        DamagedCheckpoint: All checkpoints of the run are damaged, or the chosen one is.
     """
     directory = pathlib.Path(config.directory)
-    # An environment and a vector of them tell their specs alike.
+    # An environment and a vector of them provide their specs in the same way.
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
     config.builder.check_spec(spec)
     if tables := config.builder.make_replay_tables(spec):
         backends.choose(tables, "reverb" if num_actors else config.replay)
-    # Before anything is written, and until all that writes is closed.
+    # Held from before anything is written until everything that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)
     description.write(directory)
@@ -76,6 +77,6 @@ def begin(
     _logger.info(
         "%s was made with %s: weights, optimisers, statistics and counts are resumed, and new episodes begin",
         checkpoint,
-        f"{before.num_actors} actors in processes of their own" if before.num_actors else "one process",
+        f"{before.num_actors} actors in separate processes" if before.num_actors else "one process",
     )
     return Beginning(spec, description, checkpoint, checkpointing.Player(num_actors, *made), True)

@@ -19,56 +19,60 @@ _logger = logging.getLogger(__name__)
 
 
 class EvaluationLogs(Protocol):
-    """Where evaluations go."""
+    """The logs of evaluations."""
 
     @property
     def evaluator(self) -> loggers.Logger:
-        """Takes a row for each."""
+        """The logger that gets a row for each evaluation."""
 
     def write_film(self, gif: bytes, *, step: int) -> None:
-        """Takes the film of one, an animated gif, at a step of the run."""
+        """Logs the video of an evaluation, an animated GIF, at a step of the run."""
 
 
 class EvaluatedRun(Protocol):
-    """What an evaluator needs of a run; a `Parts` is one."""
+    """The parts of a run that an evaluator needs; `Parts` is an implementation."""
 
     @property
     def config(self) -> experiment_config.ExperimentConfig:
-        """Of the run."""
+        """The run's config."""
 
     @property
     def spec(self) -> specs.EnvironmentSpec:
-        """Of its training environments."""
+        """The spec of the training environments."""
 
     @property
     def seeds(self) -> run_seeds.Seeds:
-        """Of the run."""
+        """The run's seeds."""
 
     @property
     def steps(self) -> int:
-        """Steps made so far."""
+        """The number of steps made so far."""
 
     @property
     def counter(self) -> counting.Counter:
-        """Has the run's counts, to log."""
+        """The run's counts, to log."""
 
     @property
     def logs(self) -> EvaluationLogs:
-        """Where evaluations go."""
+        """The logs of evaluations."""
 
     def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        """Makes an actor with the policy for evaluation; `in_vector`: a vector actor."""
+        """Makes an actor, or with `in_vector` a vector actor, with the policy for evaluation."""
 
 
 class Evaluator(evaluation.Evaluations):
-    """Evaluates policies in fresh environments, seeded by the step they are for.
+    """Evaluates policies in new environments.
 
-    So is the randomness of the policy, and what is drawn from global generators meanwhile. Nothing of it and
-    of these environments needs to be saved, and nothing that happens in them changes training.
+    The environments, the policy's randomness and the global generators are seeded by the current step. So
+    nothing of an evaluation needs to be saved, and evaluations do not affect training.
     """
 
     def __init__(self, run: EvaluatedRun) -> None:
-        """Evaluates nothing yet. Args: run: says how, and makes the actors."""
+        """Prepares; evaluates nothing yet.
+
+        Args:
+            run: The run, which makes the actors.
+        """
         self._run = run
         self._clock = _Clock()
         self._random_actor = None
@@ -88,15 +92,15 @@ class Evaluator(evaluation.Evaluations):
             self._publish(self.before, stop)
 
     def is_due(self) -> bool:
-        """Whether a period has ended since the last evaluation."""
+        """Returns whether a period has ended since the last evaluation."""
         period = self._run.config.evaluation_period
         return period > 0 and self._run.steps // period > max(self.logged_until, 0) // period
 
     def evaluate(self, stop: signals.StopRequest) -> bool:
-        """Evaluates the policy, unless that was done at this step.
+        """Evaluates the policy, unless it was already evaluated at this step.
 
         Returns:
-            Whether there is a new evaluation; there is none if a stop request cut it short.
+            Whether there is a new evaluation; False also if a stop request interrupted it.
         """
         if self.latest is not None and self.latest[0] == self._run.steps:
             return False
@@ -145,7 +149,7 @@ class Evaluator(evaluation.Evaluations):
                 return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
 
     def _own_generators(self) -> contextlib.AbstractContextManager[None]:
-        """Seeds the global generators for an evaluation; training finds them as they were."""
+        """Seeds the global generators for an evaluation; their states are restored for training."""
         run = self._run
         return run_seeds.GlobalGenerators(run.config.torch_device).seeded(run.seeds, "evaluation", run.steps)
 
@@ -159,7 +163,7 @@ class Evaluator(evaluation.Evaluations):
                 environment.close()
                 raise ValueError(
                     f"`evaluation_environment_factory` must make environments with the {name} of training, "
-                    f"{expected}, got {found}. Wrap them alike; rewards and lengths may differ."
+                    f"{expected}, got {found}. Wrap them in the same way; rewards and lengths may differ."
                 )
         return environment
 
@@ -168,7 +172,7 @@ class Evaluator(evaluation.Evaluations):
         return self._run.seeds.number(purpose, self._run.steps)
 
     def _publish(self, result: evaluation.Evaluation, stop: signals.StopRequest) -> None:
-        """Logs an evaluation; films its first episode, which is played once more for that."""
+        """Logs an evaluation and, if configured, films its first episode, which is played again."""
         run = self._run
         wall, cpu = self._clock.read()
         spent = {"wall_seconds": wall, "cpu_seconds": cpu}
@@ -186,14 +190,14 @@ class Evaluator(evaluation.Evaluations):
             try:
                 gif = run.config.film_episode(actor, self._seed(), lambda: bool(stop))
             except (OSError, ValueError) as error:  # drawing worked before training: no reason to stop
-                _logger.warning("no film of the evaluation at %d steps: %s", run.steps, error)
+                _logger.warning("no video of the evaluation at %d steps: %s", run.steps, error)
                 return
         if gif is not None:
             run.logs.write_film(gif, step=run.steps)
 
 
 class _Everywhere(core.VectorActor):
-    """An actor that needs no memory, in each environment of a vector."""
+    """Applies a stateless actor to each environment of a vector."""
 
     def __init__(self, actor: core.Actor) -> None:
         self._actor = actor
@@ -212,14 +216,19 @@ class _Everywhere(core.VectorActor):
 
 
 class _Clock:
-    """Seconds that a run has taken, in this session and those before it."""
+    """Measures the time that a run has taken, in this session and the earlier ones."""
 
     def __init__(self, wall: float = 0.0, cpu: float = 0.0) -> None:
-        """Args: wall, cpu: of the sessions before."""
+        """Starts the clock.
+
+        Args:
+            wall: The wall time of the earlier sessions, in seconds.
+            cpu: The CPU time of the earlier sessions, in seconds.
+        """
         self._began = wall - time.monotonic(), cpu - _cpu_seconds()
 
     def read(self) -> tuple[float, float]:
-        """Wall time, and CPU time of this process and of its children that ended."""
+        """Returns the wall time, and the CPU time of this process and its children that have ended."""
         return self._began[0] + time.monotonic(), self._began[1] + _cpu_seconds()
 
 

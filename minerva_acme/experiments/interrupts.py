@@ -1,4 +1,4 @@
-"""The signals that ask a run to stop, and how they end what cannot be stopped and saved."""
+"""The signals that ask a run to stop, and how they end code that cannot stop and save."""
 
 import contextlib
 import os
@@ -12,11 +12,11 @@ from typing import Any
 SAME_REQUEST_SECONDS = 0.5
 """Signals within this time are one request: supervisors such as `timeout` signal a process and its group."""
 
-_before_sigterm: list[Any] = []  # its handlers before those that are set in blocks now
+_before_sigterm: list[Any] = []  # the handlers of SIGTERM before each of the open blocks
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Returns SIGINT, SIGTERM and SIGHUP, but no SIGHUP that is ignored, as under `nohup`."""
+    """Returns SIGINT, SIGTERM and SIGHUP, without SIGHUP if it is ignored, for example under `nohup`."""
     numbers = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not on Windows
         numbers.append(signal.SIGHUP)
@@ -25,11 +25,11 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 @contextlib.contextmanager
 def like_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
+    """Makes SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does.
 
-    So files, processes and servers are closed, which the signals would not do by themselves. A signal that
-    is ignored or has a handler keeps it, also one that gets another in the block. Outside the main thread
-    nothing changes.
+    Files, processes and servers are then closed, which would not happen by default. Signals that are ignored
+    or have a handler are left alone, and so are handlers that are set in the block. Outside the main thread
+    this does nothing.
     """
     last_at = float("-inf")
 
@@ -54,7 +54,7 @@ def like_ctrl_c() -> Iterator[None]:
 
 
 def ignore() -> None:
-    """Ignores the signals from now on, in a program whose status is known and which has only to exit."""
+    """Ignores the signals from now on, in a program that knows its exit status and only has to exit."""
     if threading.current_thread() is threading.main_thread():
         for number in stop_signals():
             signal.signal(number, signal.SIG_IGN)
@@ -62,10 +62,10 @@ def ignore() -> None:
 
 @contextlib.contextmanager
 def sigterm_ends_forks() -> Iterator[None]:
-    """Lets SIGTERM do in processes that are forked in the block what it does here before the block.
+    """Gives processes that are forked in the block the SIGTERM handler from before the block.
 
-    A parent ends its children by SIGTERM, `multiprocessing` above all, and waits until they have ended. They
-    would inherit a handler that does something else, and write what arrives to the parent's wakeup fd.
+    Parents, above all `multiprocessing`, end their children with SIGTERM and wait until they have ended. The
+    children would inherit a handler that does not end them, and write signals to the parent's wakeup fd.
     """
     _before_sigterm.append(signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)  # None: set by C code
     try:

@@ -1,4 +1,4 @@
-"""The parts that a run is made of."""
+"""The parts of a run."""
 
 import contextlib
 import functools
@@ -26,18 +26,19 @@ class Parts:
         """Makes all parts.
 
         Args:
-            config: of the run.
-            resources: closes them.
+            config: The run's config.
+            resources: A stack that closes the parts.
 
         Raises:
-            ValueError: the agent cannot handle the environment, the folder holds another run, or that run
-                is going on.
+            ValueError: The agent cannot handle the environment, the folder holds another run, or another
+                process is using it.
         """
         builder, device = config.builder, config.torch_device
         self.config = config
         self.seeds = seeds.Seeds(config.seed)
         self.counter = counting.Counter()
-        # Before any part is made, for what is made may draw from them; given back when all parts are closed.
+        # Seeded before any part is made, since making parts may draw from them; restored after all parts are
+        # closed.
         self.generators = seeds.GlobalGenerators(device)
         resources.enter_context(self.generators.seeded(self.seeds))
 
@@ -78,13 +79,13 @@ class Parts:
         )
 
     def play_step(self) -> list[environments.EpisodeResult]:
-        """Steps every environment, if the run plays; returns the episodes that ended."""
+        """Steps every environment, if the run makes environment steps. Returns the episodes that ended."""
         return self._loop.step() if self.config.num_env_steps else []
 
     def end_episodes(self) -> None:
-        """Ends open episodes where they stand, as a time limit would; the next step begins new ones.
+        """Ends open episodes at their current step, as a time limit would; the next step begins new ones.
 
-        They keep their transitions, but have no result and are not counted.
+        Their transitions are kept, but they have no result and are not counted.
         """
         for adder in self.adders:
             adder.reset()
@@ -92,12 +93,12 @@ class Parts:
 
     @property
     def steps(self) -> int:
-        """Steps made so far, by what the run is measured in: environment steps, or else learner steps."""
+        """The steps made so far: environment steps or, if the run makes none, learner steps."""
         return self.count(self.config.steps_key)
 
     @property
     def env_steps(self) -> int:
-        """Environment steps made so far."""
+        """The environment steps made so far."""
         return self.count("actor_steps")
 
     def count(self, name: str) -> int:
@@ -105,12 +106,13 @@ class Parts:
         return int(self.counter.get_counts().get(name, 0))
 
     def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        """Makes an actor with the policy for evaluation, seeded by the step; `in_vector`: a vector actor."""
+        """Makes an actor, or with `in_vector` a vector actor, for evaluation, seeded by the step."""
         return make_evaluation_actor(self, self._networks, self.learner, in_vector)
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
-        """Starts the replay server with what the checkpoint holds, and returns a client."""
-        # Where the server writes its part of a checkpoint, which is then moved into it: on the same disk.
+        """Starts the replay server with the contents of the checkpoint, and returns a client."""
+        # The server writes its part of a checkpoint here, on the same disk; then that is moved into the
+        # checkpoint.
         scratch = self.checkpointer.directory / ".replay"
         shutil.rmtree(scratch, ignore_errors=True)
         resources.callback(shutil.rmtree, scratch, ignore_errors=True)
@@ -127,7 +129,7 @@ class Parts:
             )
 
         files = self.beginning.replay_files
-        if self.beginning.is_taken_over:  # its tables may be others
+        if self.beginning.is_taken_over:  # its tables may differ
             server = backends.restore_or_begin_empty(make, files)
         else:
             server = make(files)
@@ -137,7 +139,7 @@ class Parts:
 def make_checkpointer(
     config: experiment_config.ExperimentConfig, player: checkpointing.Player
 ) -> checkpointing.Checkpointer:
-    """Makes what writes a run's checkpoints."""
+    """Makes the checkpointer of a run."""
     return checkpointing.Checkpointer(
         pathlib.Path(config.directory, "checkpoints"),
         config.checkpoint_keep,
@@ -161,21 +163,21 @@ def make_learner(
     """Makes the learner of a run, and the dataset that it learns from.
 
     Args:
-        config: The experiment, whose builder is the one for the player's actors.
-        player: Who plays.
-        networks: What `make_networks` returned.
+        config: The experiment's config, whose builder is the one for the player's actors.
+        player: The run's player.
+        networks: The networks that `make_networks` returned.
         spec: The environment's spec.
         client: The client of the run's replay.
         run_seeds: The run's seeds.
         counter: The run's counter.
         logger: The learner's logger.
-        resources: Closes the dataset.
+        resources: A stack that closes the dataset.
     """
     builder, device = config.builder, config.torch_device
     dataset = builder.make_dataset(client, spec, device)
     if hasattr(dataset, "close"):
         resources.callback(dataset.close)
-    # Since others play, a learner step may take another number of environment steps.
+    # The ratio of learner steps to environment steps may differ between players.
     num_env_steps = max(0, config.num_env_steps - player.env_steps)
     learner = builder.make_learner(
         builders.LearnerParts(
@@ -200,7 +202,7 @@ def make_adders(
     spec: specs.EnvironmentSpec,
     resources: contextlib.ExitStack,
 ) -> list[core.Adder]:
-    """Makes the adders that an actor writes with, one for each environment; `resources` closes them."""
+    """Makes an actor's adders, one for each environment; `resources` closes them."""
     builder = config.builder
     return [
         resources.enter_context(acme_shaped.complete(builder.make_adder(client, spec)))
@@ -218,9 +220,9 @@ def make_evaluation_actor(
 
     Args:
         run: The run.
-        networks: The networks that the policy acts with.
-        variable_source: The source of their weights; None leaves them as they are.
-        in_vector: Whether it is a vector actor.
+        networks: The policy's networks.
+        variable_source: The source of their weights; None leaves them unchanged.
+        in_vector: Whether to make a vector actor.
     """
     builder, generator = run.config.builder, run.seeds.generator("evaluation", index=run.steps)
     policy = builder.make_policy(networks, run.spec, generator, evaluation=True)
@@ -231,14 +233,15 @@ def make_evaluation_actor(
 def make_environment(
     config: experiment_config.ExperimentConfig, seed: Callable[[int], int]
 ) -> dm_env.Environment | environments.VectorEnvironment:
-    """Makes the environments that an actor plays in: one, or a vector of as many as the agent has.
+    """Makes the environments that an actor plays in: one, or a vector of all the agent's environments.
 
     Args:
-        config: of the run.
-        seed: gives the seed of each by its index.
+        config: The run's config.
+        seed: Returns the seed of an environment by its index.
 
     Raises:
-        ValueError: the agent cannot be trained in the vector that came.
+        ValueError: The factory returned something other than an environment, or a vector that the agent
+            cannot be trained in.
     """
     factories: list[Callable[[], Any]] = [
         functools.partial(config.environment_factory, seed(index))
@@ -275,7 +278,7 @@ def make_actor_and_loop(
     """Makes the actor, and the loop that it plays in."""
     builder = config.builder
     actor: core.Actor | core.VectorActor
-    make_loop: Any  # both loops take the same
+    make_loop: Any  # both loops take the same arguments
     if isinstance(environment, environments.VectorEnvironment):
         actor = builder.make_vector_actor(policy, variable_source, adders)
         make_loop = environments.VectorEnvironmentLoop
@@ -292,18 +295,18 @@ def make_actor_and_loop(
 
 
 def _check_environment(environment: Any) -> None:
-    """Raises ValueError unless it can tell what is observed, as dm_env's do."""
+    """Raises ValueError unless it has the methods of a dm_env environment."""
     if hasattr(environment, "observation_spec"):
         return
     multi_agent.check_is_of_one_agent(environment)
     name = type(environment).__name__
     if hasattr(environment, "observation_space"):
         raise ValueError(
-            f"`environment_factory` must return an environment of dm_env, got one of Gymnasium's, {name}. "
-            "Wrap it: environments.make_training_environment(...) takes it as it is."
+            f"`environment_factory` must return a dm_env environment, got one of Gymnasium, {name}. "
+            "Wrap it: environments.make_training_environment(...) accepts Gymnasium environments."
         )
     raise ValueError(
-        f"`environment_factory` must return an environment, got {name}. Return what it made, a "
+        f"`environment_factory` must return an environment, got {name}. Return the one that it makes, a "
         "`dm_env.Environment` or a `VectorEnvironment`."
     )
 
@@ -311,10 +314,11 @@ def _check_environment(environment: Any) -> None:
 def _check_vector(
     environment: dm_env.Environment | environments.VectorEnvironment, builder: builders.AgentBuilder[Any]
 ) -> None:
-    """Checks that an agent can be trained in environments that came as a vector.
+    """Checks that an agent can be trained in a vector of environments.
 
     Raises:
-        ValueError: they are not as many as the agent plays, or cannot give what it bootstraps from.
+        ValueError: Their number differs from `num_environments`, or they do not return the last observations
+            that it bootstraps from.
     """
     if not isinstance(environment, environments.VectorEnvironment):
         return
@@ -322,12 +326,12 @@ def _check_vector(
     if found != expected:
         raise ValueError(
             f"`environment_factory` must make a vector of the agent's {expected} environments, got one of "
-            f"{found}. Set `num_environments` of the agent's config to {found}, or make another vector."
+            f"{found}. Set `num_environments` in the agent's config to {found}, or make another vector."
         )
     if builder.bootstraps and not environment.gives_last_observation:
         raise ValueError(
             f"{type(builder).__name__} bootstraps from the last observation of an episode, which "
-            f"{type(environment).__name__} does not give (`gives_last_observation` is False): it would learn "
-            "from that of another state. Reset in the next step, add `final_obs` to the infos, or train an "
-            "agent whose builder says `bootstraps` False."
+            f"{type(environment).__name__} does not return (`gives_last_observation` is False): it would "
+            "learn from another state. Reset in the next step, add `final_obs` to the infos, or train an "
+            "agent whose builder sets `bootstraps` to False."
         )

@@ -1,4 +1,4 @@
-"""How far a run has come."""
+"""The progress of a run, and the callbacks that receive it."""
 
 import logging
 import types
@@ -16,53 +16,53 @@ _MIN_METRICS_SECONDS = 0.5  # asking a replay server for its state takes about a
 
 
 class StopRun(Exception):
-    """Raised by a callback to end the run, with the reason; the last evaluation and checkpoint are made."""
+    """Raised by a callback to end the run, with the reason; a final evaluation and checkpoint follow."""
 
 
 class Progress(NamedTuple):
-    """How far a run has come."""
+    """The progress of a run."""
 
     env_steps: int
     num_env_steps: int  # of the whole run
     learner_steps: int
-    last_episode_return: float | None  # of the last training episode
+    last_episode_return: float | None  # the return of the last training episode
     last_evaluation: evaluation.Evaluation | None
     phase: str  # "train", "evaluate" or "save"
-    num_episodes: int = 0  # training episodes that ended
+    num_episodes: int = 0  # training episodes that have ended
     # The learner's newest logged row and the state of replay, read every `log_period_seconds`.
     metrics: Mapping[str, float] = types.MappingProxyType({})
-    replay_memory: str = ""  # how much replay takes when it is full, and how much is free, in words
-    num_learner_steps: int = 0  # of the whole run, where it makes no environment steps
-    # What the processes of a distributed run do, in words, by the node's name; and who waits, by `waits`.
+    replay_memory: str = ""  # in words: the memory that a full replay takes, and the free memory
+    num_learner_steps: int = 0  # of the whole run, if it makes no environment steps
+    # For a distributed run: the state of each node in words, by name, and under `waits` the last status line.
     nodes: Mapping[str, str] = types.MappingProxyType({})
 
     @property
     def steps(self) -> int:
-        """Steps made so far, of `num_steps`: environment steps, or learner steps where there are none."""
+        """The steps made so far, out of `num_steps`."""
         return self.env_steps if self.num_env_steps else self.learner_steps
 
     @property
     def num_steps(self) -> int:
-        """Steps of the whole run."""
+        """The environment steps of the whole run, or its learner steps if it makes no environment steps."""
         return self.num_env_steps or self.num_learner_steps
 
 
 Callback: TypeAlias = Callable[[Progress], object]
-"""Sees how far a run has come, again and again; raises `StopRun` to end it. What it returns is ignored."""
+"""Called repeatedly with the progress of a run; raises `StopRun` to end it. Its return value is ignored."""
 
 
 class Callbacks:
-    """Callbacks that are told how far a run has come, in order, until one of them ends it."""
+    """Callbacks that are called with the progress of a run, in order."""
 
     stopped_by: str | None = None
-    """Why a callback ended the run; None: it did not."""
+    """The reason why a callback ended the run, or None."""
 
     def __init__(self, *callbacks: Callback) -> None:
         """Calls nothing yet."""
         self._callbacks = callbacks
 
     def __call__(self, progress: Progress) -> None:
-        """Calls each of them."""
+        """Calls all callbacks; notes the reason if one raises `StopRun`."""
         for callback in self._callbacks:
             try:
                 callback(progress)
@@ -73,10 +73,16 @@ class Callbacks:
 
 
 class Reporter:
-    """Tells callbacks how far a run in this process has come."""
+    """Reports the progress of a run in this process to its callbacks."""
 
     def __init__(self, run: parts.Parts, evaluations: evaluator.Evaluator, callbacks: Callbacks) -> None:
-        """Reports nothing yet. Args: run, evaluations: what to report. callbacks: to whom."""
+        """Reports nothing yet.
+
+        Args:
+            run: The run to report on.
+            evaluations: The run's evaluations.
+            callbacks: The callbacks to report to.
+        """
         self._run = run
         self._evaluations = evaluations
         self._callbacks = callbacks
@@ -86,11 +92,11 @@ class Reporter:
         self._metrics_due = loggers.EverySeconds(max(run.config.log_period_seconds, _MIN_METRICS_SECONDS))
 
     def report(self, phase: str, episodes: Sequence[environments.EpisodeResult] = ()) -> None:
-        """Calls the callbacks, each of them.
+        """Calls all callbacks.
 
         Args:
-            phase: what the run is doing: "train", "evaluate" or "save".
-            episodes: training episodes that ended since the last report.
+            phase: The phase of the run: "train", "evaluate" or "save".
+            episodes: The training episodes that have ended since the last report.
         """
         if episodes:
             self._episode_return = float(episodes[-1]["episode_return"])

@@ -1,4 +1,4 @@
-"""What becomes of a run that an error ends."""
+"""Saves runs that are ended by an error."""
 
 import contextlib
 import logging
@@ -11,12 +11,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Rescue:
-    """Saves a run that an error ends, as for a stop, where all that would be saved fits together.
+    """Saves a run that an error ends, as for a stop request, if its state is consistent.
 
-    A step of the environment is observed and counted, or neither: an error out of an environment, an
-    observer, an evaluation or a callback leaves a run that can be saved as it is. An error in the middle of
-    a learner step may leave half of it behind, and one out of the replay some of what was written. Then the
-    newest checkpoint is what is left.
+    A step of the environment is either observed and counted, or neither: after an error in an environment, an
+    observer, an evaluation or a callback, the run can be saved. An error in the middle of a learner step may
+    leave that half done, and an error of the replay may leave some writes missing. Then nothing is saved, and
+    the newest checkpoint remains.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class Rescue:
 
     @contextlib.contextmanager
     def original_error(self) -> Iterator[None]:
-        """Around the closing of a run's parts, where an error may follow from the one that ended the run.
+        """Wraps the closing of a run's parts, which may fail because of the error that ended the run.
 
         Raises:
-            Exception: the one that ended the run, if there is one.
+            Exception: The error that ended the run, if there was one.
         """
         try:
             yield
@@ -42,9 +42,9 @@ class Rescue:
 
     @contextlib.contextmanager
     def save_on_error(self, run: parts.Parts, checkpoints: saver.Saver) -> Iterator[None]:
-        """Around training: saves before an error surfaces. Errors in saving are logged alone.
+        """Wraps training: saves before an error is raised. Errors of that save are only logged.
 
-        Likewise before a callback or an observer that calls `sys.exit` ends the program.
+        It also saves before a callback or an observer that calls `sys.exit` ends the program.
         """
         try:
             yield
@@ -55,7 +55,7 @@ class Rescue:
 
     @contextlib.contextmanager
     def not_in(self, what: str) -> Iterator[None]:
-        """Around what an error may leave half done, so that nothing is saved after one."""
+        """Wraps code that an error may leave half done, so that nothing is saved after the error."""
         try:
             yield
         except (Exception, SystemExit):
@@ -66,7 +66,7 @@ class Rescue:
         half_done = "writing to replay" if isinstance(error, replay.ReplayError) else self._half_done
         kind, steps = type(error).__name__, run.steps
         if half_done is not None:
-            outcome = f"in the middle of {half_done}, so that nothing is saved"
+            outcome = f"in the middle of {half_done}, so nothing is saved"
         elif steps == checkpoints.saved_at:
             outcome = "with nothing new to save"
         else:

@@ -1,4 +1,4 @@
-"""One process: act, add, learn, evaluate, save."""
+"""Runs an experiment in one process: act, add, learn, evaluate, save."""
 
 import contextlib
 import dataclasses
@@ -25,28 +25,28 @@ from minerva_acme.runs import evaluation
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentResult:
-    """The outcome of a run."""
+    """The result of a run."""
 
     directory: pathlib.Path
     env_steps: int
     learner_steps: int
     random: evaluation.Evaluation | None
-    """Of uniformly random actions; None if the run was interrupted before they were evaluated, or if the
-    actions have no bounds to draw within."""
+    """The evaluation of uniformly random actions, or None if the run was interrupted before it, or if the
+    actions are unbounded."""
     before: evaluation.Evaluation | None
-    """Of the policy before training; None likewise."""
+    """The evaluation of the policy before training, or None if the run was interrupted before it."""
     after: evaluation.Evaluation | None
-    """Of the policy at the end; None if the run was interrupted."""
+    """The evaluation of the policy at the end, or None if the run was interrupted."""
     best: tuple[int, evaluation.Evaluation] | None
-    """The evaluation with the highest mean while and after training, and its step."""
+    """The evaluation with the highest mean during and after training, and its step."""
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
     stopped_by: str | None = None
-    """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Other than
-    after a signal, `after` was evaluated."""
+    """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Unlike after a
+    signal, `after` was evaluated."""
     given_up: tuple[str, ...] = ()
-    """The actors, and the evaluator, that a distributed run has ended without since they failed again and
-    again, each with the reason. Without its evaluator a run has no `after`."""
+    """The actors, and possibly the evaluator, that a distributed run gave up because they failed repeatedly,
+    each with the reason. Without its evaluator, a run has no `after`."""
 
     @classmethod
     def of(
@@ -58,14 +58,14 @@ class ExperimentResult:
         has_evaluated: bool,
         **ends: Any,
     ) -> Self:
-        """Makes the outcome of a run.
+        """Makes the result of a run.
 
         Args:
-            config: The experiment.
+            config: The experiment's config.
             counts: The run's counts.
             evaluations: The run's evaluations.
-            has_evaluated: Whether the latest of them is of the policy at the end.
-            **ends: How the run ended: the fields above.
+            has_evaluated: Whether the latest evaluation is of the final policy.
+            **ends: The fields above that describe how the run ended.
         """
         return cls(
             directory=pathlib.Path(config.directory),
@@ -82,34 +82,37 @@ class ExperimentResult:
 def run_experiment(
     config: experiment_config.ExperimentConfig, *callbacks: progress.Callback
 ) -> ExperimentResult:
-    """Trains an agent in this process, with its replay server, and evaluates it.
+    """Trains an agent in this process, together with its replay server, and evaluates it.
 
-    Acting and learning take turns: after each environment step the learner makes the steps that the
-    builder says are due. The first SIGINT, SIGTERM or SIGHUP saves a checkpoint and returns, once the
-    environment's step has returned; the same call resumes from the newest checkpoint in the run's directory,
-    or from `resume_from`. An error of the environment, or of anything else that leaves a whole state behind,
-    saves too before it surfaces as it is. A run of several processes is resumed too, see
-    `run_distributed_experiment`. What was logged after the checkpoint is taken out of the logs, for
-    those steps are made again.
+    Acting and learning take turns: after each environment step the learner makes the steps that the builder
+    says are due. After the first SIGINT, SIGTERM or SIGHUP, the current environment step is completed, a
+    checkpoint is saved and the function returns. Calling it again resumes from the newest checkpoint in the
+    run's directory, or from `resume_from`. An error of the environment, or any other error that leaves the
+    state consistent, also saves a checkpoint before it is raised. A run of several processes can be resumed
+    too, see `run_distributed_experiment`. Rows that were logged after the checkpoint are removed from the
+    logs, since those steps are repeated.
 
-    While the parts are made, nothing is there to be saved: each of the three signals is a KeyboardInterrupt.
-    While they are closed, all is saved, and a signal is only answered.
+    While the parts are being made there is nothing to save: each of the three signals raises a
+    KeyboardInterrupt. While they are being closed everything is saved, and a signal only logs a message.
 
-    A run without environment steps makes the config's `num_learner_steps` instead, one in each turn, from
-    what the builder's dataset gives; periods, checkpoints and evaluations count those.
+    A run without environment steps makes the config's `num_learner_steps` instead, one per turn, from the
+    builder's dataset; periods, checkpoints and evaluations then count learner steps.
 
-    `stop_at_return` and `stop_after_minutes` end the run as such a callback does. A run that has reached its
-    return makes no more steps, until the option is changed; one whose time was over has all of it again.
+    `stop_at_return` and `stop_after_minutes` stop the run like a callback that raises `StopRun`. A run that
+    has reached its return makes no more steps until the option is changed; one whose time was up gets the
+    full time again.
 
     Args:
-        config: the experiment.
-        *callbacks: called often, from this thread, with how far the run has come. One that raises `StopRun`
-            ends the run after this turn, with its last evaluation and checkpoint. A later call resumes it.
+        config: The experiment's config.
+        *callbacks: Functions that are called often, from this thread, with the run's progress. If one raises
+            `StopRun`, the run ends after this turn, with a final evaluation and checkpoint. A later call
+            resumes it.
 
     Raises:
-        ValueError: the agent cannot handle the environment, or another run is going on in the directory.
-        ReplayError: replay cannot go on, as where the learner would wait for what nobody writes.
-        KeyboardInterrupt: a second signal came before the run was saved; it names the newest checkpoint.
+        ValueError: The agent cannot handle the environment, or another run is using the directory.
+        ReplayError: Replay is deadlocked, for example because the learner waits for items that nothing will
+            write.
+        KeyboardInterrupt: A second signal came before the run was saved; it names the newest checkpoint.
     """
     told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     errors = rescue.Rescue()
@@ -124,7 +127,7 @@ def run_experiment(
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
         reporter = progress.Reporter(run, evaluations, told)
-        # What an error leaves half done.
+        # An error in one of these leaves it half done.
         learn = errors.not_in("learning")(pacer.learn)
         save = errors.not_in("saving")(checkpoints.save)
         save_best = errors.not_in("saving")(checkpoints.save_best)
@@ -144,16 +147,16 @@ def run_experiment(
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if goes_on():
-                # A run that was stopped may not have made an evaluation that was due.
+                # A stopped run may have missed an evaluation that was due.
                 if evaluations.is_due() and _evaluate(evaluations, reporter, stop) and checkpoints.is_best():
                     save()
-                # Nor may it have learned from all that it wrote. On-policy agents need the newest weights
-                # before they make the next step.
+                # It may also not have learned from everything that it wrote. On-policy agents need the newest
+                # weights before the next step.
                 learn(stop)
             while goes_on():
                 try:
                     episodes = run.play_step()
-                except replay.ReplayStopped:  # while it waited for a table to take an item
+                except replay.ReplayStopped:  # while waiting for a table to accept an item
                     break
                 learn(stop, without_playing=1)
                 reporter.report("train", episodes)
@@ -162,12 +165,12 @@ def run_experiment(
                 if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
                     reporter.report("save")
                     save()
-                    learn(stop)  # from the ends of episodes, as a run that resumes here
+                    learn(stop)  # from the ends of episodes, as would a run that resumes here
                 elif checkpoints.is_best():
                     reporter.report("save")
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
-            interrupted_by = stop.signal_name  # one that comes later cuts nothing short
+            interrupted_by = stop.signal_name  # a later signal interrupts nothing
             if is_new or interrupted_by or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()

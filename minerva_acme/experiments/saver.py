@@ -1,4 +1,4 @@
-"""What the checkpoints of a run hold, when they are written, and how a run resumes from one."""
+"""Saves the checkpoints of a run when they are due, and resumes a run from one."""
 
 import logging
 import pathlib
@@ -20,29 +20,36 @@ class Saver:
     """Saves and restores a run."""
 
     def __init__(self, run: parts.Parts, evaluations: evaluation.Evaluations, pacer: pacing.Pacer) -> None:
-        """Saves nothing yet. Args: run, evaluations, pacer: what to save."""
+        """Saves nothing yet.
+
+        Args:
+            run: The run to save.
+            evaluations: The run's evaluations.
+            pacer: The run's pacer.
+        """
         self.saved_at = 0
         """The step of the newest checkpoint."""
-        self._episodes_at = 0  # how many had ended there
+        self._episodes_at = 0  # the number of episodes that had ended at that step
         self._has_warned = False
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
-        # What plays, by its names in a checkpoint.
+        # The parts that play, by their names in a checkpoint.
         self._playing: dict[str, Any] = {"policy": run.policy, "environment": run.environment}
 
     def newest(self) -> str:
-        """Says what the run can be resumed from."""
+        """Returns a description of the checkpoint that the run can be resumed from."""
         return (
             f"step {self.saved_at:,} in {self._run.checkpointer.directory}" if self.saved_at else "none yet"
         )
 
     def is_due(self, *, between_episodes: bool) -> bool:
-        """Whether to save while training: after a period, but not amid episodes if that can be.
+        """Returns whether to save during training: after a period, if possible between episodes.
 
-        For `save` ends those that are open. So it waits for another whole period, and with several
-        environments, which seldom are between episodes together, until few of all episodes are cut:
-        until ten have ended for each environment, or each alone has made the steps of two periods.
+        `save` ends open episodes. So a save that is due waits for up to another whole period. Several
+        environments are seldom between episodes at the same time, so from then on it waits only until few of
+        all episodes are cut short: until ten have ended for each environment, or each environment alone has
+        made the steps of two periods.
         """
         run = self._run
         unsaved = run.steps - self.saved_at
@@ -53,28 +60,28 @@ class Saver:
         return 0 < run.config.checkpoint_period <= unsaved
 
     def is_best(self) -> bool:
-        """Whether the policy was evaluated at this step, better than that of any checkpoint."""
+        """Returns whether the policy was evaluated at this step, with a better result than any checkpoint."""
         return self._run.checkpointer.is_best(self._evaluations.mean_at(self._run.steps))
 
     @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, after_error: bool = False) -> None:
         """Ends open episodes and writes a checkpoint.
 
-        A run that resumes begins new episodes in all environments. So does this one: both go on alike. The
-        transitions of the episodes that end are kept.
+        A resumed run begins new episodes in all environments. This run does the same, so both continue in the
+        same way. The transitions of the ended episodes are kept.
 
         Args:
-            after_error: whether the environments may have failed; then their random states are saved only
-                if they still tell them.
+            after_error: Whether the environments may have failed; then their random states are saved only
+                if they can still be read.
 
         Raises:
-            OSError: it could not be written.
+            OSError: The checkpoint could not be written.
         """
         run = self._run
         run.end_episodes()
         for adder in run.adders:
             adder.flush()
-        # A resumed run starts with the newest weights, so this one continues with them.
+        # A resumed run starts with the newest weights, so this one continues with them too.
         run.actor.update(wait=True)
         replay_files = run.client.checkpoint() if run.config.checkpoint_replay else None
         run.checkpointer.save(
@@ -86,13 +93,13 @@ class Saver:
         self._saved()
 
     def save_best(self) -> None:
-        """Writes a light checkpoint of the policy that was just evaluated, which changes nothing in the run.
+        """Writes a light checkpoint of the policy that was just evaluated, without affecting the run.
 
-        It is without replay, and within an episode without the steps that the adders hold. A run that
-        resumes from it fills a new replay first.
+        It has no replay and, in the middle of an episode, not the steps that the adders hold. A run that
+        resumes from it first fills a new replay.
 
         Raises:
-            OSError: it could not be written.
+            OSError: The checkpoint could not be written.
         """
         run = self._run
         mean = self._evaluations.mean_at(run.steps)
@@ -107,9 +114,9 @@ class Saver:
         if run.adders and not after_error and _is_unknown(states["environment"]) and not self._has_warned:
             self._has_warned = True
             _logger.warning(
-                "the random state of the environment is not saved, for it has no `save` (or `np_random` of a "
-                "Gymnasium environment is neither numpy's Generator nor its RandomState): a run that resumes "
-                "begins with the episodes of its seed again, unlike one that was not interrupted"
+                "the random state of the environment is not saved, because it has no `save` (or `np_random` "
+                "of a Gymnasium environment is neither a numpy Generator nor a RandomState): a resumed run "
+                "repeats the first episodes of its seed, unlike an uninterrupted one"
             )
         return {
             **states,
@@ -121,14 +128,14 @@ class Saver:
         }
 
     def restore(self, checkpoint: pathlib.Path) -> None:
-        """Restores the run from a checkpoint, whose replay, if it has one, is already restored.
+        """Restores the run from a checkpoint. Its replay, if it has one, must already be restored.
 
-        Of one that several processes have made, only what learns is restored: nothing is known of their
-        environments, adders and policies.
+        From a checkpoint that several processes have made, only the learning state is restored: it does not
+        contain their environments, adders and policies.
 
         Raises:
-            ValueError: the checkpoint is of another agent, config or environment.
-            OSError: it cannot be noted that the run continues from it.
+            ValueError: The checkpoint belongs to another agent, config or environment.
+            OSError: The note that the run continues from this checkpoint cannot be written.
         """
         run = self._run
         state = checkpointing.load_state(checkpoint, str(run.config.torch_device))
@@ -137,7 +144,8 @@ class Saver:
             if is_own and len(state["adders"]) != len(run.adders):
                 raise ValueError(
                     f"`num_environments` must be {len(state['adders'])} as in {checkpoint}, got "
-                    f"{len(run.adders)} (0: nothing played). Change it back, or choose another `directory`."
+                    f"{len(run.adders)} (0 for a run without environment steps). Change it back, or choose "
+                    "another `directory`."
                 )
             run.counter.restore(state["counter"])
             core.restore_if_saved(run.learner, state["learner"])
@@ -148,11 +156,11 @@ class Saver:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
         with checkpointing.explain_misfit(checkpoint):
-            # Last: making and restoring the parts may have drawn from them. Older checkpoints have none.
+            # Restored last: making and restoring the parts may draw from them. Older checkpoints have none.
             core.restore_if_saved(run.generators, state.get("generators"))
         self._saved()
         if checkpointing.is_light(checkpoint):
-            _logger.warning("%s holds no replay: a new one is filled before learning goes on", checkpoint)
+            _logger.warning("%s holds no replay: a new one is filled before learning continues", checkpoint)
         checkpointing.continue_from(run.checkpointer.directory, checkpoint)
         _logger.info("resumed %s at %d steps", checkpoint, self.saved_at)
 
@@ -162,13 +170,13 @@ class Saver:
             core.restore_if_saved(part, state[name])
         if run.adders and _is_unknown(state["environment"]):
             _logger.warning(
-                "%s has no random state of the environment, which could not tell it or had failed: it "
-                "begins with the episodes of its seed again, unlike a run that was not interrupted",
+                "%s has no random state of the environment, which could not be read or had failed: the run "
+                "repeats the first episodes of its seed, unlike an uninterrupted one",
                 checkpoint,
             )
         for adder, adder_state in zip(run.adders, state["adders"], strict=True):
             core.restore_if_saved(adder, adder_state)
-            adder.reset()  # open in a light checkpoint; the environment begins a new episode
+            adder.reset()  # in a light checkpoint its episode is open, but the environment begins a new one
 
     def _saved(self) -> None:
         self.saved_at = self._run.steps
@@ -185,10 +193,10 @@ def learning_state(
     generators: seeds.GlobalGenerators,
     evaluations: core.State,
 ) -> core.State:
-    """Returns the state of what learns, which is that of a run whoever plays.
+    """Returns the learning state of a run, which is the same whether one process or several play it.
 
     Args:
-        config: The experiment.
+        config: The experiment's config.
         learner: The run's learner.
         counts: The run's counts.
         generators: The global generators of the learner's process.
@@ -205,7 +213,7 @@ def learning_state(
 
 
 def _is_unknown(environment: core.State) -> bool:
-    """Whether the state of the environment, or of one of a vector's, is missing."""
+    """Returns whether the state of the environment, or of one in a vector, is missing."""
     return environment is None or (isinstance(environment, list) and None in environment)
 
 
@@ -215,5 +223,7 @@ def _save(part: Any, *, may_fail: bool = False) -> core.State:
     except Exception as error:
         if not may_fail:
             raise
-        _logger.warning("random states of the environments are not saved, they begin anew: %s", error)
+        _logger.warning(
+            "random states of the environments are not saved; they will start from their seeds: %s", error
+        )
         return None

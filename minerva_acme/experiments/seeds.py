@@ -12,28 +12,28 @@ from minerva_acme.wrappers import random_state
 
 
 class Seeds:
-    """Independent seeds by name, all from one number. Adding a part changes no other part's seed."""
+    """Independent seeds by name, all derived from one number. Adding a part changes no other part's seed."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def number(self, purpose: str, index: int = 0) -> int:
-        """Returns the seed of a part; `index` tells apart several of the same kind."""
+        """Returns the seed of a part; `index` distinguishes several parts of the same kind."""
         sequence = np.random.SeedSequence([self._seed, index, *purpose.encode()])
         return int(sequence.generate_state(1)[0])
 
     def generator(self, purpose: str, device: torch.device | str = "cpu", index: int = 0) -> torch.Generator:
-        """Returns a torch generator with the seed of a part; `index` as in `number`."""
+        """Returns a torch generator with the seed of a part; `index` is as in `number`."""
         return torch.Generator(device).manual_seed(self.number(purpose, index))
 
 
 class GlobalGenerators(core.Saveable):
-    """The generators that code draws from when it is given none: those of torch, numpy and Python's `random`.
+    """The global generators of torch, numpy and Python's `random`, which code uses when it is given no other.
 
     The agents of this library draw from generators that they are given. Others may use dropout, draw noise in
-    a loss by `torch.randn_like`, make layers by `nn.Linear` or explore by `np.random`.
+    a loss with `torch.randn_like`, make layers with `nn.Linear` or explore with `np.random`.
 
-    They belong to the process: all of its threads draw from the same ones.
+    The generators belong to the process: all of its threads share them.
     """
 
     def __init__(self, device: torch.device | str) -> None:
@@ -46,16 +46,16 @@ class GlobalGenerators(core.Saveable):
 
     @contextlib.contextmanager
     def seeded(self, seeds: Seeds, purpose: str = "global", index: int = 0) -> Iterator[None]:
-        """Seeds all of them. At the end of the context they are as they were before.
+        """Seeds all of them. At the end of the context, their earlier states are restored.
 
         Args:
             seeds: The run's seeds.
-            purpose: What is drawn for; another purpose has other numbers.
-            index: Tells apart several of the same purpose.
+            purpose: The purpose of the numbers; each purpose has different ones.
+            index: Distinguishes several uses with the same purpose.
         """
         before = self.save()
         try:
-            # Torch and numpy have the same kind of generator: with one seed they would draw the same bits.
+            # Torch and numpy use the same kind of generator: with one seed they would draw the same bits.
             torch.default_generator.manual_seed(seeds.number(f"{purpose} torch", index))
             if self._has_cuda:
                 with torch.cuda.device(self._device):
@@ -75,7 +75,7 @@ class GlobalGenerators(core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        # A checkpoint is loaded to the run's device, the states with it.
+        # A checkpoint is loaded to the run's device, including these states.
         torch.set_rng_state(state["torch"].cpu())
         if self._has_cuda and state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"].cpu(), self._device)

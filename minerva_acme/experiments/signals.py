@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a request to save and stop; calls of an environment that take long."""
+"""Turns Ctrl-C, SIGTERM and SIGHUP into a request to save and stop, and reports slow environment calls."""
 
 import contextlib
 import logging
@@ -18,18 +18,18 @@ from minerva_acme.experiments import interrupts
 from minerva_acme.replay import waiting
 
 _POLL_SECONDS = 0.5
-_DEAF_SECONDS = 3.0  # after which a thread that does not hear of the second request will not
+_DEAF_SECONDS = 3.0  # a thread that has not reacted to the second request for so long never will
 _LONG_CALL_SECONDS = 60.0
-_EXIT_STATUS = 130  # as shells have it for Ctrl-C
-# Asks the main thread whether it hears signals. It is ignored by default, and Python runs the handlers of the
-# others first, whose numbers are lower.
-_ARE_YOU_THERE = getattr(signal, "SIGURG", None)  # None: on Windows
+_EXIT_STATUS = 130  # the status that shells use for Ctrl-C
+# Asks the main thread whether it handles signals. It is ignored by default, and Python runs the handlers of
+# the other signals first, whose numbers are lower.
+_ARE_YOU_THERE = getattr(signal, "SIGURG", None)  # None on Windows
 
 _logger = logging.getLogger(__name__)
 
 
 class StopRequest:
-    """True once the run was asked to stop."""
+    """A value that is true once the run was asked to stop."""
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
@@ -39,40 +39,40 @@ class StopRequest:
 
 
 class Requests:
-    """Tells requests to stop apart by when signals arrive, and finds out that the main thread hears of none.
+    """Tells stop requests apart by the times of their signals, and detects a main thread that handles none.
 
-    Signals and the calls of their handlers cannot be counted against each other: the kernel merges signals of
-    a kind that wait to be delivered, Python calls a handler once for all that have arrived meanwhile, and a
-    call may come before the watcher learns of the signal. So time tells the second request from an echo of
-    the first, and the main thread itself says that it has heard: only one that was asked and does not answer
-    is deaf.
+    Signals and the calls of their handlers cannot be matched one to one: the kernel merges pending signals of
+    the same kind, Python calls a handler once for all signals that have arrived meanwhile, and a call may
+    come before the watcher learns of the signal. So time distinguishes a second request from an echo of the
+    first, and the main thread itself reports that it handles signals: it counts as deaf only if it was asked
+    and does not answer.
     """
 
     def __init__(self) -> None:
         """Begins without a request."""
-        self.is_said = False  # that the first one has come
+        self.is_said = False  # whether the first request was announced
         self._num = 0
         self._first_at = math.inf
-        self._is_first_over = False  # what arrives from now on is no echo of it
+        self._is_first_over = False  # whether later signals are no longer echoes of the first
         self._second_at = math.inf
         self._heard_at = -math.inf
 
     def look(self, now: float, has_arrived: bool) -> None:
-        """Notes what the watcher sees.
+        """Records what the watcher has observed.
 
         Args:
             now: The time in seconds, by a monotonic clock.
-            has_arrived: Whether signals have arrived since the last look.
+            has_arrived: Whether signals have arrived since the last call.
         """
         if has_arrived and self._num == 0:
             self._num, self._first_at = 1, now
         elif has_arrived and self._num == 1 and self._is_first_over:
             self._num, self._second_at = 2, now
-        # From the next look on: this one may be late, and what it sees an echo.
+        # This takes effect at the next call: this one may be late, and have seen an echo.
         self._is_first_over = now - self._first_at >= interrupts.SAME_REQUEST_SECONDS
 
     def hear(self, now: float) -> bool:
-        """Notes that the main thread hears; returns whether it is to end at once."""
+        """Records that the main thread handles signals; returns whether it should end at once."""
         if self._num < 2 or now - self._heard_at < interrupts.SAME_REQUEST_SECONDS:
             return False
         self._heard_at = now
@@ -80,25 +80,25 @@ class Requests:
 
     @property
     def is_first_unheard(self) -> bool:
-        """Whether the first request was not answered yet, though no echo of it is expected any more."""
+        """True if the first request was not announced yet, although no echo of it is expected any more."""
         return self._is_first_over and not self.is_said
 
     @property
     def is_second_heard(self) -> bool:
-        """Whether the main thread has heard of a second request."""
+        """True if the main thread has reacted to a second request."""
         return self._heard_at > -math.inf
 
     @property
     def is_second_unheard(self) -> bool:
-        """Whether there is a second request of which the main thread has not heard."""
+        """True if there is a second request that the main thread has not reacted to."""
         return self._num == 2 and not self.is_second_heard
 
     def is_deaf(self, now: float) -> bool:
-        """Returns whether the main thread has not heard of the second request for too long."""
+        """Returns whether the main thread has not reacted to the second request for too long."""
         return self.is_second_unheard and now - self._second_at >= _DEAF_SECONDS
 
     def next_look(self, now: float) -> float:
-        """Returns in how many seconds to look at the latest."""
+        """Returns the most seconds to wait before the next call of `look`."""
         is_open = self._num == 1 and not self._is_first_over
         end = self._first_at + interrupts.SAME_REQUEST_SECONDS if is_open else math.inf
         return max(1e-3, min(_POLL_SECONDS, end - now))
@@ -110,20 +110,21 @@ def stop_request_on_signals(
 ) -> Iterator[StopRequest]:
     """Turns the first SIGINT, SIGTERM or SIGHUP into a request and the second into KeyboardInterrupt.
 
-    A signal within half a second of the first belongs to the same request, which ends this thread's waits
-    for replay too. However long the run takes to stop after it, it is not ended: only a second request does
-    that. Where this thread is in C code, which does not hear of signals, another one says that the first has
-    come, and ends the process a few seconds after the second. That one also says where `step` or `reset` of
-    an environment takes longer than a minute.
+    Signals within half a second of the first belong to the same request, which also ends this thread's waits
+    for replay. The run may take any time to stop: only a second request ends it at once. If this thread is in
+    C code, where Python cannot handle signals, a watcher thread announces the first request, and ends the
+    process a few seconds after the second. The watcher also logs calls of an environment's `step` or `reset`
+    that take longer than a minute.
 
     A SIGHUP that is ignored stays ignored, so that a run under `nohup` outlives its terminal. Outside the
     main thread signals cannot be handled, so no request is ever made.
 
     Args:
-        last_checkpoint: Says what the run can be resumed from. Called while a signal is handled.
-        until: A stack that is closed once the run's parts are. From the end of the block until then all is
-            saved, so that a signal is only answered, and a second one interrupts the closing. By default
-            signals are handled as before from the end of the block on.
+        last_checkpoint: Returns a description of the checkpoint that the run can be resumed from. Called
+            while a signal is handled.
+        until: A stack that is closed after the run's parts. From the end of the block until then everything
+            is saved, so a first signal only logs a message, and a second one interrupts the closing. By
+            default, the earlier signal handlers are back in place after the block.
     """
     request = StopRequest()
     with contextlib.ExitStack() as resources:
@@ -135,7 +136,7 @@ def stop_request_on_signals(
 
 
 class _Watcher:
-    """Handles signals in the main thread, and looks at what that thread is kept by."""
+    """Handles signals in the main thread, and watches in another thread what blocks the main one."""
 
     def __init__(self, request: StopRequest, last_checkpoint: Callable[[], str]) -> None:
         self._request = request
@@ -143,17 +144,17 @@ class _Watcher:
         self._requests = Requests()
         self._is_closing = False
         self._signals: tuple[signal.Signals, ...] = ()
-        self._arrived_name = ""  # of the newest signal
+        self._arrived_name = ""  # the name of the newest signal
         self._watched = threading.get_ident()
         self._began_at = time.perf_counter()
         self._done = threading.Event()
-        self._report_at: dict[float, float] = {}  # of the open calls, by when they began
+        self._report_at: dict[float, float] = {}  # when to report open calls, by the time that they began
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watches while the block runs."""
         with contextlib.ExitStack() as resources:
-            # Python writes the number of each signal that arrives, whatever the main thread is doing.
+            # Python writes the number of each arriving signal to it, whatever the main thread is doing.
             reader, writer = map(resources.enter_context, socket.socketpair())
             writer.setblocking(False)
             if threading.current_thread() is threading.main_thread():
@@ -174,13 +175,13 @@ class _Watcher:
                 thread.join()
 
     def begin_closing(self) -> None:
-        """Says that nothing is left to be saved; a later signal is another request."""
+        """Records that nothing is left to save; later signals are separate requests."""
         self._is_closing = True
-        if not self._requests.is_second_heard:  # else any further one interrupts the closing
+        if not self._requests.is_second_heard:  # otherwise any further signal interrupts the closing
             self._requests = Requests()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Runs in the main thread, once for all signals of a kind that have arrived since it last ran."""
+        """Handles, in the main thread, all signals of a kind that have arrived since the last call."""
         del frame
         if self._requests.hear(time.monotonic()):
             raise KeyboardInterrupt(self._ended())
@@ -211,7 +212,7 @@ class _Watcher:
         if requests.is_deaf(now):
             _logger.warning("%s", self._ended())
             _end_process()
-        # Not where only its answer to the last one has arrived, which would make it another one.
+        # Not if only the signal of the last question has arrived: that would make this an endless exchange.
         if requests.is_second_unheard and (arrived or not numbers) and _ARE_YOU_THERE:
             signal.pthread_kill(self._watched, _ARE_YOU_THERE)
 
@@ -256,7 +257,7 @@ def _end_process() -> None:
 
 
 def _line(thread: int) -> str:
-    """The line that a thread is at."""
+    """Returns the line that a thread is executing."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return "its end"

@@ -1,4 +1,4 @@
-"""What learners have in common."""
+"""The parts that learners have in common."""
 
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite

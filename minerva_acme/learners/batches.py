@@ -1,4 +1,4 @@
-"""What a learner takes from its dataset."""
+"""Taking batches from a learner's dataset, and checking them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -14,9 +14,9 @@ Batch = TypeVar("Batch")
 
 
 def next_sample(dataset: Iterator[Any], kind: type[Any], layout: str) -> Any:
-    """A dataset's next sample: its `data`, and the `info` of its items, or None where it has none.
+    """Returns a dataset's next sample: its `data`, and the `info` of its items, or None if it has none.
 
-    Arguments and errors as of `next_batch`.
+    Arguments and errors are those of `next_batch`.
     """
     sample = next(dataset)
     data = samples.data_of(sample)
@@ -26,29 +26,29 @@ def next_sample(dataset: Iterator[Any], kind: type[Any], layout: str) -> Any:
 
 
 def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
-    """The data of a dataset's next sample.
+    """Returns the data of a dataset's next sample.
 
     Args:
-        dataset: Yields samples with `data`, or bare data.
+        dataset: The dataset, which yields samples with `data`, or bare data.
         kind: The class that the data must have: Trajectory, Rollout, ...
         layout: The name of the layout that packs and unpacks it, for the message.
 
     Raises:
-        TypeError: It has another, for example from a table that was written for another learner.
+        TypeError: The data has another class, for example from a table that was written for another learner.
     """
     data: Batch = next_sample(dataset, kind, layout).data
     return data
 
 
 def at(nest: Any, index: Any) -> Any:
-    """A nest of tensors at some of their indices: `leaf[index]` of each."""
+    """Returns a nest of tensors at some of their indices: `leaf[index]` for each leaf."""
     return tree.map_structure(lambda leaf: leaf[index], nest)
 
 
 def where_unmasked(mask: torch.Tensor, nest: Any) -> Any:
-    """A nest of [B, T, *] with 0 for the floats at masked steps, [B, T], where anything may stand.
+    """Returns a nest of [B, T, *] with floats set to 0 at masked steps, [B, T], where they may hold anything.
 
-    For `require_finite`, to which integers are nothing to look at: they stay.
+    It is meant for `require_finite`. Integers are always finite, so they stay unchanged.
     """
 
     def of_leaf(x: torch.Tensor) -> torch.Tensor:
@@ -59,13 +59,13 @@ def where_unmasked(mask: torch.Tensor, nest: Any) -> Any:
 
 
 def checked_fields(batch: Any) -> Mapping[str, types.NestedTensor]:
-    """What must be finite of a batch, by name in the plural, for `require_finite`.
+    """Returns the fields of a batch that must be finite, by name in the plural, for `require_finite`.
 
-    Not what stands at masked steps of a `Trajectory`, nor extras: what a behaviour policy recorded may be
-    infinite and right.
+    Masked steps of a `Trajectory` are not checked, nor are extras: what a behaviour policy recorded may
+    rightly be infinite.
     """
     if isinstance(batch, types.Trajectory):
-        begun = torch.nn.functional.pad(batch.mask, (1, 0), value=1.0)  # [B, T + 1]  of states
+        begun = torch.nn.functional.pad(batch.mask, (1, 0), value=1.0)  # [B, T + 1]  mask of the states
         batch = batch._replace(
             observation=where_unmasked(begun, batch.observation),
             **{

@@ -1,4 +1,4 @@
-"""Batches that are not finite, or absurdly large, must not be learned from."""
+"""Checks that stop a learner from learning from batches that are not finite, or absurdly large."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,33 +10,33 @@ import tree
 
 from minerva_acme import specs, types
 
-# The largest magnitude of what a learner computes: Adam squares gradients, and float32 holds no square of a
-# number above 1.8e19. Data of up to `constraints.LARGEST` have room below it to be summed and multiplied.
+# The largest magnitude of a number that a learner computes: Adam squares gradients, and in float32 the square
+# of a number above 1.8e19 overflows. Data of up to `constraints.LARGEST` can still be summed and multiplied.
 LARGEST = 1e18
 WAY_OUT = "Clip extreme rewards and observations with np.clip, in a wrapper of the environment."
 
 
 class NonFinite(Exception):
-    """Something that a learner step needs is infinite, not a number or beyond `finite.LARGEST`."""
+    """Raised if a value in a learner step is infinite, not a number or beyond `finite.LARGEST`."""
 
 
 def read(tensor: torch.Tensor) -> Any:
-    """The numbers of a tensor, on the host. Every learner reads its device through this function alone."""
+    """Returns the numbers of a tensor, on the host. Learners read their device only through this function."""
     return tensor.tolist()
 
 
 def require_finite(
     tensors: Mapping[str, types.NestedTensor] | Sequence[tuple[str, types.NestedTensor]],
 ) -> None:
-    """Checks tensors, and nests of them, reading from the device once.
+    """Checks tensors, and nests of tensors, reading from the device once.
 
     Args:
-        tensors: by what they are, in the plural, for the message; or pairs, where names come again.
-            Integers are finite.
+        tensors: The tensors, keyed by what they are, in the plural, for the message; or pairs, if names are
+            repeated. Integers are always finite.
 
     Raises:
-        NonFinite: an element of one is infinite, not a number or beyond `LARGEST`; the message names the
-            first such tensor.
+        NonFinite: An element is infinite, not a number or beyond `LARGEST`; the message names the first
+            such tensor.
     """
     nests = tensors.items() if isinstance(tensors, Mapping) else tensors
     leaves = [
@@ -56,9 +56,10 @@ def require_finite(
 
 
 def describe_largest(batch: types.NestedTensor) -> str:
-    """Where to look when a step was not finite, as the end of a sentence: " (`reward[3, 0]` ... is nan)".
+    """Describes where to look after a step that was not finite, such as " (`reward[3, 0]` ... is nan)".
 
-    It names the first field that is not finite, else that of the largest number; "" of an empty batch.
+    The text ends a sentence. It names the first field that is not finite, or else the field with the largest
+    number; it is "" for an empty batch.
     """
     largest, name = 0.0, ""
     for path, leaf in tree.flatten_with_path(batch):
@@ -80,7 +81,7 @@ def describe_largest(batch: types.NestedTensor) -> str:
 
 
 def _is_surely_finite(tensor: torch.Tensor) -> bool:
-    """Whether one product on the host says so, which takes a third of the time of looking at each number."""
+    """Returns whether one product on the host proves it, in a third of the time of checking each number."""
     if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or not tensor.is_contiguous():
         return False
     array = (tensor.detach() if tensor.requires_grad else tensor).numpy()
@@ -88,6 +89,6 @@ def _is_surely_finite(tensor: torch.Tensor) -> bool:
 
 
 def _largest(tensors: list[torch.Tensor]) -> list[float]:
-    """The largest magnitude in each, in one read; nan where an element is."""
+    """Returns the largest magnitude in each tensor, in one read; NaN if an element is NaN."""
     sizes: list[float] = read(torch.stack([size.float() for size in torch._foreach_norm(tensors, math.inf)]))
     return sizes

@@ -1,4 +1,4 @@
-"""A learner made of loss functions."""
+"""A learner that is defined by loss functions."""
 
 import contextlib
 import functools
@@ -14,31 +14,31 @@ from minerva_acme.learners.priorities import Priorities
 
 
 class Batch(NamedTuple):
-    """What a loss is computed from."""
+    """The inputs of a loss."""
 
-    data: Any  # what the dataset unpacked, such as a `Transition`
-    weights: torch.Tensor | float  # [B] importance of each item; 1.0 where the table is drawn uniformly
+    data: Any  # as the dataset unpacked it, such as a `Transition`
+    weights: torch.Tensor | float  # [B] importance of each item; 1.0 if the table is sampled uniformly
 
 
 class Loss(NamedTuple):
-    """What a loss function returns."""
+    """The result of a loss function."""
 
     value: torch.Tensor  # []  to be minimised
     metrics: Mapping[str, Any] = {}  # for the log, without a gradient
-    priorities: torch.Tensor | None = None  # [B]  new ones of the batch's items, >= 0; None: they stay
+    priorities: torch.Tensor | None = None  # [B]  new priorities of the items, >= 0; None keeps the old ones
 
 
 LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator | None], Loss]
-"""Computes a loss from the networks, a batch and a generator for what it draws. The generator is None where
-the loss is compiled: then torch's default generator draws what the learner's would."""
+"""Computes a loss from the networks, a batch and a generator for its random numbers. The generator is None if
+the loss is compiled: torch's default generator then draws the numbers that the learner's would draw."""
 
 
 class LossLearner(module_learner.ModuleLearner):
     """Minimises one loss function after the other on each batch.
 
-    The networks are a named tuple of modules. The loss of each name trains the module of the same name, and
-    that alone: what else it depends on gets no step from it, and requires no gradient while it is computed.
-    The other modules are target networks, moved by `update_targets`.
+    The networks are a named tuple of modules. Each loss trains only the module of the same name: the step
+    leaves everything else that the loss depends on unchanged, and no gradient is computed for it.
+    The other modules are target networks, which `update_targets` moves.
 
     Variables: every module by its name, a dict of arrays.
     """
@@ -62,31 +62,35 @@ class LossLearner(module_learner.ModuleLearner):
         """Makes the learner.
 
         Args:
-            networks: a named tuple of modules, trained in place.
-            losses: by the module that each trains, in the order in which they are minimised.
-            groups: the optimiser of each.
-            periods: learner steps from one step of a loss to the next, 1 where a name is missing: with 2 it
-                is minimised on every second batch.
-            update_targets: called after each step with the networks and the number of steps made.
-            dataset: Yields samples with `data`, and with `info` where there are priorities; see
-                `checked_samples`.
-            priorities: weighs batches and takes the priorities that losses return; None: the table has none.
-            max_skipped_batches: batches in a row that may be skipped for non-finite values.
+            networks: A named tuple of modules, trained in place.
+            losses: The loss functions by the module that each trains, in the order in which they are
+                minimised.
+            groups: The optimiser of each module, by name.
+            periods: The number of learner steps from one step of a loss to the next, 1 if a name is missing:
+                with 2 the loss is minimised on every second batch.
+            update_targets: The function called after each step with the networks and the number of steps
+                made.
+            dataset: The dataset, which yields samples with `data`, and with `info` if there are priorities;
+                see `checked_samples`.
+            priorities: Weighs batches and receives the priorities that losses return, or None if the table
+                has no priorities.
+            max_skipped_batches: The number of consecutive batches that may be skipped for non-finite values.
             acceleration: Chooses whether losses are compiled.
-            counter: counts `steps` and `walltime`.
-            logger: receives a row a step: `loss/NAME` and `grad_norm/NAME` of each loss, and its metrics.
-            generator: on the networks' device, for the losses.
+            counter: The counter for `steps` and `walltime`.
+            logger: The logger, which receives one row per step: `loss/NAME`, `grad_norm/NAME` and the metrics
+                of each loss.
+            generator: The generator for the losses, on the networks' device.
 
         Raises:
-            ValueError: a loss has no module of its name, or no group.
-            TypeError: `dataset` is no iterator.
+            ValueError: A loss has no module of its name, or no group.
+            TypeError: `dataset` is not an iterator.
         """
         modules = networks._asdict()
         for name in losses:
             if name not in modules or name not in groups:
                 raise ValueError(
-                    f"Each loss must have the name of a module and of a group, got '{name}'; there are the "
-                    f"modules {sorted(modules)} and the groups {sorted(groups)}."
+                    f"Each loss must have the name of a module and of a group, got '{name}'. The modules are "
+                    f"{sorted(modules)}, the groups {sorted(groups)}."
                 )
         super().__init__(
             modules=modules,
@@ -160,7 +164,7 @@ def _differentiated(
     batch: Batch,
     generator: torch.Generator | None,
 ) -> Loss:
-    """Computes a loss, with the gradients of what it trains in their `.grad`, by autograd."""
+    """Computes a loss by autograd, and leaves the gradients of the trained parameters in their `.grad`."""
     with _without_gradient(others):
         loss = compute(nets, batch, generator)
     updates.differentiate(loss.value, group.parameters())
@@ -169,8 +173,8 @@ def _differentiated(
 
 @contextlib.contextmanager
 def _without_gradient(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """Lets parameters require no gradient for a while: the products for it would be wasted."""
-    # Asked each time: some may have been frozen, or unfrozen, since the last step.
+    """Sets `requires_grad` of parameters to False within the block: their gradients would be wasted work."""
+    # Checked each time: some may have been frozen, or unfrozen, since the last step.
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in trainable:
         parameter.requires_grad_(False)

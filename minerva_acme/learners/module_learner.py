@@ -1,4 +1,4 @@
-"""A learner of modules: all of `core.Learner` but `step`."""
+"""A learner of modules, with all methods of `core.Learner` except `step`."""
 
 import copy
 import time
@@ -22,13 +22,15 @@ class ModuleLearner(core.Learner):
             self.finish_step(metrics)
 
     Variables are the state dicts of modules, as numpy arrays. `get_variables` and `poll_variables` may be
-    called by any thread at any time, and give what the last completed step left, for which they never wait.
-    For that a step changes modules only within `updates.whole_or_nothing`, or after `updates.keep`.
+    called from any thread at any time. They return the state after the last completed step, and never wait
+    for a step. For this reason a step may change modules only within `updates.whole_or_nothing`, or after
+    `updates.keep`.
 
     Attributes:
-        updates: Makes the gradient steps of `step`.
-        generator: Draws what `step` draws, on the device of the modules; saved with the learner.
-        num_steps: The number of completed steps, those before a restore included; `finish_step` counts them.
+        updates: The object that makes the gradient steps in `step`.
+        generator: The generator for random numbers in `step`, on the device of the modules; it is saved with
+            the learner.
+        num_steps: The number of completed steps, including those before a restore; `finish_step` counts them.
     """
 
     def __init__(
@@ -44,12 +46,12 @@ class ModuleLearner(core.Learner):
         """Makes the learner.
 
         Args:
-            modules: everything with parameters or buffers that a checkpoint holds, by name.
-            variables: the modules that `get_variables` knows.
-            updates: makes the gradient steps; saved too.
-            counter: counts `steps` and `walltime`, in seconds.
-            logger: receives a row a step.
-            generator: of what the learner draws; saved too.
+            modules: Everything with parameters or buffers that a checkpoint holds, by name.
+            variables: The names of the modules that `get_variables` serves.
+            updates: The object that makes the gradient steps; it is saved too.
+            counter: The counter for `steps` and `walltime`, in seconds.
+            logger: The logger, which receives one row per step.
+            generator: The generator for the learner's random numbers; it is saved too.
         """
         self._modules = modules
         self._variables = variables
@@ -61,10 +63,10 @@ class ModuleLearner(core.Learner):
         self._last_time = time.monotonic()
 
     def finish_step(self, metrics: Mapping[str, Any]) -> None:
-        """Ends a step: counts it, lets readers see what it changed, and logs its metrics with the counts.
+        """Ends a step: counts it, makes its changes visible to readers, and logs its metrics with the counts.
 
         Args:
-            metrics: The step's row for the log, as `updates.whole_or_nothing` filled it.
+            metrics: The step's row for the log, as filled by `updates.whole_or_nothing`.
         """
         with self.updates.completing():
             self.num_steps += 1

@@ -1,4 +1,4 @@
-"""Optimisers of the parameter groups that each loss trains."""
+"""Optimisers for the parameter groups that the losses train."""
 
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
@@ -8,11 +8,11 @@ import torch
 from minerva_acme import acceleration
 
 ParameterGroups: TypeAlias = list[dict[str, Any]]
-"""What every optimiser of torch takes: [{"params": [...], "lr": 1e-3}], with a learning rate in each, and a
-`weight_decay` where there is one."""
+"""The argument of every torch optimiser: [{"params": [...], "lr": 1e-3}], each with a learning rate and,
+optionally, a `weight_decay`."""
 
 OptimizerFactory: TypeAlias = Callable[[str, ParameterGroups], torch.optim.Optimizer]
-"""Makes the optimiser of what the name says, such as "policy"; see `AgentBuilder.make_optimizer`."""
+"""Makes the optimiser of the named part, such as "policy"; see `AgentBuilder.make_optimizer`."""
 
 
 def make_optimizer(
@@ -22,16 +22,17 @@ def make_optimizer(
     adam_epsilon: float = 1e-8,
     sgd_momentum: float = 0.0,
 ) -> torch.optim.Optimizer:
-    """Makes Adam or SGD, by torch's fused kernels where the parameters' device has them.
+    """Makes Adam or SGD, with torch's fused kernels if the parameters' device has them.
 
-    On a CPU, Adam and AdamW are those of `acceleration`, which make torch's steps with less around them.
+    On a CPU, Adam and AdamW come from `acceleration`. They make the same steps as torch's, with less
+    overhead.
 
     With weight decay, Adam is AdamW (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"): a
     step shrinks a weight by its learning rate times the decay, whatever its gradient.
 
     Args:
-        groups: lists of parameters, each with its learning rate and its `weight_decay`, 0 if left out.
-        kind: which optimiser.
+        groups: The groups of parameters, each with its learning rate and its `weight_decay`, 0 if left out.
+        kind: The kind of optimiser.
         adam_epsilon: Adam's epsilon.
         sgd_momentum: SGD's momentum.
     """
@@ -46,15 +47,17 @@ def make_optimizer(
 
 
 class LinearDecay:
-    """Learning rates that fall linearly over a run."""
+    """Decays learning rates linearly over a run."""
 
     def __init__(self, *optimizers: torch.optim.Optimizer, final_share: float, num_steps: int | None) -> None:
-        """Notes the rates that the optimisers were made with.
+        """Records the initial rates of the optimisers.
 
         Args:
-            *optimizers: at least one.
-            final_share: of each rate, left at the end of the run. With 1 the rates stay.
-            num_steps: learner steps of the whole run. None, or 0: nobody knows, and the rates stay.
+            *optimizers: The optimisers, at least one.
+            final_share: The share of each rate that is left at the end of the run; 1 keeps the rates
+                constant.
+            num_steps: The number of learner steps in the whole run. With None (unknown) or 0, the rates stay
+                constant.
         """
         self._optimizers = optimizers
         self._first_rates = [group["lr"] for group in self._groups()]
@@ -62,7 +65,7 @@ class LinearDecay:
         self._num_steps = num_steps
 
     def set(self, step: int) -> float:
-        """Sets the rates of the next step, when `step` learner steps were made; returns the first group's."""
+        """Sets the rates of the next step, after `step` learner steps; returns the first group's rate."""
         share_done = min(step / self._num_steps, 1.0) if self._num_steps else 0.0
         left = 1.0 - (1.0 - self._final_share) * share_done
         for group, first_rate in zip(self._groups(), self._first_rates, strict=True):
@@ -70,5 +73,5 @@ class LinearDecay:
         return left * self._first_rates[0]
 
     def _groups(self) -> list[dict[str, Any]]:
-        """As they are now: an optimiser that is restored has new ones."""
+        """Returns the current groups: a restored optimiser has new ones."""
         return [group for optimizer in self._optimizers for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""Priorities of replayed items: the weights that correct for them, and how they are set anew."""
+"""Priorities of replayed items: the weights that correct for them, and their updates."""
 
 from collections.abc import Callable
 
@@ -13,20 +13,21 @@ from minerva_acme.replay import base as replay
 class Priorities:
     """Weights a batch from a prioritised table, and writes its new priorities back.
 
-    Source: Schaul et al. 2016, "Prioritized experience replay". There a priority is |TD error| + a small
-    number. With TD errors clipped to [-1, 1], as they do, the adders' priority of 1 is the largest, and new
-    items are drawn soon.
+    Source: Schaul et al. 2016, "Prioritized experience replay". In the paper, a priority is |TD error| plus a
+    small number. TD errors are clipped to [-1, 1] there, so that the adders' priority of 1 is the largest and
+    new items are sampled soon.
     """
 
     def __init__(
         self, *, client: replay.ReplayClient, table: str, importance_exponent: Callable[[int], float]
     ) -> None:
-        """Makes them.
+        """Makes the priorities of one table.
 
         Args:
-            client: of the store that holds the table.
-            table: its name; it is sampled by priority.
-            importance_exponent: beta of `losses.importance_weights`, from the learner steps made so far.
+            client: The client of the store that holds the table.
+            table: The name of the table, which is sampled by priority.
+            importance_exponent: The function from the number of learner steps so far to beta of
+                `losses.importance_weights`.
         """
         self._client = client
         self._table = table
@@ -44,12 +45,12 @@ class Priorities:
         """Sets the priorities of a batch's items.
 
         Args:
-            info: of the batch.
-            priorities: >= 0, [B].
+            info: The sample info of the batch.
+            priorities: The new priorities, >= 0, [B].
 
         Raises:
-            NonFinite: a priority is infinite or not a number.
-            ValueError: one is negative, or they are not [B].
+            NonFinite: A priority is infinite or not a number.
+            ValueError: A priority is negative, or the priorities are not [B].
         """
         finite.require_finite({"priorities": priorities})
         self._client.update_priorities(self._table, info.key, np.array(finite.read(priorities.detach())))

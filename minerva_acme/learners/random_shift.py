@@ -17,17 +17,17 @@ _FIELDS = ("observation", "next_observation")
 
 
 class RandomShift(Iterator[Any]):
-    """A dataset's samples, with the images of their observations shifted.
+    """A dataset's samples, with the images of their observations randomly shifted.
 
-    Each image is moved by whole pixels, up to `num_pixels` up or down and up to as many to a side, each shift
-    as likely. What comes in at a border repeats the border's pixels. So images and bytes stay what they are:
-    nothing is interpolated.
+    Each image is moved by whole pixels, up to `num_pixels` vertically and horizontally, and all shifts are
+    equally likely. Pixels that enter at a border repeat the border's pixels. Nothing is interpolated, so
+    images of bytes remain bytes.
 
-    Every observation has a shift of its own: the two of a transition, and each in a sequence. The frames of a
-    stack move together, and so do channels; of a nest each image has its own. Other numbers stay.
+    Every observation has its own shift: the two of a transition, and each one in a sequence. The frames of a
+    stack move together, and so do channels; in a nest, each image moves separately. Other numbers stay.
 
     Source: Kostrikov, Yarats and Fergus 2021, "Image augmentation is all you need" (DrQ), which pads by 4
-    pixels and crops. DrQ-v2 (Yarats et al. 2021, "Mastering visual continuous control") does the same by an
+    pixels and crops. DrQ-v2 (Yarats et al. 2021, "Mastering visual continuous control") does the same by
     interpolation at whole pixels.
     """
 
@@ -42,13 +42,14 @@ class RandomShift(Iterator[Any]):
         """Wraps a dataset.
 
         Args:
-            dataset: yields samples whose `data` has an `observation`, and may have a `next_observation`.
-            observation_spec: says which leaves are images: see `networks.is_image`.
-            num_pixels: the largest shift, >= 1.
-            generator: draws the shifts, on the device of the batches; a learner's own is saved with it.
+            dataset: The dataset, whose samples have an `observation` in their `data`, and may have a
+                `next_observation`.
+            observation_spec: The spec that determines which leaves are images; see `networks.is_image`.
+            num_pixels: The largest shift, >= 1.
+            generator: The generator for the shifts, on the batches' device; a learner's own is saved with it.
         """
         if num_pixels < 1:
-            raise ValueError(f"`num_pixels` must be >= 1, got {num_pixels}. Without it images stay.")
+            raise ValueError(f"`num_pixels` must be >= 1, got {num_pixels}. For no shift, omit RandomShift.")
         self._dataset = samples.checked_samples(dataset, modules=(), device=generator.device)
         self._specs = tree.flatten(observation_spec)
         self._num_pixels = num_pixels
@@ -73,18 +74,18 @@ class RandomShift(Iterator[Any]):
 def shift_images(
     images: torch.Tensor, shape: tuple[int, ...], num_pixels: int, generator: torch.Generator
 ) -> torch.Tensor:
-    """Shifts each image by a draw from all shifts of up to `num_pixels` in both directions.
+    """Shifts each image by a random shift of up to `num_pixels` in both directions.
 
         shifted[y, x] = image[clip(y + dy, 0, H - 1), clip(x + dx, 0, W - 1)]
 
     Args:
-        images: [..., *shape], of any dtype.
-        shape: of an image or a stack of them, as `networks.ImageEncoder` reads it.
-        num_pixels: the largest shift.
-        generator: on the device of the images.
+        images: The images, [..., *shape], of any dtype.
+        shape: The shape of an image or of a stack of images, as in `networks.ImageEncoder`.
+        num_pixels: The largest shift.
+        generator: The generator for the shifts, on the device of the images.
 
     Returns:
-        Of the shape and dtype of `images`.
+        The shifted images, with the shape and dtype of `images`.
     """
     height_axis, width_axis = networks.image_axes(shape)
     count = math.prod(images.shape[: images.ndim - len(shape)])
@@ -95,7 +96,7 @@ def shift_images(
     padded = torch.cat([rows_of[:, :1].expand(repeats), rows_of, rows_of[:, -1:].expand(repeats)], dim=1)
     dy, dx = torch.randint(-most, most + 1, (2, count, 1), generator=generator, device=device)
     y = (torch.arange(height, device=device) + dy).clamp(0, height - 1)  # [B, H]
-    # Each row of the result is a piece of a padded row, so all are copied by one call.
+    # Each row of the result is part of a padded row, so one call copies all of them.
     row = torch.arange(count * parts, device=device).view(count, parts, 1) * height + y[:, None]
     starts = row * (width + 2 * most) + (dx + most)[:, None]  # in pixels
     pieces = padded.view(-1).unfold(0, width * channels, channels)

@@ -1,4 +1,4 @@
-"""Samples of a user's own data set, made into those that learners take.
+"""Conversion of samples from a user's own dataset to the form that learners take.
 
 Shapes: B batch; T steps; E environments.
 """
@@ -28,30 +28,30 @@ def checked_samples(
     extras: Sequence[str] = (),
     needs_info: bool = False,
 ) -> Iterator[Any]:
-    """Returns a dataset whose samples are as learners take them, wherever they come from.
+    """Returns a dataset whose samples have the form that learners take, wherever they come from.
 
-    The first sample is checked. If it is complete, later ones pass as they are; if not, each is completed:
-    arrays become tensors on `device`, float64 becomes the dtype of the networks, and bare data gets the
-    sample around it. A `replay.dataset.Dataset`, whose samples are complete, is returned itself.
+    The first sample is checked. If it is complete, later ones pass unchanged; if not, each one is completed:
+    arrays become tensors on `device`, float64 becomes the dtype of the networks, and bare data is wrapped in
+    a sample. A `replay.dataset.Dataset`, whose samples are complete, is returned itself.
 
     Args:
         dataset: An iterator of samples with `data`, or of bare `types.Transition`, `Trajectory` or `Rollout`.
-        modules: The networks that will see the data; the first floating-point parameter says their dtype.
-        device: The device of the learner; None for that of the networks.
+        modules: The networks that receive the data; their first floating-point parameter sets the dtype.
+        device: The device of the learner, or None to use the device of the networks.
         kind: The class that the data must have; None for any.
         layout: The name of the layout that packs and unpacks the kind, for the message.
         extras: The names that the data's `extras` must have.
         needs_info: Whether a sample must have the `replay.SampleInfo` of its items.
 
     Raises:
-        TypeError: `dataset` is no iterator; or, with the first sample, it is something that cannot be learned
-            from. The message says what it should be and how to write that.
-        ValueError: With the first sample: its leading axes do not fit each other.
+        TypeError: `dataset` is not an iterator, or (with the first sample) holds data that cannot be learned
+            from. The message says what the data should be and how to write it.
+        ValueError: With the first sample: its leading axes do not match each other.
     """
     if not hasattr(dataset, "__next__"):
         raise TypeError(
-            f"`dataset` must be an iterator of batches without an end, got {type(dataset).__name__}. Return "
-            "`itertools.cycle(...)` of it from `make_dataset`, or a generator that yields its batches."
+            f"`dataset` must be an endless iterator of batches, got {type(dataset).__name__}. Return "
+            "`itertools.cycle(dataset)` from `make_dataset`, or a generator that yields its batches."
         )
     if isinstance(dataset, datasets.Dataset):
         return dataset
@@ -62,27 +62,27 @@ def checked_samples(
 
 
 def check_kind(data: Any, kind: type[Any], layout: str) -> None:
-    """Checks that a batch is of the class that a learner takes.
+    """Checks that a batch has the class that a learner takes.
 
     Raises:
-        TypeError: It is of another, for example from a table that was written for another learner.
+        TypeError: It has another class, for example from a table that was written for another learner.
     """
     if not isinstance(data, kind):
         raise TypeError(
             f"`dataset` must give batches of {kind.__name__}, got {type(data).__name__}. "
-            f"Unpack them with a {layout}, and write with it."
+            f"Write and unpack them with a {layout}."
         )
 
 
 def data_of(sample: Any) -> Any:
-    """The data of a sample; the sample itself where it is bare data.
+    """Returns the data of a sample, or the sample itself if it is bare data.
 
     Raises:
         TypeError: It is neither.
     """
     if isinstance(sample, tuple(_AXES)):
         return sample
-    # Arrays and tensors have a `data` too, which is another thing.
+    # Arrays and tensors also have a `data` attribute, with a different meaning.
     if hasattr(sample, "data") and not isinstance(sample, np.ndarray | np.generic | torch.Tensor):
         return sample.data
     way_out = "Yield types.Transition(observation=..., ...), or replay.dataset.ReplaySample(info, data)."
@@ -95,7 +95,7 @@ def data_of(sample: Any) -> Any:
 
 
 class _CheckedSamples(Iterator[Any]):
-    """See `checked_samples`."""
+    """The dataset that `checked_samples` returns."""
 
     def __init__(
         self,
@@ -114,9 +114,9 @@ class _CheckedSamples(Iterator[Any]):
         self._layout = layout
         self._extras = extras
         self._needs_info = needs_info
-        self._dtype: torch.dtype | None = None  # that float64 becomes; None: it stays
+        self._dtype: torch.dtype | None = None  # that replaces float64; None keeps it
         self._is_checked = False
-        self._passes = False  # whether samples are complete as they come
+        self._passes = False  # whether samples arrive complete
 
     def __next__(self) -> Any:
         sample = next(self._dataset)
@@ -142,14 +142,14 @@ class _CheckedSamples(Iterator[Any]):
         if not isinstance(leaf, torch.Tensor):
             if not hasattr(leaf, "__array__"):
                 if path and path[0] == "extras":
-                    return leaf  # Whatever a loss of the user's own makes of it.
+                    return leaf  # Any value that a user's own loss can use.
                 raise TypeError(
                     f"`{_name(path)}` of a batch must be a tensor or an array, got {_describe(leaf)}. Stack "
                     "the values of its items: np.asarray(values, np.float32)."
                 )
             leaf = _from_array(path, np.asarray(leaf))
         dtype = self._dtype if leaf.dtype == torch.float64 else None
-        return leaf.to(self._device, dtype)  # the same tensor where nothing is to do
+        return leaf.to(self._device, dtype)  # the same tensor if nothing changes
 
     def _check(self, sample: Any) -> None:
         data = sample.data
@@ -163,8 +163,8 @@ class _CheckedSamples(Iterator[Any]):
             )
         if self._needs_info and not isinstance(sample.info, replay.SampleInfo):
             raise TypeError(
-                "`dataset` must give samples with the `info` of their items, a `replay.SampleInfo`, where "
-                f"they are drawn by priority, got {_describe(sample.info)}. Set `prioritized` to False."
+                "`dataset` must give samples with an `info`, the `replay.SampleInfo` of their items, for "
+                f"prioritized replay, got {_describe(sample.info)}. Set `prioritized` to False."
             )
         for kind in _AXES:
             if isinstance(data, kind):
@@ -172,10 +172,10 @@ class _CheckedSamples(Iterator[Any]):
 
 
 def _check_axes(data: Any, kind: type[Any]) -> None:
-    """Checks that all leaves of a batch agree in their leading axes with its discounts.
+    """Checks that all leaves of a batch have the same leading axes as its discounts.
 
     Raises:
-        ValueError: One does not; the message names it.
+        ValueError: A leaf does not; the message names it.
     """
     num_axes = 1 if kind is types.Transition else 2
     discount = tree.flatten(data.discount)[0]
@@ -185,12 +185,12 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
         fitting = list(discount.shape[:num_axes])
         if kind is types.Trajectory and path[0] == "observation" and len(fitting) == 2:
             fitting[1] += 1  # [B, T + 1]
-        # An axis of size 1 more would be broadcast against the others, and change every number silently.
+        # An extra axis of size 1 would be broadcast against the others and silently change every number.
         is_number = path[0] in ("reward", "discount", "mask", "first", "last", "return_so_far")
         if is_number and list(leaf.shape) == [*fitting, 1]:
             raise ValueError(
-                f"`{_name(path)}` of a batch must be {_AXES[kind]}, got the shape {list(leaf.shape)}. Leave "
-                "out its last axis: values.squeeze(-1)."
+                f"`{_name(path)}` of a batch must be {_AXES[kind]}, got the shape {list(leaf.shape)}. Remove "
+                "its last axis: values.squeeze(-1)."
             )
         if len(fitting) < num_axes or list(leaf.shape[:num_axes]) != fitting:
             raise ValueError(
@@ -201,12 +201,12 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
 
 
 def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:
-    """Makes a tensor that shares the memory of an array where it can.
+    """Makes a tensor that shares the memory of an array if possible.
 
     Raises:
-        TypeError: torch has no such dtype.
+        TypeError: Torch has no such dtype.
     """
-    # torch knows its machine's byte order and steps forward alone, and warns of memory that is only read.
+    # Torch supports only native byte order and positive strides, and warns about read-only memory.
     if not (array.dtype.isnative and array.flags.writeable and array.flags.c_contiguous):
         array = np.array(array, array.dtype.newbyteorder("="))
     try:
@@ -219,13 +219,13 @@ def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:
 
 
 def _dtype(modules: Sequence[nn.Module]) -> torch.dtype | None:
-    """The dtype of the first floating-point parameter; None without one."""
+    """Returns the dtype of the first floating-point parameter, or None without one."""
     parameters = (parameter for module in modules for parameter in module.parameters())
     return next((x.dtype for x in parameters if x.is_floating_point()), None)
 
 
 def _is_complete(sample: Any, completed: Any) -> bool:
-    """Whether nothing had to be done to a sample."""
+    """Returns whether a sample needed no changes."""
     before = getattr(sample, "data", None)
     if before is None or not hasattr(sample, "_replace"):
         return False
@@ -234,12 +234,12 @@ def _is_complete(sample: Any, completed: Any) -> bool:
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """The name of a leaf of a batch, such as `observation['arm']`; `data` where the batch is that leaf."""
+    """Returns the name of a leaf in a batch, like `observation['arm']`; `data` if the batch is a leaf."""
     return specs.leaf_name(str(path[0]), path[1:]) if path else "data"
 
 
 def _describe(value: Any) -> str:
-    """What something is, for a message: its type, and what it is a batch or list of."""
+    """Describes a value for a message: its type, and its shape or the type of its elements."""
     if isinstance(value, np.ndarray | torch.Tensor):
         return f"{type(value).__name__} of shape {list(value.shape)}"
     if isinstance(value, dict):

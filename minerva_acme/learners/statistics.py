@@ -1,4 +1,4 @@
-"""Running statistics that a learner updates, and a warning where one batch spoils them."""
+"""Running statistics that a learner updates, with a warning if one batch spoils them."""
 
 import logging
 
@@ -14,21 +14,21 @@ _SUSPICIOUS_GROWTH = 1e3
 
 
 class Statistics:
-    """Updates `networks.RunningNorm`s, and warns once for each field of extreme rows."""
+    """Updates `networks.RunningNorm`s, and warns once per field about extreme rows."""
 
     def __init__(self) -> None:
         self._warned_of: set[str] = set()
 
     def update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
-        """Takes rows into statistics.
+        """Updates statistics with rows.
 
         Args:
-            norm: updated in place.
-            field: what the rows are of, for the warning.
-            rows: [..., O], see `networks.RunningNorm.update`.
+            norm: The statistics, updated in place.
+            field: The name of the field that the rows come from, for the warning.
+            rows: The rows, [..., O]; see `networks.RunningNorm.update`.
         """
         scale = (norm.var + norm.mean.square()).clamp(min=1.0)
-        is_new = norm.count < 1.0  # The first batch has nothing to be compared with.
+        is_new = norm.count < 1.0  # There is nothing to compare the first batch with.
         num_left_out = norm.update(rows)
         growth = (norm.var / scale).amax().sqrt().masked_fill(is_new, 0.0)
         left_out, growth = finite.read(torch.stack([num_left_out.float(), growth]))
@@ -39,7 +39,7 @@ class Statistics:
             f"{left_out:.0f} rows of `{field}` are not finite or beyond {constraints.LARGEST:g}; its running "
             "statistics leave them out. "
             if left_out
-            else f"One batch made the running standard deviation of `{field}` {growth:.2g} times as large "
-            "as all before: what is divided by it will be close to 0 from now on. "
+            else f"One batch made the running standard deviation of `{field}` {growth:.2g} times as large as "
+            "before: values that are divided by it will be close to 0 from now on. "
         )
         _logger.warning("%s%s", found, finite.WAY_OUT)

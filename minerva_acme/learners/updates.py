@@ -1,4 +1,4 @@
-"""Gradient steps of a learner: all that a batch asks for, or none."""
+"""Gradient steps of a learner: all steps for a batch, or none."""
 
 import contextlib
 import logging
@@ -20,35 +20,35 @@ Metrics = dict[str, Any]
 
 
 class Group(NamedTuple):
-    """Parameters that one loss trains."""
+    """The parameters that one loss trains."""
 
     optimizer: torch.optim.Optimizer
-    max_norm: float  # to which the global norm of their gradient is clipped
+    max_norm: float  # to which the global norm of the gradient is clipped
 
     def parameters(self) -> list[nn.Parameter]:
-        """All of them, in the optimiser's order."""
+        """Returns all parameters, in the optimiser's order."""
         return [parameter for part in self.optimizer.param_groups for parameter in part["params"]]
 
 
 class Updates(core.Saveable):
-    """Makes gradient steps, and takes back those of a batch that turns out not to be finite.
+    """Makes gradient steps, and reverts the steps of a batch that turns out not to be finite.
 
         with updates.whole_or_nothing(step, batch) as metrics:
             finite.require_finite({"targets": targets})       # before the first change
             metrics["norm"] = updates.minimise("critic", loss)
 
     If something in the block raises `NonFinite`, or the norm of a gradient in it was not finite or beyond
-    `finite.LARGEST`, all modules and optimisers are as they were before the block, and the batch is
-    counted as skipped. For that they are copied first: a memory copy of the parameters and their optimiser's
-    state once a step, to the same place each time.
+    `finite.LARGEST`, all modules and optimisers are restored to their state before the block, and the batch
+    is counted as skipped. To make this possible, the parameters and the optimisers' state are copied once per
+    step, into the same memory each time.
 
-    The same copies are what other threads read while a step is under way:
+    Other threads read the same copies while a step is in progress:
 
         with updates.as_completed() as read:
-            weight = read(module.weight)                      # as the last completed step left it
+            weight = read(module.weight)                      # its value after the last completed step
 
-    A reader waits for no step. A step waits, at its first change and at its end, for readers in the middle
-    of their copies.
+    A reader never waits for a step. A step waits, at its first change and at its end, for readers that are
+    copying.
     """
 
     def __init__(
@@ -57,26 +57,26 @@ class Updates(core.Saveable):
         """Makes the updates.
 
         Args:
-            groups: by name; no parameter is in two of them.
-            modules: all that a step changes: trained networks, multipliers, running statistics.
-            max_skipped_batches: batches in a row that may be skipped; one more is an error.
+            groups: The groups by name; no parameter may be in two of them.
+            modules: All modules that a step changes: trained networks, multipliers, running statistics.
+            max_skipped_batches: The number of consecutive batches that may be skipped; one more is an error.
         """
         self._groups = groups
         self._modules = [part for module in modules for part in module.modules()]
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
-        self._norms: list[tuple[str, torch.Tensor]] = []  # of the gradients in a block, in their order
-        self._lock = threading.Lock()  # held only by what ends by itself: readers, and changes of `_kept`
-        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # what the step in progress may have changed
+        self._norms: list[tuple[str, torch.Tensor]] = []  # norms of the gradients in a block, in order
+        self._lock = threading.Lock()  # held only briefly: by readers, and for changes of `_kept`
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # copies of what the current step may have changed
         self._copies = _Copies()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
-        """One gradient step of a group, by autograd: `differentiate` and `descend`.
+        """Makes one gradient step of a group, by autograd: `differentiate` and `descend`.
 
         Args:
             name: The group's name.
-            loss: [], to be minimised.
+            loss: The loss to minimise, [].
 
         Returns:
             The norm of the gradient before clipping, [].
@@ -85,7 +85,7 @@ class Updates(core.Saveable):
         return self.descend(name)
 
     def descend(self, name: str) -> torch.Tensor:
-        """One step of a group along the gradients in its parameters' `.grad`, clipped by global norm.
+        """Makes one step of a group along the gradients in `.grad` of its parameters, clipped by global norm.
 
         Args:
             name: The group's name.
@@ -101,18 +101,18 @@ class Updates(core.Saveable):
 
     @contextlib.contextmanager
     def whole_or_nothing(self, learner_step: int, batch: types.NestedTensor = ()) -> Iterator[Metrics]:
-        """Makes the steps within the block count together.
+        """Makes the steps within the block take effect together or not at all.
 
         Args:
-            learner_step: for the log.
-            batch: what is learned from; where it is skipped, the message names the field to blame.
+            learner_step: The number of the learner step, for the log.
+            batch: The batch to learn from; if it is skipped, the message names the field that caused it.
 
         Yields:
             Metrics to fill. At the end they hold `skipped_batches`, and nothing else if the batch was
             skipped.
 
         Raises:
-            FloatingPointError: at the end, if too many batches in a row were skipped.
+            FloatingPointError: At the end, if too many consecutive batches were skipped.
         """
         metrics: Metrics = {}
         self._norms.clear()
@@ -128,38 +128,38 @@ class Updates(core.Saveable):
         metrics["skipped_batches"] = self._num_skipped
 
     def keep(self, *modules: nn.Module) -> None:
-        """Says that a step changes other modules too, outside of `whole_or_nothing`, such as target networks.
+        """Copies other modules, such as target networks, that a step changes outside of `whole_or_nothing`.
 
-        To be called before the change. It copies them, for `as_completed`.
+        Call it before the change. The copies are for `as_completed`.
         """
         tensors = _tensors([part for module in modules for part in module.modules()])
         self._keep(tensors, _Copies().take(tensors))
 
     @contextlib.contextmanager
     def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """Gives a function from a tensor to what it held after the last completed step, to be copied.
+        """Yields a function from a tensor to its value after the last completed step, which is to be copied.
 
-        May be called by any thread, and lets no step change anything or end within the block.
+        It may be called from any thread. Within the block no step can change anything or end.
         """
         with self._lock:
             yield lambda tensor: self._kept.get(tensor, tensor)
 
     @contextlib.contextmanager
     def completing(self) -> Iterator[None]:
-        """Around what ends a step: from here on all tensors are read as they are."""
+        """Marks the end of a step: after this block, all tensors are read as they are."""
         with self._lock:
             yield
             self._kept = {}
 
     def _snapshot(self) -> Callable[[], None]:
-        """Copies all that a step changes, for readers too; returns a function that puts it back."""
+        """Copies everything that a step changes, for readers too; returns a function that restores it."""
         modules = _tensors(self._modules)
         optimizers = [group.optimizer for group in self._groups.values()]
         # An optimiser changes the tensors of its state in place. Its other values are immutable.
         states = [{key: dict(state) for key, state in optimizer.state.items()} for optimizer in optimizers]
         tensors = modules + _state_tensors(states)
         if not self._kept.keys().isdisjoint(modules):
-            self._copies = _Copies()  # Those of a step that an exception ended are still read.
+            self._copies = _Copies()  # The copies of a step that ended with an exception are still read.
         copies = self._copies.take(tensors)
         self._keep(modules, copies)
 
@@ -175,7 +175,7 @@ class Updates(core.Saveable):
 
     def _keep(self, tensors: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]) -> None:
         with self._lock:
-            # A step that an exception ended was not completed: what was kept in it stays.
+            # A step that ended with an exception was not completed: its copies stay.
             self._kept = dict(zip(tensors, copies, strict=False)) | self._kept
 
     def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
@@ -209,22 +209,23 @@ class Updates(core.Saveable):
 def differentiate(loss: torch.Tensor, parameters: Sequence[nn.Parameter]) -> None:
     """Sets the `.grad` of parameters to the gradient of a loss, [], by autograd.
 
-    A frozen one (`requires_grad` False) gets None, so that no optimiser moves it, whether it was frozen
-    before or during training.
+    Frozen parameters (`requires_grad` False) get None, so that no optimiser moves them, whether they were
+    frozen before or during training.
     """
     for parameter in parameters:
-        parameter.grad = None  # as `zero_grad` does, which takes longer
+        parameter.grad = None  # faster than `zero_grad`
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     if trainable:
-        # Theirs alone: a policy's loss needs the gradient through a critic, not that of its weights.
+        # Only for these: a policy's loss needs the gradient through a critic, not for the critic's weights.
         loss.backward(inputs=trainable)
 
 
 @torch.no_grad()
 def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
-    """Scales their gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
+    """Scales the gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
 
-    To the bit what `torch.nn.utils.clip_grad_norm_` does, which calls each operation once for each tensor.
+    The result equals that of `torch.nn.utils.clip_grad_norm_`, bit for bit; torch's function calls each
+    operation once per tensor.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
@@ -232,7 +233,7 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share: torch.Tensor | float
     if norm.device.type == "cpu" and norm.dtype == torch.float32:
-        # By the same steps. To read the norm costs nothing here, and most are small enough.
+        # The same computation. Reading the norm costs nothing here, and most norms are small enough.
         one, size = np.float32(1.0), np.float32(norm.item())
         share = float(one / (size + np.float32(acceleration.CLIPPING_EPSILON)) * np.float32(max_norm))
         if share >= 1.0:
@@ -244,10 +245,10 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
 
 
 def _check_fits(name: str, saved: core.State, group: Group) -> None:
-    """Checks the state of an optimiser to restore, of which torch itself only counts the parameters.
+    """Checks the optimiser state to restore; torch itself only counts the parameters.
 
     Raises:
-        ValueError: it is another optimiser's, or of parameters of other shapes.
+        ValueError: It belongs to another kind of optimiser, or to parameters of other shapes.
     """
 
     def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
@@ -260,11 +261,14 @@ def _check_fits(name: str, saved: core.State, group: Group) -> None:
             shape = torch.Size() if key == "step" else parameters[index].shape
             fits = fits and (value is None or (isinstance(value, torch.Tensor) and value.shape == shape))
     if not fits:
-        raise ValueError(f"The optimiser '{name}' must be restored from a state of its kind and shapes.")
+        raise ValueError(
+            f"The state to restore for the optimiser '{name}' must come from the same kind of optimiser, "
+            "with parameters of the same shapes."
+        )
 
 
 class _Copies:
-    """Copies of tensors, in the memory of the last ones while the tensors are the same."""
+    """Copies of tensors, in the same memory as the last ones while the tensors are the same."""
 
     def __init__(self) -> None:
         self._tensors: list[torch.Tensor] = []
@@ -272,23 +276,23 @@ class _Copies:
 
     @torch.no_grad()
     def take(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies them; what it returned for the same ones before changes too."""
+        """Copies the tensors; this overwrites the copies last returned for the same tensors."""
         are_same = len(tensors) == len(self._tensors) and all(map(operator.is_, tensors, self._tensors))
         if tensors and are_same:
-            torch._foreach_copy_(self._copies, tensors)  # all by one call
+            torch._foreach_copy_(self._copies, tensors)  # one call for all tensors
         else:
             self._tensors, self._copies = tensors, [tensor.clone() for tensor in tensors]
         return self._copies
 
 
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
-    """The modules' own tensors, not their parts'."""
-    # To ask each module for them takes longer than to copy them.
+    """Returns the modules' own tensors, not their parts'."""
+    # Asking each module for its tensors would take longer than copying them.
     tensors = [x for module in modules for x in (*module._parameters.values(), *module._buffers.values())]
     return [tensor for tensor in tensors if tensor is not None]
 
 
 def _state_tensors(states: Sequence[Mapping[torch.Tensor, Mapping[str, Any]]]) -> list[torch.Tensor]:
-    """The tensors in the state of optimisers."""
+    """Returns the tensors in the state of optimisers."""
     values = [value for state in states for entry in state.values() for value in entry.values()]
     return [value for value in values if isinstance(value, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Rows of named values, to the terminal, to CSV files, to TensorBoard and to Weights & Biases."""
+"""Loggers, which write rows of named values to the terminal, CSV files, TensorBoard or Weights & Biases."""
 
 from minerva_acme.loggers.asynchronous import AsyncLogger
 from minerva_acme.loggers.base import Logger

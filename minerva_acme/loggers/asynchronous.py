@@ -1,4 +1,4 @@
-"""Writing rows without waiting for the disk."""
+"""A logger that does not wait for the disk."""
 
 import atexit
 import queue
@@ -10,12 +10,12 @@ from minerva_acme.loggers import base
 
 
 class AsyncLogger(base.Logger):
-    """Passes rows to another logger in a thread of its own, in order, and loses none.
+    """Passes rows to another logger in a separate thread, in order, and loses none.
 
-        write    leaves the row to the thread; waits only while `max_pending` rows are pending
-        close    returns once every row is written and the logger closed
+        write    hands the row to the thread; waits only while `max_pending` rows are pending
+        close    returns once every row is written and the logger is closed
 
-    What the other logger raises is raised by the next `write`, which still accepts its own row, or by
+    Errors of the other logger are raised by the next `write`, which still accepts its own row, or by
     `close`. Pending rows are also written if the program ends without `close`.
     """
 
@@ -23,8 +23,8 @@ class AsyncLogger(base.Logger):
         """Starts the thread.
 
         Args:
-            logger: owned from here on, and called by the thread alone.
-            max_pending: rows not yet written at most, >= 1.
+            logger: The logger that writes the rows. It is owned by this one and only called by the thread.
+            max_pending: The maximum number of rows that are not yet written, >= 1.
         """
         if max_pending < 1:
             raise ValueError(f"`max_pending` must be >= 1 row, got {max_pending}.")
@@ -32,18 +32,18 @@ class AsyncLogger(base.Logger):
         self._pending: queue.Queue[dict[str, Any] | None] = queue.Queue(max_pending)  # None: the end
         self._errors: queue.SimpleQueue[Exception] = queue.SimpleQueue()
         self._is_closed = False
-        self._lock = threading.Lock()  # no row comes after the end
+        self._lock = threading.Lock()  # so that no row is queued after the end
         self._thread = threading.Thread(target=self._run, name="async_logger", daemon=True)
         self._thread.start()
-        # Daemon threads still run when these are called, and are stopped anywhere after that.
+        # Daemon threads still run when these functions are called, and may be stopped at any point later.
         atexit.register(self.close)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Leaves a row to the thread, then raises what the logger raised since the last call.
+        """Hands a row to the thread, then raises the errors of the other logger since the last call.
 
         Raises:
-            ValueError: the logger is closed.
-            Exception: as the other logger; several of them as a group.
+            ValueError: The logger is closed.
+            Exception: The other logger raised an error; several errors are raised as a group.
         """
         with self._lock:
             if self._is_closed:

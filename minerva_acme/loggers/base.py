@@ -1,4 +1,4 @@
-"""What a logger is, and what a row of a log may hold."""
+"""The interface of loggers, and the values that a row may have."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ PlainRow = dict[str, int | float | str]
 
 
 class Logger(core.Closeable):
-    """Takes rows of named values. A context manager that closes itself.
+    """Writes rows of named values. A context manager that closes itself.
 
-    A value is a number, a string, or a numpy or torch array of one number, on any device. Loggers
-    read the numbers out late, so the arrays must not be changed after they were handed over.
+    A value is a number, a string, or a numpy array or torch tensor with one number, on any device. Loggers
+    may read the numbers later, so arrays must not be changed after they were passed to `write`.
     """
 
     @abc.abstractmethod
@@ -21,16 +21,16 @@ class Logger(core.Closeable):
         """Writes one row.
 
         Raises:
-            ValueError: a value is none of the above, or the logger is closed.
+            ValueError: A value has another type, or the logger is closed.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Writes what is held back and releases what is held; closing twice is fine."""
+        """Writes pending rows and releases resources; closing twice is allowed."""
 
 
 def raise_all(errors: Sequence[Exception], message: str) -> None:
-    """Raises an error as it is, several as a group with the message, and nothing if there are none."""
+    """Raises a single error as it is, and several as a group with the message; otherwise does nothing."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -38,10 +38,10 @@ def raise_all(errors: Sequence[Exception], message: str) -> None:
 
 
 def to_plain(values: Mapping[str, Any]) -> PlainRow:
-    """The row with Python's own numbers in place of numpy's and torch's.
+    """Returns the row with numbers of numpy and torch converted to Python numbers.
 
     Raises:
-        ValueError: a value is neither a number nor a string; the message names it.
+        ValueError: A value is neither a number nor a string; the message names it.
     """
     return {name: _to_plain(name, value) for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""Loggers made of loggers."""
+"""Loggers that pass rows to other loggers, or keep them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,16 +10,16 @@ class Dispatcher(base.Logger):
     """Writes each row to several loggers. If one fails, the others still get the row."""
 
     def __init__(self, loggers: Sequence[base.Logger]) -> None:
-        """Args: loggers: owned from here on."""
+        """Args: loggers: The loggers, which this one owns and closes."""
         self._loggers = tuple(loggers)
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Writes one row to every logger, then raises what they raised; several errors as a group."""
+        """Writes one row to every logger, then raises their errors; several are raised as a group."""
         row = base.to_plain(values)
         self._for_each(lambda logger: logger.write(row), "writing a row")
 
     def close(self) -> None:
-        """Closes every logger, then raises what they raised."""
+        """Closes every logger, then raises their errors."""
         self._for_each(lambda logger: logger.close(), "closing")
 
     def _for_each(self, do: Callable[[base.Logger], None], doing: str) -> None:
@@ -46,16 +46,16 @@ class NewestRow(base.Logger):
 
 
 class TimeFilter(base.Logger):
-    """Passes on at most one row in a given time. The last row is always written, at the latest by `close`."""
+    """Passes on at most one row per time interval. The last row is always passed on, at least by `close`."""
 
     def __init__(self, logger: base.Logger, seconds: float) -> None:
-        """Args: logger: owned from here on. seconds: between rows at least, >= 0."""
+        """Args: logger: The logger, which this one owns. seconds: The minimum time between rows, >= 0."""
         self._logger = logger
         self._is_due = rates.EverySeconds(seconds)
         self._row: dict[str, Any] = {}
 
     def write(self, values: Mapping[str, Any]) -> None:
-        # Not read out yet: most rows are dropped, and reading from a GPU waits for it.
+        # The numbers are not read yet: most rows are dropped, and reading a number from a GPU waits for it.
         self._row = dict(values)
         if self._is_due():
             self._pass_on()

@@ -19,9 +19,9 @@ _logger = logging.getLogger(__name__)
 class CSVLogger(base.Logger):
     """Appends rows to `<directory>/<label>.csv`; none is lost when the process is killed.
 
-    A row is with the operating system when `write` returns. A file that exists is continued: if a kill
-    left half a row at its end, that half is cut off with a warning. A row with new columns widens the
-    file, which is replaced as a whole or not at all; cells without a value are empty.
+    When `write` returns, the operating system has the row. An existing file is continued: if a kill left an
+    incomplete row at its end, this row is cut off with a warning. A row with new columns widens the file,
+    which is replaced as a whole or not at all; cells without a value are empty.
     """
 
     def __init__(self, directory: str | os.PathLike[str], label: str) -> None:
@@ -32,8 +32,8 @@ class CSVLogger(base.Logger):
             label: The name of the file, which nothing else may write to.
 
         Raises:
-            OSError: It cannot be written to.
-            ValueError: It is a symbolic link, or does not begin with the names of columns.
+            OSError: The file cannot be written to.
+            ValueError: The file is a symbolic link, or does not begin with the names of columns.
         """
         self.path = pathlib.Path(directory) / f"{label}.csv"
         with writing.explain(self.path.parent):
@@ -54,10 +54,10 @@ class CSVLogger(base.Logger):
     def cut(self, column: str, last: int) -> int:
         """Removes the rows whose number in a column is above `last`, all of them or none.
 
-        The others stay byte for byte, those without a number there among them.
+        The other rows, including those without a number in this column, are unchanged byte for byte.
 
         Returns:
-            How many rows were removed.
+            The number of removed rows.
         """
         if column not in self._columns:
             return 0
@@ -87,12 +87,12 @@ class CSVLogger(base.Logger):
                         self._file.close()
                         raise ValueError(
                             f"{self.path} must begin with the names of its columns, but cannot be read: "
-                            f"{error}. Move it away to begin another."
+                            f"{error}. Move it away to start a new file."
                         ) from error
                 whole += len(record)
             size = file.tell()
         if size > whole:
-            _logger.warning("%s ended in half a row; its %d bytes are cut off", self.path, size - whole)
+            _logger.warning("%s ended in a partial row; its %d bytes are cut off", self.path, size - whole)
             self._file.truncate(whole)
 
     def _widen(self, new: Sequence[str]) -> None:
@@ -112,14 +112,14 @@ class CSVLogger(base.Logger):
 
 def _encode(cells: Iterable[int | float | str]) -> bytes:
     text = io.StringIO()
-    # A lone carriage return would not be quoted.
+    # The csv module does not quote a lone carriage return.
     plain = (cell.replace("\r", "\n") if isinstance(cell, str) else cell for cell in cells)
     csv.writer(text, lineterminator="\n").writerow(plain)
     return text.getvalue().encode()
 
 
 def _number(record: bytes, index: int) -> float:
-    """The number in a cell of a record; -inf if there is none."""
+    """Returns the number in a cell of a record, or -inf if the cell has none."""
     try:
         return float(next(csv.reader(io.StringIO(record.decode(errors="replace"), newline="")))[index])
     except (csv.Error, IndexError, ValueError):
@@ -127,7 +127,7 @@ def _number(record: bytes, index: int) -> float:
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the whole records: a line break between quotes belongs to a cell and ends none."""
+    """Yields the complete records; a line break between quotes is part of a cell, not the end of a record."""
     record = b""
     for line in file:
         record += line

@@ -1,13 +1,13 @@
-"""What is due now and then."""
+"""A condition that is true at a limited rate."""
 
 import time
 
 
 class EverySeconds:
-    """True on the first call, then on the first that comes `seconds` or more after the last true one."""
+    """Returns True on the first call, then on the first call at least `seconds` after the last True."""
 
     def __init__(self, seconds: float) -> None:
-        """Args: seconds: The time between two true answers at least, >= 0."""
+        """Args: seconds: The minimum time between two calls that return True, >= 0."""
         if not seconds >= 0:
             raise ValueError(f"`seconds` must be >= 0, got {seconds}.")
         self._seconds = seconds

@@ -9,7 +9,7 @@ class SeriesSummary(NamedTuple):
     """Statistics of a series of n numbers."""
 
     mean: float
-    stddev: float  # of these n numbers, divided by n
+    stddev: float  # of these n numbers, with a divisor of n
     min: float
     max: float
     last: float
@@ -17,10 +17,10 @@ class SeriesSummary(NamedTuple):
 
 
 class Summary:
-    """Summarises each name of the rows added to it, in memory that does not grow with their number.
+    """Summarises each name of the rows added to it, in memory that does not grow with the number of rows.
 
     A name need not be in every row. The mean and the sum of squared deviations are updated number by
-    number, which loses no digits where the deviations are small beside the mean:
+    number, which loses no digits if the deviations are small compared to the mean:
 
         mean_n = mean_{n-1} + (x_n - mean_{n-1}) / n
         squares_n = squares_{n-1} + (x_n - mean_{n-1}) (x_n - mean_n)
@@ -39,7 +39,7 @@ class Summary:
             self._series[name].add(float(value))
 
     def result(self) -> dict[str, SeriesSummary]:
-        """Returns the statistics of each name, in the order in which the names first came."""
+        """Returns the statistics of each name, in the order in which the names first appeared."""
         return {name: series.summary() for name, series in self._series.items()}
 
 
@@ -55,7 +55,7 @@ class _Series:
         deviation = value - self._mean
         self._mean += deviation / self._count
         self._squares += deviation * (value - self._mean)
-        # In this order a nan stays: a diverged number is not to be hidden by the ones around it.
+        # Compared in this order, a nan is kept: a diverged number must not be hidden by the others.
         self._min = self._min if self._min <= value or math.isnan(self._min) else value
         self._max = self._max if self._max >= value or math.isnan(self._max) else value
         self._last = value

@@ -16,23 +16,23 @@ from minerva_acme.loggers import base
 
 _file_numbers = itertools.count()
 _GIF_SIZE_AT = 6  # bytes from the start of a gif
-_RGB = 3  # as TensorBoard numbers colour spaces
+_RGB = 3  # TensorBoard's number for this colour space
 _FILES = "events.out.tfevents"
-_HEADER, _FOOTER_SIZE = struct.Struct("<QI"), 4  # of a record: its length, then checksums
+_HEADER, _FOOTER_SIZE = struct.Struct("<QI"), 4  # of a record: its length and checksum, and a checksum
 
 
 class TensorBoardLogger(base.Logger):
     """Writes the numbers of each row as scalars of the TensorBoard run `<directory>/<label>`.
 
-    Events are written in TensorBoard's own format without its writer, which would import TensorFlow
-    (seconds, hundreds of megabytes) and hold rows back for minutes: here a row is with the operating
-    system when `write` returns. The first row of a continued run hides what an earlier process wrote
-    at the same step or later; `purge` does it before the first row. Strings are left to other loggers.
+    Events are written in TensorBoard's own format, but not with its writer, which would import TensorFlow
+    (seconds, hundreds of megabytes) and hold rows back for minutes: here the operating system has a row
+    when `write` returns. The first row of a continued run hides everything that an earlier process wrote
+    at the same step or later; `purge` does so before the first row. Strings are not logged.
 
-    Hyperparameters go into the same run, for TensorBoard's HPARAMS page: a line of its table has those
-    of one run and the last of each number logged here, so that runs are compared by them. The table's
-    columns are left to TensorBoard, which takes those of all runs together; written, as torch's
-    `add_hparams` does, they would be those of one run, and hide the additional ones of others.
+    Hyperparameters are written to the same run, for TensorBoard's HPARAMS page: each row of its table has
+    the hyperparameters of one run and the last value of each number logged here, to compare runs. The
+    table's columns are left to TensorBoard, which uses those of all runs together; if they were written, as
+    by torch's `add_hparams`, they would be those of one run and hide additional columns of other runs.
     """
 
     def __init__(
@@ -44,18 +44,19 @@ class TensorBoardLogger(base.Logger):
         hyperparameters: Mapping[str, Any] | None = None,
         run: "TensorBoardRun | None" = None,
     ) -> None:
-        """Makes an event file, or shares a run's.
+        """Makes an event file, or shares the file of a run.
 
         Args:
-            directory: what `tensorboard --logdir` is given.
-            label: the run within it.
-            steps_key: the value of each row that it is drawn against.
-            group: begins the names that have no group of their own: `return` becomes `<group>/return`.
-            hyperparameters: what tells this run from others, written beside the first row; what is neither
-                number nor string is shown as text. TensorBoard shows those that it read first, so that
-                what may change when the run is resumed does not belong here.
-            run: whose file to write to, instead of `<directory>/<label>`. It is purged by its owner; a row
-                without `steps_key` is drawn where the newest row of the run is.
+            directory: The folder that `tensorboard --logdir` is given.
+            label: The name of the run within the folder.
+            steps_key: The name of the value in each row that is its step.
+            group: The group of names without one: `return` becomes `<group>/return`.
+            hyperparameters: The hyperparameters that distinguish this run from others, written with the
+                first row; values other than numbers and strings are shown as text. TensorBoard shows the
+                first ones that it reads, so values that may change when the run is resumed do not belong
+                here.
+            run: The run whose file is used, instead of `<directory>/<label>`. Its owner purges it; a row
+                without `steps_key` gets the step of the run's newest row.
         """
         self._steps_key = steps_key
         self._group = group
@@ -70,7 +71,7 @@ class TensorBoardLogger(base.Logger):
         row = base.to_plain(values)
         if self._steps_key not in row and self._run is None:
             raise ValueError(
-                f"A row for TensorBoard must hold `{self._steps_key}`, its `steps_key`, got {sorted(row)}."
+                f"A row for TensorBoard must have its `steps_key`, `{self._steps_key}`, got {sorted(row)}."
             )
         step = int(row.get(self._steps_key, self._file.newest_step))
         self._begin(step)
@@ -80,25 +81,25 @@ class TensorBoardLogger(base.Logger):
         )
 
     def write_film(self, name: str, gif: bytes, *, step: int) -> None:
-        """Writes a film, which the IMAGES page plays.
+        """Writes a video, which TensorBoard's IMAGES page plays.
 
         Args:
-            name: of the film; as a row's, it gets the logger's group if it has none.
-            gif: an animated gif, whole.
-            step: what it is shown at.
+            name: The video's name, which gets the logger's group if it has none.
+            gif: The bytes of an animated gif.
+            step: The step at which it is shown.
 
         Raises:
-            ValueError: it is no gif, or the logger is closed.
+            ValueError: `gif` is not a gif, or the logger is closed.
         """
         if not gif.startswith(b"GIF8"):
-            raise ValueError(f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `video` makes such films.")
+            raise ValueError(f"`gif` must be the bytes of a gif, got {gif[:4]!r}. `video.Filmer` makes gifs.")
         self._begin(step)
         width, height = struct.unpack_from("<HH", gif, _GIF_SIZE_AT)
         image = {"width": width, "height": height, "colorspace": _RGB, "encoded_image_string": gif}
         self._file.write_values(step, {"tag": self._tag(name), "image": image})
 
     def purge(self, step: int) -> None:
-        """Hides what earlier processes wrote at this step or later, which are made again."""
+        """Hides everything that earlier processes wrote at this step or later."""
         self._has_purged = True
         self._file.purge(step)
 
@@ -110,7 +111,7 @@ class TensorBoardLogger(base.Logger):
         if not self._has_purged:
             self.purge(step)
         if self._hyperparameters and not self._has_session:
-            # After the start, which hides what was written at this step before.
+            # After the purge, which hides everything that was written at this step before.
             self._file.write_values(step, _session(self._hyperparameters))
         self._has_session = True
 
@@ -119,27 +120,27 @@ class TensorBoardLogger(base.Logger):
 
 
 class TensorBoardRun:
-    """All events of a training, as one run of TensorBoard; a context manager.
+    """A context manager for all events of a training run, as one run of TensorBoard.
 
-    TensorBoard reads the files of a run one after the other, so that loggers of one run share a file. Its
-    numbers are drawn against one count, since a purge, which hides what a continued training makes again,
-    goes by that.
+    TensorBoard reads the files of a run one after the other, so the loggers of a run share a file. All its
+    numbers use the same step count, because a purge, which hides the steps that a continued run repeats,
+    applies to that count.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Makes an event file. Args: directory: the run, in or below what `tensorboard --logdir` is given."""
+        """Makes an event file. Args: directory: The run's folder, in or below `tensorboard --logdir`."""
         self.file = _EventFile(pathlib.Path(directory))
-        """Where its loggers write."""
+        """The file to which the loggers write."""
 
     def cut(self, last: Mapping[str, int], *, step: int) -> None:
-        """Takes out of the files of earlier processes what is made again.
+        """Removes rows that will be made again from the files of earlier processes.
 
-        A TensorBoard that runs hides what it has read of that, later than `step`.
+        A running TensorBoard hides those that it has already read, at steps after `step`.
 
         Args:
-            last: the highest value that stays, by tag. A row with a tag above it goes as a whole; of a film
-                its step counts.
-            step: the last one that was made.
+            last: The highest value that is kept, by tag. A row with a higher value of a tag is removed as a
+                whole; for a video, its step counts.
+            step: The last step that was made.
         """
         for path in sorted(self.file.path.parent.glob(f"{_FILES}*")):
             if path != self.file.path:
@@ -147,10 +148,10 @@ class TensorBoardRun:
         self.file.purge(step + 1)
 
     def write_description(self, description: Mapping[str, Any]) -> None:
-        """Writes what the run is, such as its hyperparameters, as a table for TensorBoard's TEXT page.
+        """Writes a description of the run, such as its hyperparameters, as a table on the TEXT page.
 
         Args:
-            description: values by name; a mapping within it gives names like `outer.inner`.
+            description: Values by name; the names of a nested mapping become `outer.inner`.
         """
         rows = [f"| {name} | {value} |" for name, value in _flat(description)]
         text = "\n".join(["| name | value |", "|---|---|", *rows])
@@ -162,7 +163,7 @@ class TensorBoardRun:
         self.file.write_values(0, table)
 
     def close(self) -> None:
-        """Ends the file; its loggers refuse rows from now on."""
+        """Closes the file; its loggers refuse rows from now on."""
         self.file.close()
 
     def __enter__(self) -> Self:
@@ -173,14 +174,14 @@ class TensorBoardRun:
 
 
 def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
-    """Writes a file without the events that have a tag above its last value."""
+    """Rewrites a file without the events in which a tag is above its last value."""
     from google.protobuf import message
     from tensorboard.compat.proto import event_pb2
 
     def is_kept(record: bytes) -> bool:
         try:
             event: Any = event_pb2.Event.FromString(record[_HEADER.size : -_FOOTER_SIZE])
-        except message.DecodeError:  # damaged: TensorBoard stops there and says so
+        except message.DecodeError:  # damaged: TensorBoard stops there with a message
             return True
         return not any(
             value.tag in last
@@ -195,24 +196,24 @@ def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
 
 
 def _records(content: bytes) -> Iterator[bytes]:
-    """Yields the whole records: the length and its checksum, the data and its checksum."""
+    """Yields the complete records: the length and its checksum, the data and its checksum."""
     start = 0
     while start + _HEADER.size <= len(content):
         (size, _) = _HEADER.unpack_from(content, start)
         end = start + _HEADER.size + size + _FOOTER_SIZE
-        if end > len(content):  # of a killed process
+        if end > len(content):  # incomplete, after a kill
             return
         yield content[start:end]
         start = end
 
 
 def _session(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The value that makes a run a line of the HPARAMS page's table."""
+    """Returns the value that makes a run a row of the table on the HPARAMS page."""
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     info = plugin_data_pb2.SessionStartInfo(start_time_secs=time.time())
     for name, value in _flat(hyperparameters):
-        if isinstance(value, bool):  # an int, too
+        if isinstance(value, bool):  # before int, of which bool is a subclass
             info.hparams[name].bool_value = value
         elif isinstance(value, int | float):
             info.hparams[name].number_value = value
@@ -235,7 +236,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 class _EventFile:
-    """Events of a TensorBoard run, each with the operating system when `write` returns."""
+    """A file of events of a TensorBoard run; the operating system has each event when `write` returns."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         from tensorboard.compat.proto import event_pb2
@@ -244,13 +245,13 @@ class _EventFile:
         self._events: Any = event_pb2
         with writing.explain(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        # TensorBoard reads the files of a run in the order of their names: the time has to come first.
+        # TensorBoard reads the files of a run in the order of their names, so the time comes first.
         place = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
         self.path = folder / f"{_FILES}.{time.time():.6f}.{place}"
         self._file = writing.Appended(self.path)
         self._record = io.BytesIO()
         self._records = record_writer.RecordWriter(self._record)
-        self._lock = threading.Lock()  # a record is written in parts, by whichever thread logs
+        self._lock = threading.Lock()  # a record is written in parts, by any thread that logs
         self.newest_step = 0
         self.write(file_version="brain.Event:2")
 
@@ -259,7 +260,7 @@ class _EventFile:
         self.write(step=step, summary={"value": values})
 
     def purge(self, step: int) -> None:
-        """Hides what was written at this step or later, in this file too."""
+        """Hides everything that was written at this step or later, including in this file."""
         self.write(step=step, session_log={"status": "START"})
 
     def write(self, **fields: Any) -> None:

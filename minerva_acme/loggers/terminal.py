@@ -1,4 +1,4 @@
-"""Rows for the eye."""
+"""Rows as lines on the terminal."""
 
 import sys
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _NUMBER_COLUMNS = len("-1.23e-05")
 
 
 class TerminalLogger(base.Logger):
-    """Writes rows as lines of at most 80 columns (a longer cell gets a line of its own).
+    """Writes rows as lines of at most 80 columns (a longer cell gets its own line).
 
         learner  learner_steps      1200  loss/q    0.0123  temperature      0.91
                  q/max               5.1
@@ -38,7 +38,7 @@ class TerminalLogger(base.Logger):
 
 
 def format_value(value: int | float | str) -> str:
-    """A number with three significant digits, of integers all, right-aligned to a fixed width."""
+    """Formats a value, right-aligned to a fixed width; floats have three significant digits, integers all."""
     text = f"{value:.3g}" if isinstance(value, float) else str(value)
     if isinstance(value, float) and 999.5 <= abs(value) < 999_999.5:
         text = f"{value:.0f}"
@@ -46,6 +46,6 @@ def format_value(value: int | float | str) -> str:
 
 
 def _write(line: str) -> None:
-    # Looked up at each line: a progress bar or a test that replaces it gets the line.
+    # Standard output is looked up for each line: a progress bar or a test may have replaced it.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

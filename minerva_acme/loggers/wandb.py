@@ -1,4 +1,4 @@
-"""Rows to Weights & Biases."""
+"""Rows in Weights & Biases."""
 
 import io
 import os
@@ -12,19 +12,19 @@ from minerva_acme.loggers import base
 
 
 class WandbRun(core.Closeable):
-    """A run of Weights & Biases, whose loggers write to it; a context manager.
+    """A context manager for a run of Weights & Biases, to which its loggers write.
 
-    Where nobody is logged in there, or without a network, `WANDB_MODE=offline` keeps everything in
-    `<directory>/wandb`, from where `wandb sync` sends it. A run resumed in the same folder is
-    resumed there too.
+    Without a login or a network, set `WANDB_MODE=offline` to keep everything in `<directory>/wandb`;
+    `wandb sync` uploads it later. If a run is resumed in the same folder, its run of Weights & Biases is
+    resumed too.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, config: Mapping[str, Any]) -> None:
         """Starts the run, or resumes it.
 
         Args:
-            directory: the run's folder; its name is the run's.
-            config: what the run is, such as its hyperparameters.
+            directory: The run's folder, whose name becomes the run's name.
+            config: The description of the run, such as its hyperparameters.
 
         Raises:
             ValueError: wandb is not installed, or does not start; the message says what to do.
@@ -52,7 +52,7 @@ class WandbRun(core.Closeable):
             )
         except wandb.Error as error:
             raise ValueError(
-                f"Weights & Biases did not start: {error} Log in (wandb login), or set WANDB_MODE=offline."
+                f"Weights & Biases did not start: {error} Log in with wandb login, or set WANDB_MODE=offline."
             ) from error
 
     def make_logger(self, label: str, steps_key: str) -> base.Logger:
@@ -61,14 +61,14 @@ class WandbRun(core.Closeable):
         return _WandbLogger(self._run, label)
 
     def write_film(self, name: str, gif: bytes, *, steps_key: str, step: int) -> None:
-        """Shows an animated gif as `name`, drawn against `steps_key`, of which this is the value."""
+        """Logs an animated gif as `name`, drawn against `steps_key` with the value `step`."""
         import wandb
 
         self._run.define_metric(name, step_metric=steps_key)
         self._run.log({name: wandb.Video(io.BytesIO(gif), format="gif"), steps_key: step})
 
     def close(self) -> None:
-        """Waits until everything is sent or written; closing twice is fine."""
+        """Waits until everything is uploaded or written; closing twice is allowed."""
         self._run.finish()
 
 
@@ -81,4 +81,4 @@ class _WandbLogger(base.Logger):
         self._run.log({f"{self._label}/{name}": value for name, value in base.to_plain(values).items()})
 
     def close(self) -> None:
-        """The run is its owner's to close."""
+        """Does nothing: the run's owner closes it."""

@@ -1,4 +1,4 @@
-"""Targets and losses as pure functions, and the dual variables beside them. They need torch alone."""
+"""Targets and losses as pure functions, together with the dual variables. They need only torch."""
 
 from minerva_acme.losses.categorical import (
     c51_projection,

@@ -9,23 +9,23 @@ from minerva_acme.losses.shapes import check_shapes
 
 
 def dpg_loss(action: torch.Tensor, dq_da: torch.Tensor, *, max_norm: float) -> torch.Tensor:
-    """A loss whose gradient by the action is minus that of Q, mean over states.
+    """Computes a loss whose gradient with respect to the action is minus the gradient of Q, mean over states.
 
         L = -mean_b sum_d clip(dQ/da)_bd a_bd
 
     The gradient of each state is clipped by its norm, as in Acme's D4PG. Source: Silver et al. 2014,
-    "Deterministic policy gradient algorithms", eq. 9. The value of the loss means nothing.
+    "Deterministic policy gradient algorithms", eq. 9. The value of the loss has no meaning.
 
     Args:
-        action: the policy's actions, [B, D].
-        dq_da: the gradient of the critic's values by them, [B, D].
-        max_norm: largest norm of a state's gradient, in units of Q over those of the action, > 0.
+        action: The policy's actions, [B, D].
+        dq_da: The gradient of the critic's values with respect to the actions, [B, D].
+        max_norm: The largest norm of a state's gradient, in units of Q per unit of the action, > 0.
 
     Returns:
-        The loss, []. Its gradient flows to `action` alone.
+        The loss, []. Its gradient flows only to `action`.
 
     Raises:
-        ValueError: the shapes differ.
+        ValueError: The shapes differ.
     """
     check_shapes(("action", action, "BD"), ("dq_da", dq_da, "BD"))
     dq_da = dq_da.detach()

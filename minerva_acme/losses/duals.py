@@ -1,6 +1,6 @@
 """The Lagrange multipliers of the constraints of MPO and V-MPO.
 
-Shapes: D action dimensions, or 1 where a constraint holds for their sum.
+Shapes: D action dimensions, or 1 if a constraint holds for their sum.
 """
 
 import math
@@ -9,34 +9,34 @@ from typing import Any
 import torch
 from torch import nn
 
-_MIN_RAW = -18.0  # softplus is 1.5e-8 there: smaller multipliers are rounding errors
-_MIN_VALUE = 1e-8  # a multiplier divides, so it never becomes 0
+_MIN_RAW = -18.0  # where softplus is 1.5e-8: smaller multipliers would be rounding errors
+_MIN_VALUE = 1e-8  # a multiplier is a divisor, so it must never become 0
 
 
 class DualVariable(nn.Module):
-    """A positive number, or a vector of them: softplus(max(raw, -18)) + 1e-8."""
+    """A positive number, or a vector of positive numbers: softplus(max(raw, -18)) + 1e-8."""
 
     def __init__(self, shape: tuple[int, ...], initial_raw: float) -> None:
         """Makes the parameter.
 
         Args:
-            shape: () or (D,).
-            initial_raw: its first value, before softplus.
+            shape: The shape of the parameter, () or (D,).
+            initial_raw: The initial value, before softplus.
         """
         super().__init__()
         self.raw = nn.Parameter(torch.full(shape, float(initial_raw)))
 
     def forward(self) -> torch.Tensor:
-        """The positive value, with the shape of the parameter."""
+        """Computes the positive value, with the shape of the parameter."""
         raw: torch.Tensor = _LowerBound.apply(self.raw, _MIN_RAW)
         return nn.functional.softplus(raw) + _MIN_VALUE
 
 
 class _LowerBound(torch.autograd.Function):
-    """max(x, bound), whose gradient below the bound flows still where descent along it raises x.
+    """max(x, bound), whose gradient still flows below the bound if a descent step would raise x.
 
-    A multiplier that once fell below the bound would otherwise stay there for ever, and its
-    constraint be off from then on.
+    Otherwise a multiplier that once fell below the bound would stay there forever, and its constraint
+    would be off from then on.
     """
 
     @staticmethod
@@ -70,13 +70,13 @@ class MPODuals(nn.Module):
         """Makes the parameters; initial values are before softplus.
 
         Args:
-            num_dimensions: D, or 1 where the KL bounds hold for the sum over dimensions, or the policy is
-                discrete.
-            init_log_temperature: of the temperature, and of the penalty's.
-            init_log_alpha_mean: of the multipliers of the mean's KL.
-            init_log_alpha_stddev: of the multipliers of the standard deviation's KL; None: it has none, as
-                of a discrete policy.
-            action_penalty: whether there is a temperature for the action penalty.
+            num_dimensions: The number of dimensions, D, or 1 if the KL bounds hold for the sum over
+                dimensions, or if the policy is discrete.
+            init_log_temperature: The initial value for the temperature and for the penalty's temperature.
+            init_log_alpha_mean: The initial value for the multipliers of the mean's KL.
+            init_log_alpha_stddev: The initial value for the multipliers of the standard deviation's KL, or
+                None for a policy without one, such as a discrete policy.
+            action_penalty: Whether there is a temperature for the action penalty.
         """
         super().__init__()
         if num_dimensions < 1:
@@ -89,7 +89,7 @@ class MPODuals(nn.Module):
         self.penalty_temperature = DualVariable((), init_log_temperature) if action_penalty else None
 
     def alphas(self) -> dict[str, DualVariable]:
-        """The multipliers of the M-step's KLs, by the part of the policy that each bounds."""
+        """Returns the multipliers of the M-step's KLs, keyed by the part of the policy that each bounds."""
         alphas = {"mean": self.alpha_mean, "stddev": self.alpha_stddev}
         return {name: alpha for name, alpha in alphas.items() if alpha is not None}
 
@@ -98,7 +98,7 @@ class VMPODuals(nn.Module):
     """The multipliers of the E-step's bound (temperature) and of the M-step's bounds (alphas)."""
 
     def __init__(self, *, init_temperature: float, init_alpha: float) -> None:
-        """Makes the parameters, from their first positive values."""
+        """Makes the parameters, given their initial positive values."""
         super().__init__()
         self.temperature = DualVariable((), _inverse_softplus(init_temperature))
         self.alpha_mean = DualVariable((), _inverse_softplus(init_alpha))

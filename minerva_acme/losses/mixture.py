@@ -1,4 +1,4 @@
-"""Returns as mixtures of Gaussians: their density, and the loss.
+"""Mixtures of Gaussians as distributions of the return: their density, and the loss.
 
 Shapes: C components, N returns of a target distribution; `...` any leading axes, such as [B, T].
 
@@ -16,19 +16,19 @@ from minerva_acme.losses.shapes import check_shapes
 def mixture_log_prob(
     returns: torch.Tensor, logits: torch.Tensor, loc: torch.Tensor, scale: torch.Tensor
 ) -> torch.Tensor:
-    """log sum_c softmax(logits)_c N(z; loc_c, scale_c).
+    """Computes log sum_c softmax(logits)_c N(z; loc_c, scale_c).
 
     Args:
-        returns: z, [..., N].
-        logits: of the components' weights, [..., C].
-        loc: the components' means, [..., C].
-        scale: their standard deviations, > 0, [..., C].
+        returns: The returns z, [..., N].
+        logits: The logits of the components' weights, [..., C].
+        loc: The means of the components, [..., C].
+        scale: The standard deviations of the components, > 0, [..., C].
 
     Returns:
-        Log-densities, nats, [..., N].
+        The log-densities, nats, [..., N].
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(
         ("logits", logits, "...C"),
@@ -50,25 +50,25 @@ def mixture_loss(
     scale: torch.Tensor,
     mask: torch.Tensor,
 ) -> torch.Tensor:
-    """Cross-entropy of predicted to target distribution by returns of the target's, mean over steps.
+    """Computes the cross-entropy of predicted to target distribution from target returns, mean over steps.
 
         L = -sum mask sum_j w_j log p(z_j) / max(1, number of mask > 0)
 
-    z_j = r + gamma z' with z' drawn from the target critic's mixture and w_j = 1 / N is the estimate of [1].
+    With z_j = r + gamma z', z' drawn from the target critic's mixture, and w_j = 1 / N, it is [1]'s estimate.
 
     Args:
-        returns: z_j, [..., N].
-        weights: their probabilities w_j, summing to 1 over N, [..., N].
-        logits: of the online critic at the taken actions, [..., C].
-        loc: the components' means, [..., C].
-        scale: their standard deviations, > 0, [..., C].
-        mask: how much each step counts, [...]; see `critic_loss`.
+        returns: The returns z_j, [..., N].
+        weights: The probabilities w_j of the returns, summing to 1 over N, [..., N].
+        logits: The logits of the online critic at the taken actions, [..., C].
+        loc: The means of the components, [..., C].
+        scale: The standard deviations of the components, > 0, [..., C].
+        mask: The weight of each step, [...]; see `critic_loss`.
 
     Returns:
-        The loss, nats, []; 0 where every step is masked. Its gradient flows to the online critic alone.
+        The loss, nats, []; 0 if every step is masked. Its gradient flows only to the online critic.
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(
         ("logits", logits, "...C"),

@@ -1,20 +1,20 @@
 """The losses of maximum a posteriori policy optimisation (MPO).
 
-Shapes: B batch of states, N actions (samples, or all there are), D action dimensions, K multipliers (D or 1).
+Shapes: B batch of states, N actions (samples, or all actions), D action dimensions, K multipliers (D or 1).
 
 Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] Abdolmaleki et
 al. 2018, "Relative entropy regularized policy iteration"; [3] Abdolmaleki et al. 2020, "A
 distributional view on multi-objective policy optimization".
 
-mu, sigma are the online policy's, mu', sigma' the target policy's. Which parameters a loss trains is
-decided here, by what is detached:
+mu, sigma belong to the online policy, mu', sigma' to the target policy. The parameters that a loss trains are
+chosen here, by detaching the others:
 
     E-step                      -> temperature
     policy losses, KL penalty   -> online policy
     alpha loss                  -> alphas
 
-Policies are Gaussian, discrete or of another kind that has the protocol `distributions.Distribution`: a
-discrete one has a single part, which has the place of the mean.
+Policies are Gaussian, discrete or any other kind that implements the protocol `distributions.Distribution`. A
+discrete policy has a single part, which takes the place of the mean.
 """
 
 import functools
@@ -27,7 +27,7 @@ import torch
 from minerva_acme.distributions import Distribution
 from minerva_acme.losses.shapes import axes_of, check_shapes
 
-_NEVER = -1e4  # of a logit: a probability of 0 beside any other action's
+_NEVER = -1e4  # a logit so low that the probability is 0 next to any other action's
 
 
 class EStep(NamedTuple):
@@ -36,40 +36,40 @@ class EStep(NamedTuple):
     weights: torch.Tensor  # [B, N]  probabilities, summing to 1 over N, without gradient
     temperature_loss: torch.Tensor  # []  its gradient flows to the temperature alone
     kl_to_prior: torch.Tensor  # []  KL(weights || prior), nats, mean over B, without gradient
-    entropy: torch.Tensor  # []  of the weights, nats, mean over B, without gradient
+    entropy: torch.Tensor  # []  entropy of the weights, nats, mean over B, without gradient
 
 
 def e_step(
     q_BN: torch.Tensor, temperature: torch.Tensor, epsilon: float, log_prior_BN: torch.Tensor | None = None
 ) -> EStep:
-    """Reweights actions towards those of high value, a KL of about `epsilon` away.
+    """Reweights actions towards high values, at a KL of about `epsilon` from the prior.
 
         w_{b,i} = softmax_i(Q_{b,i} / eta + log p_{b,i})
         L_eta   = eta (epsilon + mean_b logsumexp_i(Q_{b,i} / eta + log p_{b,i}))
                 = eta (epsilon + mean_b logsumexp_i((Q_{b,i} - m_b) / eta + log p_{b,i})) + mean_b m_b
 
-    with m_b = max_i Q_{b,i}. Actions that were sampled from the target policy weigh the same, p = 1 / N.
-    Where all actions are there, p is the target policy: its expectations are exact then, and w is the
+    with m_b = max_i Q_{b,i}. Actions sampled from the target policy all have the same weight, p = 1 / N.
+    If all actions are given, p is the target policy; its expectations are then exact, and w is the
     improved policy itself. L_eta is the dual of max_w E_w[Q] under KL(w || p) <= epsilon: its
-    derivative by eta is epsilon less that KL. It is computed in the second form, since in the first the
-    derivative is the difference of two terms of the size of Q / eta: in float32 nothing is left of it
-    where Q is large and differs little between actions. Source: [1] section 4.1, [2] section 4.
+    derivative with respect to eta is epsilon minus that KL. It is computed in the second form because in
+    the first the derivative is the difference of two terms of the size of Q / eta, which float32 loses
+    completely if Q is large and differs little between actions. Source: [1] section 4.1, [2] section 4.
 
     Args:
-        q_BN: the target critic at actions of the target policy, [B, N].
-        temperature: eta > 0, [].
-        epsilon: bound on the KL, nats.
-        log_prior_BN: log p, nats, [B, N]; None where the actions are samples. An action of p = 0 in float32
-            has no weight, whatever its value.
+        q_BN: The values of the target critic at actions of the target policy, [B, N].
+        temperature: The temperature eta > 0, [].
+        epsilon: The bound on the KL, nats.
+        log_prior_BN: The log-probabilities log p, nats, [B, N]; None if the actions are samples. An action
+            whose p is 0 in float32 gets no weight, whatever its value.
 
     Returns:
         An `EStep`.
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(("q_BN", q_BN, "BN"), ("temperature", temperature, ""))
-    # Q is data here: only the temperature is trained by this loss.
+    # Q is data here: this loss trains only the temperature.
     q_BN = q_BN.detach()
     log_prior: torch.Tensor | float = -math.log(q_BN.shape[1])
     if log_prior_BN is None:
@@ -98,25 +98,25 @@ def e_step(
 
 
 def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Minus the squared distance of raw actions to the box they are clipped to.
+    """Computes minus the squared distance of raw actions to the box to which they are clipped.
 
         Q_penalty(a) = -|a - clip(a, low, high)|^2
 
-    For an `e_step` of its own, whose weights are added to the values': the action is a second objective, as
-    in [3]. Deviation: Acme's penalty is minus the distance itself. Squared, what is barely outside costs
-    next to nothing and what is far outside the most. No gradient flows through the penalty: it only weighs
-    the sampled actions, in units that its own temperature follows.
+    The values are for a separate `e_step`, whose weights are added to those for Q: the action is a second
+    objective, as in [3]. Deviation: Acme's penalty is minus the distance itself. The square makes actions
+    just outside the box cost almost nothing and distant ones the most. No gradient flows through the penalty:
+    it only weighs the sampled actions, in units to which its own temperature adapts.
 
     Args:
-        actions_BND: raw samples, [B, N, D].
-        low: smallest action, [D].
-        high: largest action, [D].
+        actions_BND: The raw samples, [B, N, D].
+        low: The smallest action, [D].
+        high: The largest action, [D].
 
     Returns:
         Values, 0 inside the box, [B, N].
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(("actions_BND", actions_BND, "BND"), ("low", low, "D"), ("high", high, "D"))
     return -(actions_BND - actions_BND.clamp(low, high)).square().sum(dim=2)
@@ -125,25 +125,26 @@ def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: to
 def decoupled_policy_losses(
     weights_BN: torch.Tensor, actions_BND: torch.Tensor, online: Distribution, target: Distribution
 ) -> Any:
-    """Fits each part of the policy to the weighted actions, with the other ones frozen.
+    """Fits each part of the policy to the weighted actions, with the other parts frozen.
 
         L_mu    = -mean_b sum_i w_{b,i} log N(a_{b,i}; mu, sigma')
         L_sigma = -mean_b sum_i w_{b,i} log N(a_{b,i}; mu', sigma)
 
-    Apart, since a shrinking sigma would otherwise outpace the mean. Source: [2] section 4.2.2. A discrete
-    policy has one part, fitted by the cross-entropy: L = -mean_b sum_a w_{b,a} log pi(a).
+    The parts are fitted separately, since a shrinking sigma would otherwise outpace the mean. Source: [2]
+    section 4.2.2. A discrete policy has one part, fitted by the cross-entropy:
+    L = -mean_b sum_a w_{b,a} log pi(a).
 
     Args:
-        weights_BN: of the E-step, [B, N].
-        actions_BND: the raw actions they weigh, [B, N, D], or [B, N] where they are discrete.
-        online: the policy that is trained, [B].
-        target: the policy the actions are from, [B]; no gradient flows to it.
+        weights_BN: The weights from the E-step, [B, N].
+        actions_BND: The weighted raw actions, [B, N, D], or [B, N] if they are discrete.
+        online: The policy that is trained, [B].
+        target: The policy from which the actions come, [B]; no gradient flows to it.
 
     Returns:
-        A named tuple of losses, [] each: `mean`, which trains mu, and `stddev` where a policy has it.
+        A named tuple of losses, [] each: `mean`, which trains mu, and `stddev` if the policy has one.
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(
         ("weights_BN", weights_BN, "BN"),
@@ -155,7 +156,7 @@ def decoupled_policy_losses(
 
 
 def decoupled_kls(online: Distribution, target: Distribution, per_dimension: bool = True) -> Any:
-    """How far each part of the online policy has moved from the target's.
+    """Computes how far each part of the online policy has moved from the target policy.
 
         KL_mu[d]    = mean_b KL(N(mu'_d, sigma'_d) || N(mu_d, sigma'_d))
         KL_sigma[d] = mean_b KL(N(mu'_d, sigma'_d) || N(mu'_d, sigma_d))
@@ -163,15 +164,15 @@ def decoupled_kls(online: Distribution, target: Distribution, per_dimension: boo
     Source: [2] section 4.2.2, per dimension as in Acme. A discrete policy has one part of one dimension.
 
     Args:
-        online: the policy that is trained, [B].
-        target: the policy it started from, [B]; no gradient flows to it.
-        per_dimension: False sums over D.
+        online: The policy that is trained, [B].
+        target: The policy from which it started, [B]; no gradient flows to it.
+        per_dimension: Whether to keep the dimensions apart; False sums over D.
 
     Returns:
-        A named tuple of nats, [K] each: `mean`, and `stddev` where a policy has it.
+        A named tuple of KLs, nats, [K] each: `mean`, and `stddev` if the policy has one.
 
     Raises:
-        ValueError: a shape is wrong.
+        ValueError: A shape is wrong.
     """
     check_shapes(*_policy_shapes(online, target))
     frozen, parts = target.detach(), online.decouple(target)
@@ -180,48 +181,48 @@ def decoupled_kls(online: Distribution, target: Distribution, per_dimension: boo
 
 
 def kl_penalty(kls: Any, *alphas: torch.Tensor) -> torch.Tensor:
-    """What the online policy pays for its distance to the target.
+    """Computes the penalty on the online policy for its distance from the target policy.
 
         L_KL = sum_k alpha_mu[k] KL_mu[k] + alpha_sigma[k] KL_sigma[k]
 
     Args:
-        kls: of `decoupled_kls`, [K] each.
-        *alphas: the multipliers of each, [K], in the same order; no gradient flows to them.
+        kls: The KLs from `decoupled_kls`, [K] each.
+        *alphas: The multipliers of each KL, [K], in the same order; no gradient flows to them.
 
     Returns:
         The loss, [].
 
     Raises:
-        ValueError: the shapes differ: MPODuals' `num_dimensions` must be D where KLs are per
-            dimension, else 1.
+        ValueError: The shapes differ: `num_dimensions` of `MPODuals` must be D if KLs are per dimension,
+            else 1.
     """
     check_shapes(
         *((f"kls.{name}", kl, "K") for name, kl in kls._asdict().items()),
         *((f"alpha_{name}", alpha, "K") for name, alpha in zip(kls._fields, alphas, strict=True)),
     )
-    # The policy must not lower its loss by way of the multipliers: `alpha_loss` trains those.
+    # The policy must not lower its loss through the multipliers: `alpha_loss` trains those.
     penalties_K = [alpha.detach() * kl for alpha, kl in zip(alphas, kls, strict=True)]
     return functools.reduce(operator.add, penalties_K).sum()
 
 
 def alpha_loss(alpha: torch.Tensor, epsilon: float, kl: torch.Tensor) -> torch.Tensor:
-    """Raises a multiplier while its KL is above the bound and lowers it below.
+    """Computes the loss that raises a multiplier while its KL is above the bound and lowers it below.
 
         L_alpha = sum_k alpha[k] (epsilon - KL[k])
 
     Args:
-        alpha: multipliers, [K].
-        epsilon: bound on each KL, nats.
+        alpha: The multipliers, [K].
+        epsilon: The bound on each KL, nats.
         kl: KL(target || online), [K]; no gradient flows to it.
 
     Returns:
         The loss, [].
 
     Raises:
-        ValueError: the shapes differ.
+        ValueError: The shapes differ.
     """
     check_shapes(("alpha", alpha, "K"), ("kl", kl, "K"))
-    # The KL is data here: the policy is trained by `kl_penalty`.
+    # The KL is data here: `kl_penalty` trains the policy.
     return (alpha * (epsilon - kl.detach())).sum()
 
 

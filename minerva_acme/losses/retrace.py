@@ -19,7 +19,7 @@ def retrace_targets(
     mask_t: torch.Tensor,
     lambda_: float,
 ) -> torch.Tensor:
-    """Retrace(lambda) targets for Q(s_t, a_t) at every t.
+    """Computes Retrace(lambda) targets for Q(s_t, a_t) at every t.
 
         delta_t  = r_t + discount_t V(s_{t+1}) - Q(s_t, a_t)
         c_t      = lambda min(1, pi(a_t | s_t) / b(a_t | s_t))
@@ -27,23 +27,23 @@ def retrace_targets(
         target_t = Q(s_t, a_t) + g_t
 
     Source: Munos et al. 2016, "Safe and efficient off-policy RL", eq. 3 and 4, as a recursion.
-    Deviation: a masked step has g = 0 and c = 0, so that nothing of padding reaches a true step.
+    Deviation: a masked step has g = 0 and c = 0, so that padding never affects a real step.
 
     Args:
-        q_t: target critic at the taken actions, [B, T].
-        v_tp1: the target policy's value of the following states, [B, T].
-        r_t: rewards, [B, T].
-        discount_t: the environment's discounts times gamma, [B, T].
-        log_prob_t: log pi(a_t | s_t) of the target policy, nats, [B, T].
-        behaviour_log_prob_t: log b(a_t | s_t), recorded when the action was drawn, [B, T].
-        mask_t: 1 where the step happened, 0 where it is padding, [B, T].
-        lambda_: decay of the traces, in [0, 1].
+        q_t: The values of the target critic at the taken actions, [B, T].
+        v_tp1: The target policy's value of the following states, [B, T].
+        r_t: The rewards, [B, T].
+        discount_t: The environment's discounts times gamma, [B, T].
+        log_prob_t: The log-probability log pi(a_t | s_t) of the target policy, nats, [B, T].
+        behaviour_log_prob_t: The log-probability log b(a_t | s_t), recorded with the action, [B, T].
+        mask_t: 1 for real steps, 0 for padding, [B, T].
+        lambda_: The decay of the traces, in [0, 1].
 
     Returns:
-        Targets without gradient, [B, T]; at masked steps `q_t` as it is.
+        Targets without gradient, [B, T]; `q_t` itself at masked steps.
 
     Raises:
-        ValueError: the shapes differ.
+        ValueError: The shapes differ.
     """
     check_shapes(
         ("q_t", q_t, "BT"),
@@ -54,7 +54,7 @@ def retrace_targets(
         ("behaviour_log_prob_t", behaviour_log_prob_t, "BT"),
         ("mask_t", mask_t, "BT"),
     )
-    # `where` and not a product: padding may hold anything, infinities and NaN too.
+    # `where` instead of a product: padding may hold anything, including infinities and NaN.
     happened_t = mask_t > 0
     delta_t = torch.where(happened_t, r_t + discount_t * v_tp1 - q_t, 0.0)
     # The minimum is taken before the exponential, which then cannot overflow.

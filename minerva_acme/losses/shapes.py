@@ -1,4 +1,4 @@
-"""The check that stands at the door of every loss."""
+"""The shape check at the start of every loss."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from minerva_acme.distributions import MultiCategorical
 
 
 def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
-    """Checks that tensors have the axes they should and that axes of one name have one size.
+    """Checks that tensors have the expected axes and that axes with the same name have the same size.
 
     Args:
-        tensors: (name, tensor, axes) each, an axis being one letter: ("actions", actions, "BND"). With
-            "..." in front any axes may lead, the same ones in all tensors that have it: "...K".
+        tensors: Triples (name, tensor, axes) with one letter per axis: ("actions", actions, "BND"). "..." in
+            front stands for any leading axes, the same in all tensors that have it: "...K".
 
     Raises:
-        ValueError: a tensor has another number of axes, or a size that differs from the one an
+        ValueError: A tensor has a different number of axes, or a size that differs from the size that an
             earlier tensor gave that axis. Nothing is ever broadcast.
     """
     leading: tuple[int, ...] | None = None
@@ -41,12 +41,12 @@ def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
 
 
 def axes_of(name: str, distribution: Any, axes: str) -> list[tuple[str, torch.Tensor, str]]:
-    """What `check_shapes` takes for the tensors that a distribution is a named tuple of.
+    """Returns the arguments of `check_shapes` for the tensors of a distribution that is a named tuple.
 
     Args:
-        name: of the distribution; its tensors are called `name.field`.
-        distribution: one that is not a named tuple has nothing to check.
-        axes: of each of its tensors, without that of the values of a `MultiCategorical`'s choices.
+        name: The name of the distribution; its tensors are called `name.field`.
+        distribution: The distribution; if it is not a named tuple, there is nothing to check.
+        axes: The axes of each of its tensors, without the values' axis of a `MultiCategorical`.
     """
     if isinstance(distribution, MultiCategorical):
         axes += "K"

@@ -1,4 +1,4 @@
-"""Small modules that agents are made of. They need torch alone, but those that take nests or read specs."""
+"""Small modules that agents are built from. They need only torch, except those that take nests or specs."""
 
 from minerva_acme.networks.actor_critic import (
     ActorCritic,

@@ -1,7 +1,7 @@
-"""Policy and value of one observation, the network of the on-policy agents.
+"""Networks that give a policy and a value for each observation, as used by the on-policy agents.
 
 Shapes: D action dimensions, or choices; K discrete actions; F features of an encoder, a memory or a
-torso; `...` any leading axes, such as [n] or [T, E], the same of every leaf of an observation.
+torso; `...` any leading axes, such as [n] or [T, E], which are the same for every leaf of an observation.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,16 +27,16 @@ _TORSOS: dict[str, type[LayerNormMLP] | type[TanhMLP]] = {"layer_norm": LayerNor
 
 
 class PolicyAndValue(NamedTuple):
-    """What an `ActorCritic` says of each observation."""
+    """The output of an `ActorCritic` for each observation."""
 
-    policy: Policy  # of [..., D], [..., K] or [..., D, K]
+    policy: Policy  # over [..., D], [..., K] or [..., D, K]
     value: torch.Tensor  # [...]
 
 
 class ActorCritic(nn.Module):
-    """Normaliser, encoder, memory if any, torsos and heads of a policy and a value.
+    """A normaliser, an encoder, an optional memory, and the torsos and heads of a policy and a value.
 
-    Any modules do that have these signatures:
+    Any modules with these signatures can be used:
 
         encoder(normalised observation, a nest of [..., *leaf]) -> features [..., F]
         memory                                                      see `Memory`
@@ -45,9 +45,9 @@ class ActorCritic(nn.Module):
             MultiCategorical of [..., D, K]
         value_head(features [..., F]) -> [..., 1]
 
-    With a memory observations are those of T steps of E environments, their leading axes [T, E] or, time
-    first, [n = T * E], and `past` says what the memory held before them. The steps that only warm it up have
-    no output.
+    With a memory, observations come from T steps of E environments, with leading axes [T, E] or, time first,
+    [n = T * E], and `past` holds the memory's state before them. Burn-in steps, which only warm up the
+    memory, have no output.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class ActorCritic(nn.Module):
         policy_head: nn.Module,
         value_head: nn.Module,
     ) -> None:
-        """Makes the network of its parts.
+        """Makes the network from its parts.
 
         Args:
-            normalizer: of observations; None leaves them as they are.
-            encoder: of observations, one for policy and value; `IdentityEncoder` for a vector.
-            encoder_loss: whether the losses of policy and value both train encoder and memory, or one alone.
-            memory: of the episode, between encoder and torsos; None: the observation alone counts.
-            policy_torso: the policy's features.
-            value_torso: the value's; None: policy and value share the features of `policy_torso`.
-            policy_head: features to distribution.
-            value_head: features to value.
+            normalizer: The normaliser of observations, or None to leave them as they are.
+            encoder: The encoder of observations, shared by policy and value; `IdentityEncoder` for a vector.
+            encoder_loss: The loss that trains the encoder and the memory: the policy's, the value's or both.
+            memory: The memory between the encoder and the torsos; None if the observation alone is enough.
+            policy_torso: The torso of the policy.
+            value_torso: The torso of the value, or None to share the features of `policy_torso`.
+            policy_head: The module that turns features into a distribution.
+            value_head: The module that turns features into a value.
         """
         super().__init__()
         self.normalizer = normalizer
@@ -85,29 +85,29 @@ class ActorCritic(nn.Module):
         self.value_head = value_head
 
     def forward(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> PolicyAndValue:
-        """Policy and value at each observation; shared features are computed once."""
+        """Computes policy and value at each observation; shared features are computed once."""
         return self.from_normalized(self.normalize(observation), past)
 
     def policy(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> Policy:
-        """The policy alone at each observation."""
+        """Computes only the policy at each observation."""
         features = self.policy_torso(self._encode(self.normalize(observation), past))
         distribution: Policy = self.policy_head(features)
         return distribution
 
     def value(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> torch.Tensor:
-        """The value alone at each observation, [...]."""
+        """Computes only the value at each observation, [...]."""
         torso = self.policy_torso if self.value_torso is None else self.value_torso
         value: torch.Tensor = self.value_head(torso(self._encode(self.normalize(observation), past)))
         return value.squeeze(-1)
 
     def normalize(self, observation: types.NestedTensor) -> types.NestedTensor:
-        """The observation as the encoder sees it, in the same structure and shapes."""
+        """Returns the observation as the encoder receives it, with the same structure and shapes."""
         return observation if self.normalizer is None else self.normalizer(observation)
 
     def from_normalized(self, observation: types.NestedTensor, past: Past | tuple[()] = ()) -> PolicyAndValue:
-        """`forward` of what `normalize` gave, for a learner that normalises a rollout once for all epochs."""
+        """Computes `forward` from the output of `normalize`, which a learner calls once for all epochs."""
         encoded = self._encode(observation, past)
-        # Detached from the encoder where the other's loss alone trains it.
+        # Detached from the encoder if only the other loss trains it.
         features = self.policy_torso(encoded.detach() if self._encoder_loss == "value" else encoded)
         value_features = features
         if self.value_torso is not None or self._encoder_loss != "both":
@@ -118,12 +118,12 @@ class ActorCritic(nn.Module):
     def remember(
         self, observation: types.NestedTensor, state: MemoryState, start: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, MemoryState]:
-        """One step of the memory.
+        """Makes one step of the memory.
 
         Args:
-            observation: leaves [E, ...].
-            state: of the memory before it, [E, ...] each.
-            start: [E], 1 where an episode begins with it; None: nowhere.
+            observation: The observation, leaves [E, ...].
+            state: The memory's state before it, [E, ...] each.
+            start: 1 where an episode begins with this observation, [E]; None if no episode begins.
 
         Returns:
             The features that `without_memory` takes, [E, F], and the state after the step.
@@ -137,7 +137,7 @@ class ActorCritic(nn.Module):
         return remembered[0], state
 
     def without_memory(self) -> "ActorCritic":
-        """The same torsos and heads, as a network of the memory's features."""
+        """Returns a network of the same torsos and heads that takes the memory's features as input."""
         assert self.memory is not None
         return ActorCritic(
             normalizer=None,
@@ -150,7 +150,7 @@ class ActorCritic(nn.Module):
         )
 
     def _encode(self, observation: types.NestedTensor, past: Past | tuple[()]) -> torch.Tensor:
-        """What the torsos are given, of the steps behind those of the burn-in."""
+        """Computes the input of the torsos, without the burn-in steps."""
         features: torch.Tensor = self.encoder(observation)
         if self.memory is None:
             return features
@@ -169,20 +169,20 @@ class ActorCritic(nn.Module):
 
 
 def policy_of(module: nn.Module) -> Callable[..., Any]:
-    """What a module acts by: the policy of an `ActorCritic`, and any other module itself."""
+    """Returns the callable that acts: the policy of an `ActorCritic`, or any other module itself."""
     return module.policy if isinstance(module, ActorCritic) else module
 
 
 def memory_of(module: nn.Module) -> Memory | None:
-    """The memory of a module that remembers the episode; None where it has none."""
+    """Returns a module's memory of the episode, or None if it has none."""
     memory = getattr(module, "memory", None)
     return memory if isinstance(memory, Memory) else None
 
 
 class GaussianHead(nn.Module):
-    """Mean, and log-std clamped to [-7, 2], from the features or as a parameter of its own.
+    """A head that gives a mean, and a log-std clamped to [-7, 2], from the features or as its own parameter.
 
-    The clamp is that of `GaussianPolicy`, for the same reason.
+    The clamp is the same as in `GaussianPolicy`, for the same reason.
     """
 
     log_std: nn.Parameter | None  # [D]
@@ -201,16 +201,16 @@ class GaussianHead(nn.Module):
         """Makes the layers.
 
         Args:
-            features: F.
-            action_size: D.
-            state_dependent_std: whether the log-std is a second linear layer of the features or one
+            features: The number of features, F.
+            action_size: The number of action dimensions, D.
+            state_dependent_std: If true, the log-std is a second linear layer of the features; if false, one
                 parameter [D] for all states.
-            initial_stddev: standard deviation of the untrained policy, in units of the raw action.
-            gain: of the mean's orthogonal weights; 0.01 starts near zero in every state.
-            generator: draws the initial weights; None is torch's global one.
+            initial_stddev: The standard deviation of the untrained policy, in units of the raw action.
+            gain: The gain of the mean's orthogonal weights; 0.01 starts it near zero in every state.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is below 1, or `initial_stddev` is beyond what log-std is clamped to.
+            ValueError: A size is below 1, or `initial_stddev` is beyond what log-std is clamped to.
         """
         super().__init__()
         _check_at_least_one("features", features)
@@ -226,7 +226,7 @@ class GaussianHead(nn.Module):
             self.log_std_head = None
 
     def forward(self, features: torch.Tensor) -> DiagonalGaussian:
-        """The Gaussian at each row of features, [..., F] -> [..., D]."""
+        """Computes the Gaussian for each row of features, [..., F] -> [..., D]."""
         mean = self.mean_head(features)
         if self.log_std_head is not None:
             return DiagonalGaussian(mean, self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD))
@@ -235,7 +235,7 @@ class GaussianHead(nn.Module):
 
 
 class CategoricalHead(nn.Module):
-    """One linear layer of logits."""
+    """A head that gives logits by one linear layer."""
 
     def __init__(
         self, features: int, num_actions: int, *, gain: float, generator: torch.Generator | None = None
@@ -243,13 +243,13 @@ class CategoricalHead(nn.Module):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_actions: K.
-            gain: of the orthogonal weights; 0.01 starts near uniform in every state.
-            generator: draws the initial weights; None is torch's global one.
+            features: The number of features, F.
+            num_actions: The number of actions, K.
+            gain: The gain of the orthogonal weights; with 0.01 the policy starts near uniform in every state.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is below 1.
+            ValueError: A size is below 1.
         """
         super().__init__()
         _check_at_least_one("features", features)
@@ -257,12 +257,12 @@ class CategoricalHead(nn.Module):
         self.logits = orthogonal_linear(features, num_actions, gain, generator)
 
     def forward(self, features: torch.Tensor) -> Categorical:
-        """The distribution at each row of features, [..., F] -> [..., K]."""
+        """Computes the distribution for each row of features, [..., F] -> [..., K]."""
         return Categorical(self.logits(features))
 
 
 class MultiCategoricalHead(nn.Module):
-    """One linear layer of the logits of several choices, which may have different numbers of values."""
+    """A head that gives the logits of several choices, which may differ in their number of values."""
 
     is_value: torch.Tensor  # [D, K]
 
@@ -277,13 +277,13 @@ class MultiCategoricalHead(nn.Module):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_values: of each of the D choices; K is the largest.
-            gain: of the orthogonal weights; 0.01 starts near uniform in every state.
-            generator: draws the initial weights; None is torch's global one.
+            features: The number of features, F.
+            num_values: The number of values of each of the D choices; K is the largest.
+            gain: The gain of the orthogonal weights; with 0.01 the policy starts near uniform in every state.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: there is no choice, or a size is below 1.
+            ValueError: There is no choice, or a size is below 1.
         """
         super().__init__()
         _check_at_least_one("features", features)
@@ -295,7 +295,7 @@ class MultiCategoricalHead(nn.Module):
         self.logits = orthogonal_linear(features, is_value.numel(), gain, generator)
 
     def forward(self, features: torch.Tensor) -> MultiCategorical:
-        """The distribution at each row of features, [..., F] -> [..., D, K]."""
+        """Computes the distribution for each row of features, [..., F] -> [..., D, K]."""
         logits = self.logits(features).unflatten(-1, self.is_value.shape)
         return MultiCategorical(Categorical(logits).masked(self.is_value).logits)
 
@@ -320,29 +320,29 @@ def make_actor_critic(
     """Makes an `ActorCritic` with MLPs behind an encoder.
 
     Args:
-        normalizer: of observations, see `make_normalizer`.
-        encoder: of observations, see `make_encoder`.
-        encoder_loss: whether the losses of policy and value both train encoder and memory, or one alone.
-        memory: of the episode, which takes the encoder's features, see `make_memory`; None: none.
-        num_actions: K, where actions are discrete; those of each choice where there are several.
-        action_size: D, where they are continuous; exactly one of the two is given.
-        layer_sizes: units of each layer of the policy's torso.
-        value_layer_sizes: of the value's.
-        torso: `tanh` for `TanhMLP`, `layer_norm` for `LayerNormMLP`.
-        shared_torso: whether policy and value have one torso, of one size.
-        state_dependent_std: see `GaussianHead`; of no effect on discrete actions.
-        initial_stddev: see `GaussianHead`; of no effect on discrete actions.
-        policy_gain: gain of the policy head's weights.
-        generator: draws the initial weights; None is torch's global one.
+        normalizer: The normaliser of observations; see `make_normalizer`.
+        encoder: The encoder of observations; see `make_encoder`.
+        encoder_loss: The loss that trains the encoder and the memory: the policy's, the value's or both.
+        memory: The memory, which takes the encoder's features, or None for no memory; see `make_memory`.
+        num_actions: K for discrete actions, or the number of values of each choice if there are several.
+        action_size: D for continuous actions; give either this or `num_actions`.
+        layer_sizes: The number of units in each layer of the policy's torso.
+        value_layer_sizes: The number of units in each layer of the value's torso.
+        torso: The kind of torso: `tanh` for `TanhMLP`, `layer_norm` for `LayerNormMLP`.
+        shared_torso: Whether policy and value share one torso; their layer sizes must then be equal.
+        state_dependent_std: See `GaussianHead`; no effect with discrete actions.
+        initial_stddev: See `GaussianHead`; no effect with discrete actions.
+        policy_gain: The gain of the policy head's weights.
+        generator: The generator for the initial weights; None uses torch's global generator.
 
     Raises:
-        ValueError: both or neither of `num_actions` and `action_size` are given, a torso is unknown
-            or has no layer, or a shared one has two sizes.
+        ValueError: Both or neither of `num_actions` and `action_size` are given, a torso is unknown
+            or has no layer, or a shared torso is given two different sizes.
     """
     if (num_actions is None) == (action_size is None):
         raise ValueError(
             f"Exactly one of `num_actions` and `action_size` must be given, got {num_actions} and "
-            f"{action_size}. Discrete actions have a number, continuous ones a size."
+            f"{action_size}. Give `num_actions` for discrete actions, `action_size` for continuous ones."
         )
     if torso not in _TORSOS:
         raise ValueError(f"`torso` must be one of {', '.join(sorted(_TORSOS))}, got {torso}.")

@@ -1,7 +1,7 @@
-"""Critics: of observation and action, or of all discrete actions at once.
+"""Critics of an observation and an action, or of all discrete actions at once.
 
-Shapes: O observation size, or features of an encoder; D action dimensions; F features of the torso; `...` any
-leading axes.
+Shapes: O observation size, or number of encoder features; D action dimensions; F features of the torso; `...`
+any leading axes.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from torch import nn
 
 
 class Critic(nn.Module):
-    """A torso and any head of `critic_heads`: predicts the return of one action or of all discrete ones."""
+    """A torso with a head of `critic_heads`: predicts the return of one action or of all discrete actions."""
 
     low: torch.Tensor | None  # [D]
     high: torch.Tensor | None  # [D]
@@ -19,7 +19,7 @@ class Critic(nn.Module):
     def __init__(
         self, torso: nn.Module, head: nn.Module, *, bounds: tuple[torch.Tensor, torch.Tensor] | None
     ) -> None:
-        """Takes the parts.
+        """Takes the torso and the head.
 
         Args:
             torso: The module that makes features, [..., O] -> [..., F]; with bounds [..., O + D] -> [..., F].
@@ -48,12 +48,12 @@ class Critic(nn.Module):
         """Predicts the return of an action in each state, or of all discrete actions.
 
         Args:
-            observation: [..., O].
-            *action: [..., D] with the same leading axes, or [N, ..., D], raw or within the bounds; none where
-                there are no bounds.
+            observation: The observations, [..., O].
+            *action: The actions, [..., D] with the same leading axes, or [N, ..., D], raw or within the
+                bounds; left out if there are no bounds.
 
         Returns:
-            The head's prediction, with the leading axes of the action, or of the observation.
+            The head's prediction, with the leading axes of the action, or of the observation without one.
         """
         inputs = observation
         if action:
@@ -63,33 +63,33 @@ class Critic(nn.Module):
         return self.head(self.torso(inputs))
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """The head's loss; see `critic_heads`."""
+        """Returns the head's loss; see `critic_heads`."""
         head: Any = self.head
         loss: torch.Tensor = head.loss(prediction, target, mask)
         return loss
 
 
 class DuelingCritic(nn.Module):
-    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), or likewise of the logits of a distribution's bins.
+    """Q(s, a) = V(s) + A(s, a) - mean_a A(s, a), or the same for the logits of a distribution's bins.
 
-    Source: Wang et al. 2016, eq. 9; of logits, Hessel et al. 2018, "Distributional RL".
+    Source: Wang et al. 2016, eq. 9; for logits, Hessel et al. 2018, "Distributional RL".
     """
 
     def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
-        """Takes two critics of features, with heads of one kind: without actions, and of all of them."""
+        """Takes two critics of features, with heads of one kind: one for the state, one for all actions."""
         super().__init__()
         self.value = value
         self.advantage = advantage
 
     def forward(self, features: torch.Tensor) -> Any:
-        """[..., F] -> the prediction of all actions, [..., K]."""
+        """Predicts the returns of all actions, [..., F] -> [..., K]."""
         advantage = self.advantage(features)
         name, numbers = advantage._fields[0], advantage[0]  # [..., K, n]
         relative = numbers - numbers.mean(dim=-2, keepdim=True)
         return advantage._replace(**{name: self.value(features)[0].unsqueeze(-2) + relative})
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """The head's."""
+        """Returns the loss of the advantage's head."""
         advantage: Any = self.advantage
         loss: torch.Tensor = advantage.loss(prediction, target, mask)
         return loss

@@ -1,22 +1,22 @@
-"""Critic heads: what a critic predicts of the return, its mean, and its loss. Ensembles of critics.
+"""Critic heads, which predict the return and compute the loss of the prediction, and ensembles of critics.
 
 Shapes: F features of a torso; K bins; C components; N returns; A discrete actions; `...` any leading axes,
-such as [B, T], which end in A where a head was given `num_actions`.
+such as [B, T], which end in A if the head was given `num_actions`.
 
 A head is one linear layer. `head(features)` is a prediction, `prediction.mean()` the values [...], and
-`head.loss(prediction, target, mask)` the loss for a target that is a tensor of values [...] or a
+`head.loss(prediction, target, mask)` the loss for a target, which is a tensor of values [...] or a
 `ReturnDistribution`:
 
-    target critic's prediction     one for each of the actions a policy would take in the next state
+    target critic's prediction     one for each action that a policy would take in the next state
       .mixture()                   one for the state: the distribution of the return under the policy
       .returns(...)                a `ReturnDistribution`
       .bootstrapped(r, discount)   the target: the distribution of r + discount z
 
-A critic of one's own is any module whose forward gives a prediction and that has such a `loss`. One of values
-q alone returns `ScalarPrediction(q.unsqueeze(-1))` and takes over `loss = ScalarHead.loss`.
+Your own critic can be any module whose forward returns a prediction and that has such a `loss`. A critic that
+predicts only values q returns `ScalarPrediction(q.unsqueeze(-1))` and sets `loss = ScalarHead.loss`.
 
-Cost per state and forward pass, beside the torso: scalar 2 F FLOPs, categorical 2 F K, mixture 6 F C; the
-loss adds about 6 K for a value and 6 N K for a distribution (categorical), or 10 N C (mixture).
+Cost per state and forward pass, in addition to the torso: scalar 2 F FLOPs, categorical 2 F K, mixture 6 F C;
+the loss adds about 6 K for a value and 6 N K for a distribution (categorical), or 10 N C (mixture).
 """
 
 import functools
@@ -32,24 +32,24 @@ from minerva_acme import losses
 from minerva_acme.distributions import Categorical
 from minerva_acme.networks.linear import initialize_uniform
 
-_HEAD_STD = 0.01  # first values are near zero, so that early targets are rewards and not noise
-_MIN_SCALE = 1e-4  # of a component of a mixture, as in Acme: its density stays bounded
+_HEAD_STD = 0.01  # values start near zero, so that early targets are rewards and not noise
+_MIN_SCALE = 1e-4  # for a mixture's components, as in Acme: the density stays bounded
 
 P = TypeVar("P", bound="Prediction")
 
 
 class ReturnDistribution(NamedTuple):
-    """Returns and their probabilities: what a distributional critic is trained towards."""
+    """Returns and their probabilities: the target of a distributional critic."""
 
     values: torch.Tensor  # [..., N]
     weights: torch.Tensor  # [..., N]  probabilities, summing to 1 over N
 
     def mean(self) -> torch.Tensor:
-        """The expected return, [...]."""
+        """Computes the expected return, [...]."""
         return (self.weights * self.values).sum(dim=-1)
 
     def bootstrapped(self, r_t: torch.Tensor, discount_t: torch.Tensor) -> "ReturnDistribution":
-        """The distribution of r + discount z; both [...], of one step or of several."""
+        """Returns the distribution of r + discount z; both are [...], over one step or several."""
         return self._replace(values=r_t.unsqueeze(-1) + discount_t.unsqueeze(-1) * self.values)
 
 
@@ -57,37 +57,37 @@ Target = torch.Tensor | ReturnDistribution
 
 
 class Prediction(Protocol):
-    """What a head says of the return at every leading index."""
+    """A head's prediction of the return at every leading index."""
 
     def mean(self) -> torch.Tensor:
-        """The expected return, [...]."""
+        """Computes the expected return, [...]."""
 
     def returns(self, *, generator: torch.Generator | None, num_samples: int) -> ReturnDistribution:
-        """Returns with probabilities that stand for the prediction.
+        """Returns a finite set of returns with probabilities that represents the prediction.
 
         Args:
-            generator: draws samples, where the prediction has no finite support.
-            num_samples: how many.
+            generator: The generator for samples, used if the prediction has no finite support.
+            num_samples: The number of samples.
 
         Returns:
             The bins themselves (categorical), samples (mixture), or the one value (scalar).
         """
 
     def mixture(self: P, *, dim: int = 0, weights: torch.Tensor | None = None) -> P:
-        """The distribution of the return where an index of one leading axis is drawn at random.
+        """Returns the distribution of the return if an index of one leading axis is drawn at random.
 
         Args:
-            dim: which axis of [...], from the front or, negative, from the end; it is left out of the result.
-            weights: probabilities of its indices, [...], such as those of discrete actions; None is
-                equal ones, such as those of sampled actions.
+            dim: The axis of [...], counted from the front or, if negative, from the end; the result lacks it.
+            weights: The probabilities of the axis's indices, [...], for example of discrete actions. None
+                weights all equally, for example for sampled actions.
         """
 
     def select(self: P, action: torch.Tensor) -> P:
-        """That of the taken action: [..., A] -> [...], for integers [...]."""
+        """Returns the prediction for the taken action: [..., A] -> [...], for integers [...]."""
 
 
 class ScalarPrediction(NamedTuple):
-    """The expected return alone."""
+    """A prediction of the expected return alone."""
 
     value: torch.Tensor  # [..., 1]
 
@@ -107,7 +107,7 @@ class ScalarPrediction(NamedTuple):
 
 
 class CategoricalPrediction(NamedTuple):
-    """Probabilities of fixed returns."""
+    """A prediction as probabilities of fixed returns."""
 
     logits: torch.Tensor  # [..., K]
     atoms: torch.Tensor  # [..., K]
@@ -127,9 +127,9 @@ class CategoricalPrediction(NamedTuple):
 
 
 class MixturePrediction(NamedTuple):
-    """A mixture of Gaussians."""
+    """A prediction as a mixture of Gaussians."""
 
-    logits: torch.Tensor  # [..., C]  of the weights
+    logits: torch.Tensor  # [..., C]  of the components' weights
     loc: torch.Tensor  # [..., C]
     scale: torch.Tensor  # [..., C]  standard deviations
 
@@ -155,13 +155,13 @@ class MixturePrediction(NamedTuple):
 
 
 class EnsemblePrediction(NamedTuple):
-    """What each critic of an ensemble says. Their heads are of one kind and size."""
+    """The predictions of an ensemble's critics, whose heads are all of one kind and size."""
 
     members: tuple[Any, ...]  # predictions
     rule: Literal["mean", "min"]
 
     def combined(self) -> Any:
-        """One prediction of the members' kind: their mixture, or at each index the one of smallest mean."""
+        """Returns one prediction of the members' kind: their mixture, or the least mean's at each index."""
         if len(self.members) == 1:
             return self.members[0]
         stacked = type(self.members[0])(*(torch.stack(x) for x in zip(*self.members, strict=True)))
@@ -186,7 +186,7 @@ class EnsemblePrediction(NamedTuple):
 
 
 class _LinearHead(nn.Linear):
-    """A linear layer with outputs near zero at first, of several numbers for each value."""
+    """A linear layer of several numbers for each value, with outputs that start near zero."""
 
     def __init__(
         self, features: int, num_outputs: int, *, num_actions: int | None, generator: torch.Generator | None
@@ -197,7 +197,7 @@ class _LinearHead(nn.Linear):
         ):
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
-        # Torch draws weights of its own here, which must not move the global generator.
+        # Torch draws its own weights here, which must not advance the global generator.
         with torch.random.fork_rng(devices=[]):
             super().__init__(features, num_outputs * (num_actions or 1))
         self._shape = (num_outputs,) if num_actions is None else (num_actions, num_outputs)
@@ -208,12 +208,12 @@ class _LinearHead(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def _outputs(self, features: torch.Tensor) -> torch.Tensor:
-        """[..., F] -> [..., num_outputs], or [..., A, num_outputs]."""
+        """Computes [..., F] -> [..., num_outputs], or [..., A, num_outputs]."""
         return super().forward(features).unflatten(-1, self._shape)
 
 
 class ScalarHead(_LinearHead):
-    """The expected return, trained by the squared error to the target, or to a distribution's mean."""
+    """The expected return, trained by the squared error to the target, or to a target distribution's mean."""
 
     def __init__(
         self, features: int, *, num_actions: int | None = None, generator: torch.Generator | None = None
@@ -221,29 +221,29 @@ class ScalarHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_actions: A; None is a head without an axis for actions.
-            generator: draws the initial weights; None is torch's global one.
+            features: The number of features, F.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is below 1.
+            ValueError: A size is below 1.
         """
         super().__init__(features, 1, num_actions=num_actions, generator=generator)
 
     def forward(self, features: torch.Tensor) -> ScalarPrediction:  # type: ignore[override]
-        """[..., F] -> [...]."""
+        """Predicts the return, [..., F] -> [...]."""
         return ScalarPrediction(self._outputs(features))
 
     def loss(self, prediction: ScalarPrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.critic_loss`."""
+        """Computes `losses.critic_loss`."""
         return losses.critic_loss(prediction.mean(), _as_values(target), mask)
 
 
 class CategoricalCriticHead(_LinearHead):
     """Probabilities of returns in bins, trained by cross-entropy.
 
-    Returns beyond vmin and vmax count as those: choose them by the smallest and largest discounted return.
-    (`CategoricalHead` is a policy's.)
+    Returns below vmin or above vmax count as vmin or vmax, so choose these as the smallest and largest
+    discounted return. (`CategoricalHead` is a policy head.)
     """
 
     atoms: torch.Tensor  # [K]
@@ -265,21 +265,21 @@ class CategoricalCriticHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
-            vmin: smallest return: the first atom, or with hl_gauss the first bin's lower edge.
-            vmax: largest return: the last atom, or with hl_gauss the last bin's upper edge.
-            num_bins: K.
-            projection: how a target becomes probabilities: `c51` projects a whole distribution, `two_hot` and
-                `hl_gauss` encode a value, of a distribution its mean; see `losses` for each.
-            sigma_ratio: with hl_gauss, the Gaussian's standard deviation in bin widths. 0.75 is that of
-                Farebrother et al. 2024.
-            symlog: whether atoms are evenly spaced in symlog, for returns of unknown and differing size
+            features: The number of features, F.
+            vmin: The smallest return: the first atom, or with hl_gauss the first bin's lower edge.
+            vmax: The largest return: the last atom, or with hl_gauss the last bin's upper edge.
+            num_bins: The number of bins, K.
+            projection: The way in which a target becomes probabilities: `c51` projects a whole distribution;
+                `two_hot` and `hl_gauss` encode a value, or the mean of a distribution. See `losses` for each.
+            sigma_ratio: The standard deviation of hl_gauss's Gaussian, in bin widths. Farebrother et al. 2024
+                use 0.75.
+            symlog: Whether atoms are evenly spaced in symlog, for returns of unknown and varying size
                 (Hafner et al. 2023, DreamerV3, with 255 bins); not with hl_gauss.
-            num_actions: A; None is a head without an axis for actions.
-            generator: draws the initial weights; None is torch's global one.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is below 1 (bins: 2), a range is empty or not finite, or settings do not fit.
+            ValueError: A size is below 1 (bins: 2), a range is empty or not finite, or settings conflict.
         """
         if projection not in ("c51", "two_hot", "hl_gauss"):
             raise ValueError(f"`projection` must be c51, two_hot or hl_gauss, got {projection}.")
@@ -291,8 +291,8 @@ class CategoricalCriticHead(_LinearHead):
             raise ValueError(f"`sigma_ratio` must be > 0, got {sigma_ratio}.")
         if symlog and projection == "hl_gauss":
             raise ValueError(
-                "`symlog` needs projection c51 or two_hot, got hl_gauss, whose Gaussian has one width for "
-                "all bins. Choose one of the two, or symlog=False."
+                "`symlog` needs projection c51 or two_hot, got hl_gauss, whose Gaussian has the same width "
+                "for all bins. Choose c51 or two_hot, or set symlog=False."
             )
         super().__init__(features, num_bins, num_actions=num_actions, generator=generator)
         self._projection = projection
@@ -309,12 +309,12 @@ class CategoricalCriticHead(_LinearHead):
         self.register_buffer("atoms", atoms.float())
 
     def forward(self, features: torch.Tensor) -> CategoricalPrediction:  # type: ignore[override]
-        """[..., F] -> [...]."""
+        """Predicts the return, [..., F] -> [...]."""
         logits = self._outputs(features)
         return CategoricalPrediction(logits, self.atoms.expand_as(logits))
 
     def project(self, target: Target) -> torch.Tensor:
-        """The target as probabilities of the bins, [..., K]."""
+        """Returns the target as probabilities of the bins, [..., K]."""
         if self._projection == "hl_gauss":
             return losses.hl_gauss(_as_values(target), self.edges, self._sigma)
         if self._projection == "c51" and isinstance(target, ReturnDistribution):
@@ -322,7 +322,7 @@ class CategoricalCriticHead(_LinearHead):
         return losses.two_hot(_as_values(target), self.atoms)
 
     def loss(self, prediction: CategoricalPrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.categorical_loss`."""
+        """Computes `losses.categorical_loss`."""
         return losses.categorical_loss(prediction.logits, self.project(target), mask)
 
 
@@ -331,9 +331,9 @@ class MixtureOfGaussiansHead(_LinearHead):
 
         scale = softplus(output) init_scale / log 2 + 1e-4
 
-    A target of values is taken for returns that are certain. Source: Shahriari et al. 2022; the scale as in
-    Acme's `UnivariateGaussianMixture`. It needs no bounds, but returns of about the size of `init_scale`: one
-    far from all components gives a large gradient, so scale rewards or clip gradients.
+    A target of values is treated as deterministic returns. Source: Shahriari et al. 2022; the scale as in
+    Acme's `UnivariateGaussianMixture`. The head needs no bounds, but returns should be about the size of
+    `init_scale`: a return far from all components gives a large gradient, so scale rewards or clip gradients.
     """
 
     def __init__(
@@ -348,14 +348,14 @@ class MixtureOfGaussiansHead(_LinearHead):
         """Makes the layer.
 
         Args:
-            features: F.
-            num_components: C; Acme has 5.
-            init_scale: standard deviation of the components at first, in units of the return.
-            num_actions: A; None is a head without an axis for actions.
-            generator: draws the initial weights; None is torch's global one.
+            features: The number of features, F.
+            num_components: The number of components, C; Acme uses 5.
+            init_scale: The initial standard deviation of the components, in units of the return.
+            num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is below 1, or `init_scale` is not above 0.
+            ValueError: A size is below 1, or `init_scale` is not above 0.
         """
         if num_components < 1:
             raise ValueError(f"`num_components` must be >= 1, got {num_components}.")
@@ -365,13 +365,13 @@ class MixtureOfGaussiansHead(_LinearHead):
         self._scale_factor = init_scale / nn.functional.softplus(torch.zeros(())).item()
 
     def forward(self, features: torch.Tensor) -> MixturePrediction:  # type: ignore[override]
-        """[..., F] -> [...]."""
+        """Predicts the return, [..., F] -> [...]."""
         logits, loc, raw_scale = self._outputs(features).chunk(3, dim=-1)
         scale = self._scale_factor * nn.functional.softplus(raw_scale) + _MIN_SCALE
         return MixturePrediction(logits, loc, scale)
 
     def loss(self, prediction: MixturePrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """See `losses.mixture_loss`."""
+        """Computes `losses.mixture_loss`."""
         if not isinstance(target, ReturnDistribution):
             target = ReturnDistribution(target.unsqueeze(-1), torch.ones_like(target).unsqueeze(-1))
         return losses.mixture_loss(
@@ -380,23 +380,23 @@ class MixtureOfGaussiansHead(_LinearHead):
 
 
 class Ensemble(nn.Module):
-    """Critics, or heads on shared features, that are trained towards one target and speak as one.
+    """Critics, or heads on shared features, that are trained towards one target and combined into one.
 
-    With rule `mean` values are the members' average, and distributions their mixture. With `min` they are
-    those of the member with the smallest value, at each state and action by itself. Source of `min`: Fujimoto
-    et al. 2018, "Addressing function approximation error in actor-critic methods" (TD3), algorithm 1, clipped
-    double Q. Deviation: for distributions the member is chosen by its mean.
+    With rule `mean`, values are the members' average and distributions their mixture. With `min`, they come
+    from the member with the smallest value, chosen at each state and action separately. Source of `min`:
+    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods" (TD3), algorithm
+    1, clipped double Q. Deviation: for distributions the member is chosen by its mean.
     """
 
     def __init__(self, members: Iterable[nn.Module], *, rule: Literal["mean", "min"]) -> None:
         """Takes the members.
 
         Args:
-            members: modules with one signature, `loss` included; heads of one kind and size.
-            rule: `mean`, or `min`.
+            members: The critics, modules with one signature, `loss` included; heads of one kind and size.
+            rule: The rule that combines the members, `mean` or `min`.
 
         Raises:
-            ValueError: there is no member, the rule is unknown, or categorical heads differ in their bins.
+            ValueError: There is no member, the rule is unknown, or categorical heads have different bins.
         """
         super().__init__()
         self.members = nn.ModuleList(members)
@@ -408,23 +408,23 @@ class Ensemble(nn.Module):
         if any(not torch.equal(head.atoms, categorical[0].atoms) for head in categorical):
             raise ValueError(
                 "`members` must have the same bins, since their probabilities are averaged. Give all heads "
-                "one vmin, vmax, num_bins, projection and symlog."
+                "the same vmin, vmax, num_bins, projection and symlog."
             )
         self.rule: Literal["mean", "min"] = rule
 
     def forward(self, *inputs: Any) -> EnsemblePrediction:
-        """The prediction of every member for the same inputs; `members[0].mean()` of it is the first's."""
+        """Returns all members' predictions for the same inputs; `.members[0].mean()` is the first's value."""
         return EnsemblePrediction(tuple(member(*inputs) for member in self.members), self.rule)
 
     def loss(self, prediction: EnsemblePrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
-        """The sum of the members' losses: each learns as it would alone."""
+        """Returns the sum of the members' losses: each member learns as it would alone."""
         members: Iterable[Any] = self.members
         pairs = zip(members, prediction.members, strict=True)
         return functools.reduce(operator.add, [member.loss(own, target, mask) for member, own in pairs])
 
 
 def _axis(dim: int) -> int:
-    """An axis of [...] in a tensor that has one more at its end."""
+    """Converts an axis of [...] to one of a tensor with one more axis at the end."""
     return dim if dim >= 0 else dim - 1
 
 
@@ -435,7 +435,7 @@ def _log_weights(logits: torch.Tensor, dim: int, weights: torch.Tensor | None) -
 
 
 def _select(x: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    """[..., A, C] -> [..., C]."""
+    """Selects [..., A, C] -> [..., C]."""
     return x.take_along_dim(action.long()[..., None, None], dim=-2).squeeze(-2)
 
 

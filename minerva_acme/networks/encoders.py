@@ -1,11 +1,10 @@
-"""From what an environment shows to features: the encoders that come before torsos.
+"""Encoders, which turn observations into features. They come before torsos.
 
 An encoder is a module with the size of its features as `output_size`:
 
     encoder(observation, a nest of tensors [..., *leaf]) -> features [..., F]
-
 Shapes: F features; H, W height and width of an image, C its channels; k stacked frames; `...` any leading
-axes, the same of every leaf.
+axes, the same for every leaf.
 """
 
 import math
@@ -22,46 +21,46 @@ from minerva_acme.distributions import Distribution
 from minerva_acme.networks.linear import orthogonal_linear
 
 Convolutions = Sequence[tuple[int, int, int]]
-"""Of each layer: channels, side of the kernel, stride."""
+"""For each layer: the number of channels, the side of the kernel and the stride."""
 
 NATURE: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-"""For images of 36 pixels and more on each side. Source: Mnih et al. 2015, "Human-level control through
+"""For images of at least 36 pixels on each side. Source: Mnih et al. 2015, "Human-level control through
 deep reinforcement learning"; with 512 features."""
 MINATAR: Convolutions = ((16, 3, 1),)
-"""For smaller ones. Source: Young and Tian 2019, "MinAtar"; with 128 features."""
+"""For smaller images. Source: Young and Tian 2019, "MinAtar"; with 128 features."""
 SMALL: Convolutions = ((16, 5, 3), (32, 3, 2), (32, 3, 2))
-"""For images as `NATURE`'s in half of its time on a CPU; with 128 features. Of no paper."""
+"""For the same images as `NATURE`, in half the time on a CPU; with 128 features. Not from a paper."""
 
 ImageEncoderName: TypeAlias = Literal["nature", "small"]
-"""Of the layers for images of 36 pixels and more on each side."""
+"""The name of the layers for images of at least 36 pixels on each side."""
 
-_SMALLEST_OF_NATURE = 36  # pixels, of which the last kernel sees one place
+_SMALLEST_OF_NATURE = 36  # pixels, at which the output of the last convolution is 1 x 1
 _SMALLEST_OF_MINATAR = 3
 _LARGEST_BYTE = 255.0
-_GAIN = math.sqrt(2.0)  # of layers before ReLU
+_GAIN = math.sqrt(2.0)  # for layers before a ReLU
 
 
 class Encoder(nn.Module):
-    """Makes features of observations."""
+    """A module that turns observations into features."""
 
     output_size: int
     """F."""
 
 
 class IdentityEncoder(Encoder):
-    """A vector as it is."""
+    """An encoder that returns a vector as it is."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.output_size = size
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """[..., F] -> the same tensor."""
+        """Returns the same tensor, [..., F]."""
         return observation
 
 
 class FlatEncoder(Encoder):
-    """Numbers of any shape and dtype, as a float32 vector."""
+    """An encoder that turns numbers of any shape and dtype into a float32 vector."""
 
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
@@ -69,31 +68,31 @@ class FlatEncoder(Encoder):
         self.output_size = math.prod(shape)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """[..., *shape] -> float32 [..., F]."""
+        """Reshapes [..., *shape] -> float32 [..., F]."""
         leading = observation.shape[: observation.ndim - self._ndim]
         return observation.reshape(*leading, self.output_size).float()
 
 
 class OneHotEncoder(Encoder):
-    """One of several values, as a vector with a 1 in its place."""
+    """An encoder that turns one of several discrete values into a one-hot vector."""
 
     def __init__(self, num_values: int) -> None:
         super().__init__()
         self.output_size = num_values
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """Integers [...] -> float32 [..., F]."""
+        """Encodes integers [...] -> float32 [..., F]."""
         places = torch.arange(self.output_size, device=observation.device)
         return (observation[..., None] == places).float()
 
 
 class ImageEncoder(Encoder):
-    """Convolutions and a linear layer, with ReLU, of images of bytes, which are scaled to [0, 1] here.
+    """Convolutions and a linear layer, with ReLU, for images of bytes, which are scaled to [0, 1] here.
 
-    Where the scaling is, replay and what the learner gets stay at a byte a number. Weights start orthogonal
-    times sqrt(2), biases at zero.
+    Because the scaling happens here, replay and the learner's batches hold one byte per number. The weights
+    start orthogonal times sqrt(2), the biases at zero.
 
-    An image is [H, W], [H, W, C] or, where the first axis is shorter than the last, [C, H, W]. A stack of
+    An image is [H, W], [H, W, C] or, if the first axis is shorter than the last, [C, H, W]. A stack of
     frames, [k, H, W, C], is an image of k * C channels.
     """
 
@@ -108,18 +107,18 @@ class ImageEncoder(Encoder):
         """Makes the layers.
 
         Args:
-            shape: of an image or of a stack of them, without the leading axes.
-            convolutions: of each layer; None: `NATURE`, or `MINATAR` for small images.
-            output_size: F; None: 512 for `NATURE`, else 128.
-            generator: draws the initial weights; None is torch's global one.
+            shape: The shape of an image or of a stack of images, without the leading axes.
+            convolutions: The settings of each layer; None is `NATURE`, or `MINATAR` for small images.
+            output_size: F; None is 512 for `NATURE`, else 128.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: the shape is not that of an image, or the image too small for the convolutions.
+            ValueError: The shape is not an image's, or the image is too small for the convolutions.
         """
         super().__init__()
         if not 2 <= len(shape) <= 4 or min(shape) < 1:
             raise ValueError(
-                f"`shape` must be that of an image, [H, W], [H, W, C], [C, H, W] or [k, H, W, C], got "
+                f"`shape` must be an image's: [H, W], [H, W, C], [C, H, W] or [k, H, W, C], got "
                 f"{tuple(shape)}."
             )
         self._shape = tuple(shape)
@@ -133,8 +132,8 @@ class ImageEncoder(Encoder):
         for channels_out, kernel, stride in convolutions:
             if min(height, width) < kernel:
                 raise ValueError(
-                    f"An image {tuple(shape)} is too small for the convolutions {tuple(convolutions)}: a "
-                    f"kernel of {kernel} meets {height} x {width} pixels. Give fewer, or smaller strides."
+                    f"An image {tuple(shape)} is too small for the convolutions {tuple(convolutions)}: "
+                    f"a kernel of {kernel} meets {height} x {width} pixels. Use fewer or smaller ones."
                 )
             layers += [_convolution(channels, channels_out, kernel, stride, generator), nn.ReLU()]
             channels = channels_out
@@ -144,14 +143,14 @@ class ImageEncoder(Encoder):
         self.output_size = output_size
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """Bytes [..., *shape] -> [..., F]."""
+        """Encodes bytes [..., *shape] -> [..., F]."""
         leading = observation.shape[: observation.ndim - len(self._shape)]
         images = observation.reshape(math.prod(leading), *self._shape)
         maps = self.convolutions(self._image(images).float() / _LARGEST_BYTE)
         return torch.relu(self.head(maps.flatten(1))).reshape(*leading, self.output_size)
 
     def _image(self, images: torch.Tensor) -> torch.Tensor:
-        """n images as a convolution takes them, [n, C, H, W]."""
+        """Permutes n images to the layout that a convolution takes, [n, C, H, W]."""
         if images.ndim == 3:
             return images[:, None]
         if images.ndim == 5:
@@ -160,56 +159,56 @@ class ImageEncoder(Encoder):
 
 
 class NestEncoder(Encoder):
-    """Each leaf of a nest by an encoder of its own, the features side by side in the order of `tree`."""
+    """An encoder of a nest: one encoder for each leaf, the features joined in the order of `tree`."""
 
     def __init__(self, encoders: Sequence[Encoder]) -> None:
-        """Args: encoders: of the leaves, at least one, in the order of `tree.flatten`."""
+        """Takes the encoders of the leaves, at least one, in the order of `tree.flatten`."""
         super().__init__()
         self.encoders = nn.ModuleList(encoders)
         self.output_size = sum(encoder.output_size for encoder in encoders)
 
     def forward(self, observation: types.NestedTensor) -> torch.Tensor:
-        """A nest of [..., *leaf] -> [..., F]."""
+        """Encodes a nest of [..., *leaf] -> [..., F]."""
         leaves = zip(self.encoders, tree.flatten(observation), strict=True)
         return torch.cat([encoder(leaf) for encoder, leaf in leaves], dim=-1)
 
 
 class EncodedCritic(nn.Module):
-    """A critic behind its encoder."""
+    """A critic with an encoder in front of it."""
 
     def __init__(self, encoder: nn.Module, critic: nn.Module) -> None:
-        """Takes both."""
+        """Takes the encoder and the critic."""
         super().__init__()
         self.encoder = encoder
         self.critic = critic
 
     def forward(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
-        """What the critic says at each observation, and action where it takes one."""
+        """Returns the critic's prediction at each observation, and at each action if it takes actions."""
         return self.critic(self.encoder(observation), *action)
 
     def first(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
-        """What the first critic of an ensemble says."""
+        """Returns the prediction of the first critic of an ensemble."""
         critic: Any = self.critic
         return critic.members[0](self.encoder(observation), *action)
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
-        """The critic's."""
+        """Returns the critic's loss."""
         critic: Any = self.critic
         loss: torch.Tensor = critic.loss(prediction, target, mask)
         return loss
 
 
 class EncodedPolicy(nn.Module):
-    """A policy behind its encoder."""
+    """A policy with an encoder in front of it."""
 
     def __init__(self, encoder: nn.Module, policy: nn.Module) -> None:
-        """Takes both; they are shared, not copied."""
+        """Takes the encoder and the policy; they are shared, not copied."""
         super().__init__()
         self.encoder = encoder
         self.policy = policy
 
     def forward(self, observation: types.NestedTensor) -> Distribution:
-        """The policy at each observation."""
+        """Computes the policy at each observation."""
         policy: Distribution = self.policy(self.encoder(observation))
         return policy
 
@@ -223,15 +222,15 @@ def make_encoder(
     """Makes an encoder for any observations.
 
         one float32 vector         as it is: `IdentityEncoder`, which has no parameters
-        bytes of 2 to 4 axes       `ImageEncoder`, but where they are less than 3 x 3
+        bytes of 2 to 4 axes       `ImageEncoder`, unless smaller than 3 x 3
         one of several values      `OneHotEncoder`
         any other numbers          `FlatEncoder`
-        a nest                     `NestEncoder` of those of its leaves
+        a nest                     `NestEncoder` of its leaves' encoders
 
     Args:
-        observation_spec: a spec or a nest of them; see `agents.requirements` for what agents take.
-        generator: draws the initial weights; None is torch's global one.
-        image_encoder: the layers for images of 36 pixels and more on each side: `NATURE` or `SMALL`.
+        observation_spec: A spec or a nest of specs; see `agents.requirements` for what agents accept.
+        generator: The generator for the initial weights; None uses torch's global generator.
+        image_encoder: The layers for images of at least 36 pixels on each side: `NATURE` or `SMALL`.
     """
     if isinstance(observation_spec, specs.Array):
         return _make_leaf_encoder(observation_spec, generator, image_encoder)
@@ -240,19 +239,19 @@ def make_encoder(
 
 
 def is_vector(spec: types.NestedSpec) -> bool:
-    """Whether observations are one float32 vector, which needs no encoder."""
+    """Returns whether observations are one float32 vector, which needs no encoder."""
     return isinstance(spec, specs.Array) and spec.dtype == np.float32 and len(spec.shape) == 1
 
 
 def is_image(spec: specs.Array) -> bool:
-    """Whether an observation is taken to be an image, or a stack of images: bytes, 3 x 3 of them or more."""
+    """Returns whether an observation is treated as an image or a stack of images: bytes, at least 3 x 3."""
     if spec.dtype != np.uint8 or not 2 <= len(spec.shape) <= 4:
         return False
     return min(_channels_and_sides(spec.shape)[1:]) >= _SMALLEST_OF_MINATAR
 
 
 def image_axes(shape: Sequence[int]) -> tuple[int, int]:
-    """The axes of height and width in the shape of an image, or of a stack of them."""
+    """Returns the axes of height and width in the shape of an image, or of a stack of images."""
     return (1, 2) if len(shape) == 4 or _has_channels_first(shape) else (0, 1)
 
 
@@ -275,7 +274,7 @@ def _has_channels_first(shape: Sequence[int]) -> bool:
 
 
 def _channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
-    """C, H and W of an image, or of a stack of them."""
+    """Returns C, H and W of an image, or of a stack of images."""
     if len(shape) == 2:
         return 1, shape[0], shape[1]
     if len(shape) == 4:
@@ -287,7 +286,7 @@ def _channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
 def _convolution(
     channels_in: int, channels_out: int, kernel: int, stride: int, generator: torch.Generator | None
 ) -> nn.Conv2d:
-    # Torch draws weights of its own here, which must not move the global generator.
+    # Torch draws its own weights here, which must not advance the global generator.
     with torch.random.fork_rng(devices=[]):
         layer = nn.Conv2d(channels_in, channels_out, kernel, stride)
     nn.init.orthogonal_(layer.weight, gain=_GAIN, generator=generator)

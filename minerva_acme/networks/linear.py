@@ -15,9 +15,9 @@ def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | Non
     Args:
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
-        generator: Draws the initial weights, on the CPU; None is torch's global generator.
+        generator: The CPU generator for the initial weights; None uses torch's global generator.
     """
-    # Torch draws weights of its own here, which must not move the global generator.
+    # Torch draws its own weights here, which must not advance the global generator.
     with torch.random.fork_rng(devices=[]):
         layer = nn.Linear(size_in, size_out)
     initialize_uniform(layer, generator)
@@ -40,7 +40,7 @@ def orthogonal_linear(
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
         gain: The factor by which the orthogonal matrix is scaled: sqrt(2) in front of a ReLU, for example.
-        generator: Draws the initial weights, on the CPU; None is torch's global generator.
+        generator: The CPU generator for the initial weights; None uses torch's global generator.
     """
     layer = uniform_linear(size_in, size_out, generator)
     nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
@@ -56,7 +56,7 @@ def he_normal_linear(size_in: int, size_out: int, generator: torch.Generator | N
     Args:
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
-        generator: Draws the initial weights, on the CPU; None is torch's global generator.
+        generator: The CPU generator for the initial weights; None uses torch's global generator.
     """
     layer = uniform_linear(size_in, size_out, generator)
     nn.init.kaiming_normal_(layer.weight, generator=generator)

@@ -1,4 +1,4 @@
-"""What a network remembers of an episode: recurrent layers between an encoder and torsos.
+"""The memory of a network: recurrent layers between an encoder and torsos.
 
 Shapes: T steps; E environments; F features into the memory; H features out of it; n = T * E.
 """
@@ -12,21 +12,21 @@ from torch import nn
 
 Kind: TypeAlias = Literal["lstm", "gru"]
 MemoryState: TypeAlias = tuple[torch.Tensor, ...]
-"""What is remembered of E episodes, tensors [E, ...]."""
+"""The state for E episodes, tensors [E, ...]."""
 
 
 class Past(NamedTuple):
-    """What T steps of E environments do not show by themselves: what came before, where episodes begin."""
+    """The context of T steps of E environments: the state before them, and where episodes begin."""
 
-    state: MemoryState  # [E, ...] each  of the memory, before the first step
+    state: MemoryState  # [E, ...] each  the memory's state before the first step
     start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
-    burn_in: int = 0  # first steps that only warm the state up: no features of them, and no gradient
+    burn_in: int = 0  # number of first steps that only warm up the state, without output or gradient
 
 
 class Memory(nn.Module, abc.ABC):
-    """A recurrent layer that begins anew wherever an episode does.
+    """A recurrent layer that starts from its initial state wherever an episode begins.
 
-    A subclass defines `initial_state` and `unroll`, which knows nothing of episodes, and sets `output_size`.
+    A subclass defines `initial_state` and `unroll`, which does not handle episodes, and sets `output_size`.
     """
 
     output_size: int
@@ -34,15 +34,15 @@ class Memory(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def initial_state(self, num_environments: int) -> MemoryState:
-        """What is remembered where an episode begins, float32 [E, ...] each."""
+        """Returns the state at the beginning of an episode, float32 [E, ...] each."""
 
     @abc.abstractmethod
     def unroll(self, features: torch.Tensor, state: MemoryState) -> tuple[torch.Tensor, MemoryState]:
-        """Takes in steps of one episode of each environment.
+        """Processes steps of one episode in each environment.
 
         Args:
-            features: [T, E, F].
-            state: [E, ...] each, before the first step.
+            features: The input features, [T, E, F].
+            state: The state before the first step, [E, ...] each.
 
         Returns:
             Features [T, E, H] and the state after the last step, [E, ...] each.
@@ -51,13 +51,12 @@ class Memory(nn.Module, abc.ABC):
     def forward(
         self, features: torch.Tensor, state: MemoryState, start: torch.Tensor
     ) -> tuple[torch.Tensor, MemoryState]:
-        """Takes in steps across the ends of episodes, with one `unroll` from one beginning to the next.
+        """Processes steps across the ends of episodes, with one `unroll` from each beginning to the next.
 
         Args:
-            features: [T, E, F].
-            state: [E, ...] each, before the first step.
-            start: [T, E], 1 where an episode begins: there the state is the initial one before the step is
-                taken in.
+            features: The input features, [T, E, F].
+            state: The state before the first step, [E, ...] each.
+            start: [T, E], 1 where an episode begins: the state is reset to the initial one before that step.
 
         Returns:
             Features [T, E, H] and the state after the last step, [E, ...] each.
@@ -83,7 +82,13 @@ class LSTM(Memory):
     """
 
     def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
-        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        """Makes the layer.
+
+        Args:
+            input_size: The number of input features, F.
+            size: The number of output features, H.
+            generator: The generator for the initial weights; None uses torch's global generator.
+        """
         super().__init__()
         self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
         self.output_size = size
@@ -105,7 +110,13 @@ class GRU(Memory):
     """
 
     def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
-        """Makes the layer. Args: input_size: F. size: H. generator: draws the initial weights."""
+        """Makes the layer.
+
+        Args:
+            input_size: The number of input features, F.
+            size: The number of output features, H.
+            generator: The generator for the initial weights; None uses torch's global generator.
+        """
         super().__init__()
         self.rnn = _orthogonal(nn.GRU, input_size, size, generator)
         self.output_size = size
@@ -127,13 +138,13 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
     """Makes a memory.
 
     Args:
-        kind: `lstm` or `gru`.
-        input_size: F.
-        size: H.
-        generator: draws the initial weights; None is torch's global one.
+        kind: The kind of memory, `lstm` or `gru`.
+        input_size: The number of input features, F.
+        size: The number of output features, H.
+        generator: The generator for the initial weights; None uses torch's global generator.
 
     Raises:
-        ValueError: the kind is unknown, or a size is below 1.
+        ValueError: The kind is unknown, or a size is below 1.
     """
     if kind not in _KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(_KINDS)}, got {kind}.")
@@ -144,8 +155,8 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
 
 
 def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
-    """A recurrent layer with the weights of each gate orthogonal, and biases of zero."""
-    # Torch draws weights of its own here, which must not move the global generator.
+    """Makes a recurrent layer with orthogonal weights for each gate, and biases of zero."""
+    # Torch draws its own weights here, which must not advance the global generator.
     with torch.random.fork_rng(devices=[]):
         rnn = layer(input_size, size)
     for name, parameter in rnn.named_parameters():

@@ -13,20 +13,20 @@ from torch import nn
 from minerva_acme import constraints, specs, types
 from minerva_acme.networks import encoders
 
-_INITIAL_COUNT = 1e-4  # rows that the initial mean 0 and variance 1 weigh as much as
+_INITIAL_COUNT = 1e-4  # the weight, in rows, of the initial mean 0 and variance 1
 MIN_VARIANCE = 1e-8
 CLIP = 10.0  # standard deviations
 
 
 class RunningNorm(nn.Module):
-    """Normalises by the mean and variance of all rows that `update` has seen.
+    """Normalises by the mean and variance of all rows that `update` has received.
 
-    `forward` never changes the statistics, in training mode neither: whoever collects data calls
-    `update` once per rollout, so that the density under which actions were drawn and the density of
-    the first epoch are computed from the same inputs. Mean, variance and count are buffers: they are
-    saved and pulled with the weights.
+    `forward` never changes the statistics, not even in training mode. The code that collects data calls
+    `update` once per rollout, so that the density under which actions were drawn and the density of the
+    first epoch are computed from the same inputs. Mean, variance and count are buffers, so they are saved
+    and fetched with the weights.
 
-    The count is in double precision: a float32 one would stand still from 16.8 million rows on.
+    The count is in double precision: a float32 count would stop growing at 16.8 million rows.
     """
 
     mean: torch.Tensor  # [O]
@@ -43,23 +43,23 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: torch.Tensor) -> torch.Tensor:
-        """Takes rows into the statistics; with w = n / (count + n) and delta = mean_x - mean,
+        """Updates the statistics with rows; with w = n / (count + n) and delta = mean_x - mean,
 
             mean' = mean + w delta
             var'  = (1 - w) var + w var_x + w (1 - w) delta^2
 
         Source: Chan et al. 1979, the merging of two samples' moments; population variances. Deviation: rows
-        with an element that is not finite or beyond `constraints.LARGEST` are left out. With a single 1e19
-        all others would be 0 from then on, and the square of 1e20 is infinite.
+        with an element that is not finite or beyond `constraints.LARGEST` are left out. After a single 1e19
+        all other values would be normalised to 0, and the square of 1e20 is infinite.
 
         Args:
-            x: [..., O]; the leading axes are rows, at least one, of which n are not left out.
+            x: The rows, [..., O]; the leading axes are rows, at least one, of which n are not left out.
 
         Returns:
-            How many rows were left out, []. Nothing is read on the host: that is for the caller.
+            The number of rows left out, []. It is not read on the host; the caller decides when to do that.
 
         Raises:
-            ValueError: the rows have another size, or there are none.
+            ValueError: The rows have another size, or `x` holds no row.
         """
         size = self.mean.shape[0]
         if x.ndim < 1 or x.shape[-1] != size or x.numel() == 0:
@@ -81,21 +81,21 @@ class RunningNorm(nn.Module):
         return len(rows) - n
 
     def parts(self, name: str, x: torch.Tensor) -> "Iterator[tuple[str, RunningNorm, torch.Tensor]]":
-        """Yields what is to be updated with x [..., O]: a name, the statistics and their rows."""
+        """Yields what to update with x [..., O]: a name, the statistics and their rows."""
         yield name, self, x
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
+        """Computes (x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
         return ((x - self.mean) * torch.rsqrt(self.var + MIN_VARIANCE)).clamp(-CLIP, CLIP)
 
     def scale(self, x: torch.Tensor) -> torch.Tensor:
-        """x / sqrt(var + 1e-8), clipped to +-10: the mean stays, and with it the sign of a reward.
+        """Computes x / sqrt(var + 1e-8), clipped to +-10: not shifted by the mean, rewards keep their sign.
 
         Args:
-            x: [..., O]; any shape where O is 1.
+            x: The values, [..., O]; any shape where O is 1.
 
         Returns:
-            Scaled values, with the shape of `x`.
+            The scaled values, with the shape of `x`.
         """
         inverse_std = torch.rsqrt(self.var + MIN_VARIANCE).squeeze(0)  # [O], or [] where O is 1
         return (x * inverse_std).clamp(-CLIP, CLIP)
@@ -105,7 +105,12 @@ class NestNorm(nn.Module):
     """A `RunningNorm` for each leaf of a nest that holds numbers; the other leaves stay as they are."""
 
     def __init__(self, shapes: Sequence[Sequence[int] | None]) -> None:
-        """Args: shapes: of the leaves, in the order of `tree.flatten`; None: not to be normalised."""
+        """Makes the normalisers of the leaves.
+
+        Args:
+            shapes: The shapes of the leaves, in the order of `tree.flatten`; None for a leaf that is not
+                normalised.
+        """
         super().__init__()
         self._ndims = [None if shape is None else len(shape) for shape in shapes]
         self.leaves = nn.ModuleList(
@@ -113,7 +118,7 @@ class NestNorm(nn.Module):
         )
 
     def parts(self, name: str, nest: types.NestedTensor) -> Iterator[tuple[str, RunningNorm, torch.Tensor]]:
-        """Yields what is to be updated with a nest of [..., *leaf]: as `RunningNorm.parts`, for each leaf."""
+        """Yields what to update with a nest of [..., *leaf]: `RunningNorm.parts` of each leaf."""
         for norm, ndim, (path, leaf) in zip(
             self.leaves, self._ndims, tree.flatten_with_path(nest), strict=True
         ):
@@ -121,7 +126,7 @@ class NestNorm(nn.Module):
                 yield specs.leaf_name(name, path), norm, _rows(leaf, ndim)
 
     def forward(self, nest: types.NestedTensor) -> types.NestedTensor:
-        """Normalises a nest of [..., *leaf]; what is normalised becomes float32."""
+        """Normalises a nest of [..., *leaf]; normalised leaves become float32."""
         leaves = tree.flatten(nest)
         for i, (norm, ndim) in enumerate(zip(self.leaves, self._ndims, strict=True)):
             if ndim is not None:
@@ -130,25 +135,25 @@ class NestNorm(nn.Module):
 
 
 class NormalizedEncoder(encoders.Encoder):
-    """An encoder that sees observations normalised."""
+    """An encoder that normalises observations first."""
 
     def __init__(self, normalizer: RunningNorm | NestNorm, encoder: encoders.Encoder) -> None:
-        """Takes both. Whoever collects data updates the normaliser."""
+        """Takes both. The code that collects data updates the normaliser."""
         super().__init__()
         self.normalizer = normalizer
         self.encoder = encoder
         self.output_size = encoder.output_size
 
     def forward(self, observation: types.NestedTensor) -> torch.Tensor:
-        """A nest of [..., *leaf] -> [..., F]."""
+        """Encodes a nest of [..., *leaf] -> [..., F]."""
         features: torch.Tensor = self.encoder(self.normalizer(observation))
         return features
 
 
 def make_normalizer(observation_spec: types.NestedSpec) -> RunningNorm | NestNorm | None:
-    """Makes what normalises observations before their encoder: all numbers, of any dtype and shape.
+    """Makes the normaliser of observations before their encoder, for all numbers of any dtype and shape.
 
-    Images are not, which their encoder scales, nor is one of several values. None where nothing is.
+    Images, which their encoder scales, and discrete values are not normalised. Returns None if nothing is.
     """
     if encoders.is_vector(observation_spec):
         return RunningNorm(observation_spec.shape[0])
@@ -159,5 +164,5 @@ def make_normalizer(observation_spec: types.NestedSpec) -> RunningNorm | NestNor
 
 
 def _rows(x: torch.Tensor, ndim: int) -> torch.Tensor:
-    """[..., *leaf] -> float32 [..., O], where a leaf has `ndim` axes."""
+    """Reshapes [..., *leaf] to float32 [..., O], where a leaf has `ndim` axes."""
     return x.float().reshape(*x.shape[: x.ndim - ndim], math.prod(x.shape[x.ndim - ndim :]))

@@ -11,17 +11,17 @@ from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_S
 from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
 from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
 
-# Log-std starts almost the same in every state: the KL bound on it is so tight that differences
-# drawn by chance would stay for long.
+# Log-std starts almost the same in every state: the KL bound on it is so tight that random initial
+# differences would last for a long time.
 LOG_STD_HEAD_GAIN = 0.01
-_LOGITS_GAIN = 0.01  # starts near uniform in every state
+_LOGITS_GAIN = 0.01  # the policy starts near uniform in every state
 
 
 def log_of_initial_stddev(initial_stddev: float) -> float:
-    """The log-std that a policy starts with.
+    """Returns the log-std with which a policy starts.
 
     Raises:
-        ValueError: it is beyond what log-std is clamped to, where it would have no gradient.
+        ValueError: It is outside the range to which log-std is clamped, where it would have no gradient.
     """
     if not MIN_STDDEV <= initial_stddev <= MAX_STDDEV:
         raise ValueError(f"`initial_stddev` must be {STDDEV_RANGE}, got {initial_stddev}.")
@@ -31,9 +31,9 @@ def log_of_initial_stddev(initial_stddev: float) -> float:
 class GaussianPolicy(nn.Module):
     """A torso and two linear heads: mean, and log-std clamped to [-7, 2].
 
-    That is a standard deviation from 0.0009 to 7.4. Implementations often clamp to [-20, 2] or not at all;
-    here no policy is sharper than float32 can tell an actor's density from the learner's. Beyond the
-    clamp the log-std has no gradient.
+    This means a standard deviation from 0.0009 to 7.4. Implementations often clamp to [-20, 2] or not at all;
+    here no policy is so sharp that rounding to float32 separates an actor's density from the learner's.
+    Beyond the clamp the log-std has no gradient.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class GaussianPolicy(nn.Module):
         """Makes the layers.
 
         Args:
-            observation_size: O.
-            action_size: D.
-            layer_sizes: units of each layer of the torso.
-            generator: draws the initial weights; None is torch's global one.
-            initial_stddev: standard deviation of the untrained policy, in units of the action;
-                the default is what Acme's MPO starts from on the control suite.
-            torso: makes it, from `layer_sizes`.
+            observation_size: The size of an observation, O.
+            action_size: The number of action dimensions, D.
+            layer_sizes: The number of units in each layer of the torso.
+            generator: The generator for the initial weights; None uses torch's global generator.
+            initial_stddev: The standard deviation of the untrained policy, in units of the action;
+                the default is the value with which Acme's MPO starts on the control suite.
+            torso: The function that makes the torso from `layer_sizes`.
 
         Raises:
-            ValueError: `initial_stddev` is beyond what log-std is clamped to.
+            ValueError: `initial_stddev` is outside the range to which log-std is clamped.
         """
         super().__init__()
         initial_log_std = log_of_initial_stddev(initial_stddev)
@@ -72,7 +72,7 @@ class GaussianPolicy(nn.Module):
         nn.init.constant_(self.log_std_head.bias, initial_log_std)
 
     def forward(self, observation: torch.Tensor) -> DiagonalGaussian:
-        """The policy at each observation, [..., O] -> [..., D]."""
+        """Computes the policy at each observation, [..., O] -> [..., D]."""
         features = self.torso(observation)
         log_std = self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)
         return DiagonalGaussian(self.mean_head(features), log_std)
@@ -82,13 +82,13 @@ class SquashedPolicy(nn.Module):
     """A Gaussian policy, squashed into the bounds of the action."""
 
     def __init__(self, policy: nn.Module, squash: TanhSquash) -> None:
-        """Takes the parts."""
+        """Takes the policy and the squashing function."""
         super().__init__()
         self.policy = policy
         self.squash = squash
 
     def forward(self, features: torch.Tensor) -> SquashedGaussian:
-        """Features [..., F] -> the distribution of actions [..., D]."""
+        """Computes the distribution of actions, features [..., F] -> [..., D]."""
         return SquashedGaussian(self.policy(features), self.squash)
 
 
@@ -107,16 +107,16 @@ class CategoricalPolicy(nn.Module):
         """Makes the layers.
 
         Args:
-            observation_size: O.
-            num_actions: K.
-            layer_sizes: units of each layer of the torso.
-            generator: draws the initial weights; None is torch's global one.
-            torso: makes it, from `layer_sizes`.
+            observation_size: The size of an observation, O.
+            num_actions: The number of actions, K.
+            layer_sizes: The number of units in each layer of the torso.
+            generator: The generator for the initial weights; None uses torch's global generator.
+            torso: The function that makes the torso from `layer_sizes`.
         """
         super().__init__()
         self.torso = torso(observation_size, layer_sizes, generator=generator)
         self.logits = orthogonal_linear(self.torso.output_size, num_actions, _LOGITS_GAIN, generator)
 
     def forward(self, observation: torch.Tensor) -> Categorical:
-        """The policy at each observation, [..., O] -> [..., K]."""
+        """Computes the policy at each observation, [..., O] -> [..., K]."""
         return Categorical(self.logits(self.torso(observation)))

@@ -1,4 +1,4 @@
-"""The torsos that policies and critics share in form."""
+"""The torsos that policies and critics are built on."""
 
 import itertools
 import math
@@ -12,11 +12,11 @@ from minerva_acme import constraints
 from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
 
 _EXPANSION = 4  # units inside a residual block for each feature
-_TINY = 1e-12  # of a weight's norm: a unit without weights stays without
+_TINY = 1e-12  # minimum norm of a unit's weights: a unit whose weights are all zero keeps them
 
 
 class Torso(nn.Module):
-    """Features of rows: [..., input_size] -> [..., F]."""
+    """A module that computes features of rows: [..., input_size] -> [..., F]."""
 
     output_size: int
     """F."""
@@ -28,11 +28,17 @@ class TorsoFactory(Protocol):
     def __call__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
     ) -> Torso:
-        """Args: input_size: features of an input row; layer_sizes: units; generator: of the weights."""
+        """Makes a torso.
+
+        Args:
+            input_size: The number of features of an input row.
+            layer_sizes: The number of units in each layer.
+            generator: The generator for the initial weights; None uses torch's global generator.
+        """
 
 
 class _Stack(nn.Sequential, Torso):
-    """Layers one after the other."""
+    """A torso of layers in sequence."""
 
     def __init__(
         self, input_size: int, layer_sizes: Sequence[int], *, generator: torch.Generator | None = None
@@ -40,12 +46,13 @@ class _Stack(nn.Sequential, Torso):
         """Makes the layers.
 
         Args:
-            input_size: features of an input row.
-            layer_sizes: units of each layer, at least one; of SimBa, of each residual block, all the same.
-            generator: draws the initial weights; None is torch's global one.
+            input_size: The number of features of an input row.
+            layer_sizes: The number of units in each layer, at least one. For SimBa, the number of features in
+                each residual block, all equal.
+            generator: The generator for the initial weights; None uses torch's global generator.
 
         Raises:
-            ValueError: a size is missing or below 1, or those of SimBa differ.
+            ValueError: There is no layer, a size is below 1, or the sizes for SimBa differ.
         """
         sizes = _checked_sizes(input_size, layer_sizes)
         super().__init__(*self._make_layers(sizes, generator))
@@ -53,14 +60,14 @@ class _Stack(nn.Sequential, Torso):
 
     @staticmethod
     def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
-        """Args: sizes: of the input, then of each layer."""
+        """Makes the layers, given the size of the input followed by the size of each layer."""
         raise NotImplementedError
 
 
 class LayerNormMLP(_Stack):
-    """Linear, LayerNorm, tanh, then Linear and ELU for each further size; the last is activated.
+    """Linear, LayerNorm and tanh, then Linear and ELU for each further size; the last layer is activated too.
 
-    The first layer brings observations of any scale into [-1, 1], which spares a normaliser.
+    The first layer maps observations of any scale into [-1, 1], so no normaliser is needed.
     """
 
     @staticmethod
@@ -79,7 +86,7 @@ class LayerNormMLP(_Stack):
 class TanhMLP(_Stack):
     """Linear and tanh for each size: the torso of on-policy agents.
 
-    Weights start orthogonal times sqrt(2), biases at zero.
+    The weights start orthogonal times sqrt(2), the biases at zero.
     """
 
     @staticmethod
@@ -91,7 +98,7 @@ class TanhMLP(_Stack):
 
 
 class ReLUMLP(_Stack):
-    """Linear and ReLU for each size: the networks of many papers, such as SAC's and TD3's."""
+    """Linear and ReLU for each size, the network of many papers, such as SAC's and TD3's."""
 
     @staticmethod
     def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
@@ -113,7 +120,7 @@ class SimBa(_Stack):
         input_size, *layer_sizes = sizes
         if len(set(layer_sizes)) > 1:
             raise ValueError(
-                "`layer_sizes` of SimBa, one for each residual block, must be equal, got "
+                "SimBa has one entry of `layer_sizes` for each residual block, and all must be equal, got "
                 f"{tuple(layer_sizes)}."
             )
         return [
@@ -126,18 +133,23 @@ class SimBa(_Stack):
 class ResidualBlock(nn.Module):
     """x + W2 relu(W1 LayerNorm(x) + b1) + b2, with four times as many units inside.
 
-    Source: as of `SimBa`. Both weights start normal with variance 2 / inputs, biases at zero.
+    Source: see `SimBa`. Both weights start normal with variance 2 / inputs, the biases at zero.
     """
 
     def __init__(self, size: int, *, generator: torch.Generator | None = None) -> None:
-        """Args: size: features of x. generator: draws the initial weights; None is torch's global one."""
+        """Makes the layers.
+
+        Args:
+            size: The number of features of x.
+            generator: The generator for the initial weights; None uses torch's global generator.
+        """
         super().__init__()
         self.norm = nn.LayerNorm(size)
         self.expand = he_normal_linear(size, _EXPANSION * size, generator)
         self.contract = he_normal_linear(_EXPANSION * size, size, generator)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[..., size] -> [..., size]."""
+        """Computes [..., size] -> [..., size]."""
         hidden = torch.relu_(self.expand(self.norm(x)))  # in place, as in `LayerNormMLP`
         added: torch.Tensor = self.contract(hidden)
         return x + added
@@ -145,12 +157,12 @@ class ResidualBlock(nn.Module):
 
 @torch.no_grad()
 def project_to_unit_norm(torso: nn.Module) -> None:
-    """Gives each unit of each linear layer of a torso weights of Euclidean norm 1, in place.
+    """Scales the weights of each unit in a torso's linear layers to Euclidean norm 1, in place.
 
     Frozen layers stay as they are.
 
-    Behind a LayerNorm, a layer's scale changes nothing but how far a gradient step turns it. Where weights
-    grow, steps turn them less and less; so they are kept.
+    Behind a LayerNorm, the scale of a layer does not change its output, only how far a gradient step turns
+    the weights. As weights grow, steps turn them less and less, so their norm is kept fixed.
 
     Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning"
     (SimbaV2), which does so after every gradient step.
@@ -165,7 +177,7 @@ def _checked_sizes(input_size: int, layer_sizes: Sequence[int]) -> list[int]:
     if len(sizes) < 2 or min(sizes) < 1:
         raise ValueError(
             f"`layer_sizes` must hold at least one size, all >= 1, got {tuple(layer_sizes)} for "
-            f"inputs of {input_size}. A model without hidden layers is a `Linear`."
+            f"inputs of {input_size}. For a model without hidden layers, use a `Linear`."
         )
     if not constraints.fit_into_memory(sizes):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Observers: what an `EnvironmentLoop` adds to the result of an episode."""
+"""Observers, which add metrics to the result of an `EnvironmentLoop`'s episode."""
 
 from minerva_acme.observers.base import SummarisingObserver
 from minerva_acme.observers.environment_info import EnvironmentInfo

@@ -1,4 +1,4 @@
-"""What observers share: a row of numbers at every step, summarised at the end of the episode."""
+"""The base class of observers: a row of numbers at every step, summarised at the end of the episode."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -14,23 +14,23 @@ from minerva_acme import loggers, types
 class SummarisingObserver(abc.ABC):
     """Adds statistics over the steps of an episode to its result, as `<name>/<statistic>`.
 
-    An `environments.Observer`. A subclass says in `measure` which numbers there are, and in
-    `statistics` which fields of `loggers.SeriesSummary` are reported. Percentiles, if asked for, are
-    reported as `<name>/p<percent>`, such as `p50` for the median; for them an episode's numbers are kept.
+    An `environments.Observer`. A subclass defines the numbers in `measure`, and in `statistics` the fields
+    of `loggers.SeriesSummary` to report. Percentiles, if requested, are reported as `<name>/p<percent>`,
+    such as `p50` for the median; they require keeping all numbers of an episode.
     """
 
     statistics: tuple[str, ...] = ("mean", "min", "max")
 
     def __init__(self, *, percentiles: Sequence[float] = ()) -> None:
-        """Args: percentiles: those to report, percent in [0, 100], interpolated between two numbers.
+        """Args: percentiles: The percentiles to report, in [0, 100], interpolated between two numbers.
 
         Raises:
-            ValueError: a percentile is out of range.
+            ValueError: A percentile is out of range.
         """
         for percent in percentiles:
             if not 0 <= percent <= 100:
                 raise ValueError(
-                    f"`percentiles` must lie in [0, 100] percent, got {percent}. 50 is the median."
+                    f"`percentiles` must be in [0, 100] percent, got {percent}. 50 is the median."
                 )
         self._percentiles = tuple(percentiles)
         self._begin()
@@ -39,10 +39,10 @@ class SummarisingObserver(abc.ABC):
     def measure(
         self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
     ) -> Mapping[str, float]:
-        """Returns numbers by name, after a step by `action` that led to `timestep`."""
+        """Returns numbers by name, after a step in which `action` led to `timestep`."""
 
     def observe_first(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> None:
-        """Begins an episode. Its first timestep, to which no action led, is not measured."""
+        """Begins an episode. Its first timestep, which follows no action, is not measured."""
         del environment, timestep
         self._begin()
 
@@ -57,7 +57,7 @@ class SummarisingObserver(abc.ABC):
                 self._numbers.setdefault(name, []).append(float(value))
 
     def get_metrics(self) -> dict[str, Any]:
-        """Returns the statistics of each series of the episode; none before its first step."""
+        """Returns the statistics of each series of the episode; empty before its first step."""
         metrics = {
             f"{name}/{statistic}": getattr(series, statistic)
             for name, series in self._summary.result().items()
@@ -70,24 +70,24 @@ class SummarisingObserver(abc.ABC):
 
     def _begin(self) -> None:
         self._summary = loggers.Summary()
-        self._numbers: dict[str, list[float]] = {}  # of an episode, by name, where percentiles are asked for
+        self._numbers: dict[str, list[float]] = {}  # an episode's numbers by name, for percentiles
 
 
 def by_path(name: str, nest: types.NestedArray, function: Callable[[Any], Any]) -> dict[str, Any]:
-    """Applies a function to the leaves: `<name>` of a single array, `<name>/<path>` of each in a nest.
+    """Applies a function to the leaves, named `<name>` for a single array and `<name>/<path>` in a nest.
 
     Raises:
-        ValueError: two leaves would have one name.
+        ValueError: Two leaves would have the same name.
     """
     leaves = tree.flatten_with_path(nest)
     return each_once([("/".join(map(str, (name, *path))), function(leaf)) for path, leaf in leaves])
 
 
 def by_element(name: str, nest: types.NestedArray) -> dict[str, float]:
-    """Returns each number of a nest: `<name>/<path>/<index>`, without the index where a leaf is a scalar.
+    """Returns each number of a nest as `<name>/<path>/<index>`, without the index if a leaf is a scalar.
 
     Raises:
-        ValueError: two numbers would have one name.
+        ValueError: Two numbers would have the same name.
     """
     return each_once(
         [
@@ -102,14 +102,14 @@ def each_once(named: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a row of the named values.
 
     Raises:
-        ValueError: a name is there twice, as those of the nest `{"a": {"b": x}, "a/b": y}` would be.
+        ValueError: A name occurs twice, as it would in the nest `{"a": {"b": x}, "a/b": y}`.
     """
     row = dict(named)
     if len(row) < len(named):
         names = [name for name, _ in named]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"`{twice}` must be the name of one number, got it of several in a nest. Rename one of them in a "
-            "wrapper of the environment."
+            f"`{twice}` must be the name of one number, got several in a nest with this name. Rename one of "
+            "them in a wrapper of the environment."
         )
     return row

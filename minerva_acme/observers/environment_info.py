@@ -1,4 +1,4 @@
-"""What a Gymnasium environment says beside its observations."""
+"""Numbers in the `info` of a Gymnasium environment."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from minerva_acme.observers import base
 class EnvironmentInfo(base.SummarisingObserver):
     """Reports the numbers in the `info` of the steps: `info/<key>/mean`, `/min`, `/max`, `/last` and `/sum`.
 
-    For environments with a `get_info()`, such as a `GymnasiumEnvironment` under any wrappers. A key that
-    is in the info of some steps only is summarised over those. The info of the reset is left out.
+    For environments with a `get_info()`, such as a `GymnasiumEnvironment` in any wrappers. A key that is
+    only in the info of some steps is summarised over these steps. The info of the reset is left out.
     """
 
     statistics = ("mean", "min", "max", "last", "sum")
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
-        """Args: keys: those to report where they occur; None: all that hold one number or truth value."""
+        """Args: keys: The keys to report, or None for all whose value is one number or boolean."""
         super().__init__()
         self._keys = None if keys is None else frozenset(keys)
 
@@ -28,13 +28,13 @@ class EnvironmentInfo(base.SummarisingObserver):
         """Begins an episode.
 
         Raises:
-            ValueError: the environment has no `get_info`.
+            ValueError: The environment has no `get_info`.
         """
         if not callable(getattr(environment, "get_info", None)):
             raise ValueError(
                 "`environment` must have a `get_info` method to report its info, got a "
-                f"{type(environment).__name__}. Use a GymnasiumEnvironment, or Measurement with a function "
-                "of your own."
+                f"{type(environment).__name__}. Use a GymnasiumEnvironment, or Measurement with your own "
+                "function."
             )
         super().observe_first(environment, timestep)
 
@@ -44,7 +44,7 @@ class EnvironmentInfo(base.SummarisingObserver):
         """Returns the numbers in the info.
 
         Raises:
-            ValueError: a key that was asked for does not hold one number.
+            ValueError: The value of a requested key is not one number.
         """
         numbers = {}
         for key, value in environment.get_info().items():  # type: ignore[attr-defined]
@@ -53,7 +53,7 @@ class EnvironmentInfo(base.SummarisingObserver):
             elif self._keys is not None and key in self._keys:
                 raise ValueError(
                     f"`info[{key!r}]` must be one number to be reported, got {value!r}. Leave it out of "
-                    "`keys`, or report a number made of it with Measurement."
+                    "`keys`, or compute a number from it with Measurement."
                 )
         return numbers
 

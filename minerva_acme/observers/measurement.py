@@ -1,4 +1,4 @@
-"""Numbers of your own, measured at every step."""
+"""Your own numbers, measured at every step."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -10,9 +10,9 @@ from minerva_acme.loggers import base as loggers
 from minerva_acme.observers import base
 
 Measure: TypeAlias = Callable[[dm_env.Environment, dm_env.TimeStep, types.NestedArray], Any]
-"""Measures after a step: takes the environment, the timestep and the action that led to it.
+"""A function that measures after a step, given the environment, the timestep and the action that led to it.
 
-Returns one number, or a mapping of names to numbers.
+It returns one number, or a mapping of names to numbers.
 """
 
 
@@ -24,19 +24,19 @@ class Measurement(base.SummarisingObserver):
 
         Measurement("height", head_height)       height/mean  /min  /max  /last
 
-    A function that returns a mapping gives one series a key, `height/<key>/mean` and so on. The first
-    timestep, to which no action led, is not measured.
+    A function that returns a mapping gives one series per key, `height/<key>/mean` and so on. The first
+    timestep, which follows no action, is not measured.
     """
 
     statistics = ("mean", "min", "max", "last")
 
     def __init__(self, name: str, function: Measure, *, percentiles: Sequence[float] = ()) -> None:
-        """Measures nothing yet.
+        """Makes the observer.
 
         Args:
-            name: what the metrics begin with.
-            function: called after every step.
-            percentiles: those to report as well, such as [25, 50, 75].
+            name: The beginning of the names of the metrics.
+            function: The function, which is called after every step.
+            percentiles: The percentiles to report as well, such as [25, 50, 75].
         """
         super().__init__(percentiles=percentiles)
         self._name = name
@@ -48,7 +48,7 @@ class Measurement(base.SummarisingObserver):
         """Calls the function.
 
         Raises:
-            ValueError: it returned something else than numbers; the message names it.
+            ValueError: It returned something other than numbers; the message names it.
         """
         measured = self._function(environment, timestep, action)
         if isinstance(measured, Mapping):
@@ -62,6 +62,6 @@ def _to_number(name: str, value: Any) -> float:
     number = loggers.to_plain({name: value})[name]
     if isinstance(number, str):
         raise ValueError(
-            f"`{name}` must be a number to be summarised, got {number!r}. Log strings elsewhere."
+            f"`{name}` must be a number to be summarised, got {number!r}. Log strings in another way."
         )
     return float(number)

@@ -1,4 +1,4 @@
-"""How large actions and observations are."""
+"""Norms of actions and observations."""
 
 import dm_env
 import numpy as np
@@ -10,7 +10,7 @@ from minerva_acme.observers import base
 class ActionNorm(base.SummarisingObserver):
     """Reports the Euclidean norm of the actions: `action_norm/mean`, `/min` and `/max` over an episode.
 
-    Of a nest, the norm of each leaf: `action_norm/<path>/mean` and so on. In the action's own units.
+    For a nest, the norm of each leaf: `action_norm/<path>/mean` and so on. In the units of the action.
     """
 
     def measure(
@@ -22,8 +22,9 @@ class ActionNorm(base.SummarisingObserver):
 class ObservationNorm(base.SummarisingObserver):
     """Reports the Euclidean norm of the observations: `observation_norm/mean`, `/min` and `/max`.
 
-    Over the observations that the steps of an episode led to; of a nest, the norm of each leaf. What
-    grows without end, or is a thousand times larger than the rest, is seen here before it is learned.
+    Over the observations after each step of an episode; for a nest, the norm of each leaf. This shows
+    observations that grow without bound, or are a thousand times larger than others, before they harm
+    learning.
     """
 
     def measure(
@@ -33,5 +34,5 @@ class ObservationNorm(base.SummarisingObserver):
 
 
 def _norm(leaf: np.ndarray) -> float:
-    # In double precision: the squares of large numbers overflow in single.
+    # In double precision, because the squares of large numbers overflow in single precision.
     return float(np.linalg.norm(np.asarray(leaf, np.float64).ravel()))

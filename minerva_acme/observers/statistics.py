@@ -1,4 +1,4 @@
-"""What each dimension of the actions and of the observations does."""
+"""Statistics of each dimension of actions and observations."""
 
 import dm_env
 
@@ -9,10 +9,10 @@ from minerva_acme.observers import base
 class ActionStatistics(base.SummarisingObserver):
     """Reports each element of the actions: `action/<index>/mean`, `/stddev`, `/min` and `/max`.
 
-    Over an episode. Of a nest `action/<path>/<index>/...`; of a scalar there is no index, and arrays of
-    several axes are counted row by row. An actuator that never moves has `stddev` 0, one that is driven
-    from bound to bound has a `stddev` near half its range. Of a discrete action, an index, `min` and
-    `max` tell which are used; its mean says nothing.
+    The statistics are over an episode. In a nest, names are `action/<path>/<index>/...`; a scalar has no
+    index, and arrays with several axes are indexed row by row. An actuator that never moves has `stddev` 0,
+    and one that is driven from bound to bound has a `stddev` near half its range. For a discrete action,
+    `min` and `max` show which indices are used; the mean is meaningless.
     """
 
     statistics = ("mean", "stddev", "min", "max")
@@ -26,8 +26,8 @@ class ActionStatistics(base.SummarisingObserver):
 class ObservationStatistics(base.SummarisingObserver):
     """Reports each element of the observations: `observation/<index>/mean`, `/stddev`, `/min` and `/max`.
 
-    Named as by `ActionStatistics`; over the observations that the steps of an episode led to. Every element
-    is reported, so it is for observations of few numbers.
+    Names are as in `ActionStatistics`; the statistics are over the observations after each step of an
+    episode. Every element is reported, so use it for small observations.
     """
 
     statistics = ("mean", "stddev", "min", "max")

@@ -1,4 +1,4 @@
-"""Learning curves of runs, with intervals over seeds and published curves behind them."""
+"""Learning curves of runs, with intervals over seeds and published curves in the background."""
 
 from minerva_acme.plotting.curves import (
     STEPS,

@@ -1,4 +1,4 @@
-"""Learning curves of finished and of running trainings, read from the CSV files in their folders."""
+"""Learning curves of finished and running runs, read from the CSV files in their folders."""
 
 import contextlib
 import csv
@@ -22,42 +22,42 @@ _MAX_POINTS = 200
 
 
 class Curve(NamedTuple):
-    """One metric over one run, or over several runs at the same steps."""
+    """One metric of one run, or of several runs at the same steps."""
 
-    x: np.ndarray  # [K], growing: environment steps, or what else was asked for
+    x: np.ndarray  # [K], increasing: environment steps, or another requested column
     values: np.ndarray  # [K], or [S, K] of S runs
 
 
 class PublishedCurve(NamedTuple):
-    """Results that others have published: means over their seeds."""
+    """Results published by others: means over their seeds."""
 
     algorithm: str
-    title: str  # as people write it
-    num_seeds: int  # at least so many at every point
+    title: str  # for display
+    num_seeds: int  # the smallest number at any point
     curve: Curve
 
 
 def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
     """Reads a metric of a run.
 
-    A run that was killed and resumed plays some steps twice: only the rows of the second time count. Rows
-    whose number is missing or not finite are left out, those beyond 1e30 with a warning, and rows at the same
-    step are averaged.
+    A run that was killed and resumed plays some steps twice: only the later rows count. Rows whose value is
+    missing or not finite are left out, those beyond 1e30 with a warning, and rows at the same step are
+    averaged.
 
     Args:
-        directory: the run's folder.
-        metric: `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
-        x: another column of the same file to have on the horizontal axis, one that grows.
+        directory: The run's folder.
+        metric: The metric as `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
+        x: The column of the same file for the horizontal axis; its values must increase.
 
     Returns:
         The curve; it has no points if the run has not logged any yet.
 
     Raises:
-        ValueError: no such metric or `x` was logged; the message suggests similar names.
+        ValueError: There is no such metric or `x` in the logs; the message suggests similar names.
     """
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
-    # A killed run, or one that is writing now, leaves half a row at the end.
+    # A killed run, or one that is writing at this moment, leaves an incomplete row at the end.
     text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
     with _explain(path):
         rows = list(csv.DictReader(text.splitlines()))
@@ -66,8 +66,8 @@ def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
         raise ValueError(_missing(directory, metric, metrics))
     if x != STEPS and rows and f"{file}/{x}" not in metrics:
         raise ValueError(
-            f"{path} has no column '{x}' to draw against, for it is not logged there, or was not by the "
-            "version that made the run. Draw against environment steps."
+            f"{path} has no column '{x}' for the x-axis: it is not logged there, or was not by the version "
+            "that made the run. Use environment steps instead."
         )
     points: list[tuple[float, float, float]] = []
     num_too_large = 0
@@ -82,7 +82,7 @@ def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
                 num_too_large += 1
     if num_too_large:
         _logger.warning(
-            "%s: %d rows with a number beyond %g are left out, for such cannot be drawn",
+            "%s: %d rows with a number beyond %g are left out, because they cannot be drawn",
             path,
             num_too_large,
             results_rows.MAX_NUMBER,
@@ -96,20 +96,20 @@ def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
 def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> Curve:
     """Interpolates curves to common steps, never beyond the steps of any of them.
 
-    Curves with the same steps stay as they are. Otherwise the steps are those of the curve with most
+    Curves with the same steps are unchanged. Otherwise the steps are those of the curve with the most
     points, from the latest first step to the earliest last step, and values between two points are
-    interpolated linearly. In a curve of more than `max_points`, such as one of training episodes,
+    interpolated linearly. In a curve with more than `max_points`, such as one of training episodes,
     neighbouring points are averaged first.
 
     Args:
-        curves: S of them, at least one, each with at least one point.
-        max_points: >= 2.
+        curves: S curves, at least one, each with at least one point.
+        max_points: The maximum number of points of a curve, >= 2.
 
     Returns:
         The common steps [K] and the values [S, K].
 
     Raises:
-        ValueError: an argument is out of its range, or the curves have no steps in common.
+        ValueError: An argument is out of range, or the curves have no steps in common.
     """
     if not curves or any(len(curve.x) == 0 for curve in curves):
         raise ValueError(f"`curves` must be curves with points, got {[len(c.x) for c in curves]}.")
@@ -120,7 +120,7 @@ def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> C
     last = min(curve.x[-1] for curve in curves)
     if first > last:
         spans = ", ".join(f"{curve.x[0]:.0f}-{curve.x[-1]:.0f}" for curve in curves)
-        raise ValueError(f"`curves` must have steps in common, got {spans}. Train the short ones on.")
+        raise ValueError(f"`curves` must have steps in common, got {spans}. Train the short runs for longer.")
     finest = max(curves, key=lambda curve: len(curve.x)).x
     steps = np.unique(np.clip(finest, first, last))
     return Curve(steps, np.stack([np.interp(steps, curve.x, curve.values) for curve in curves]))
@@ -137,14 +137,14 @@ def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
 def published_curves(environment_id: str, algorithms: Sequence[str] | None = None) -> list[PublishedCurve]:
     """Returns published curves of a dm_control task: mean return over seeds at environment steps.
 
-    They are those of `results.load_published`; steps are control steps, without action repeat.
+    The curves come from `results.load_published`; steps are control steps, before action repeat.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>`; other environments have no published curves.
-        algorithms: which; None: all.
+        environment_id: The id `dm_control/<domain>/<task>`; other environments have no published curves.
+        algorithms: The names of the published results, or None for all.
 
     Raises:
-        ValueError: there is no curve of such an algorithm.
+        ValueError: There is no published result with this name.
     """
     published = results.load_published()
     found = []
@@ -163,7 +163,7 @@ def _explain(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except csv.Error as error:
-        raise ValueError(f"{path} must be a table with commas between its cells: {error}.") from error
+        raise ValueError(f"{path} must be a CSV file with a comma as delimiter: {error}.") from error
 
 
 def _number(text: str | None) -> float:
@@ -174,7 +174,7 @@ def _number(text: str | None) -> float:
 
 
 def list_metrics(directory: pathlib.Path) -> list[str]:
-    """Returns the metrics that a run has logged, each `<file>/<column>`."""
+    """Returns the metrics that a run has logged, each as `<file>/<column>`."""
     metrics = []
     for path in sorted(directory.glob("*.csv")):
         with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):
@@ -184,8 +184,8 @@ def list_metrics(directory: pathlib.Path) -> list[str]:
 
 def _missing(directory: pathlib.Path, metric: str, metrics: Sequence[str]) -> str:
     if not metrics:
-        return f"{directory} has logged nothing yet. Wait for its first evaluation, or train it."
+        return f"{directory} has no logs yet. Wait for its first evaluation, or train it."
     near = difflib.get_close_matches(metric, metrics, n=3, cutoff=0.4)
     near += [name for name in metrics if name.endswith(f"/{metric}") and name not in near]
-    hint = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(metrics)}."
+    hint = f"Did you mean {', '.join(near)}?" if near else f"Its metrics are {', '.join(metrics)}."
     return f"{directory} has no metric '{metric}'. {hint}"

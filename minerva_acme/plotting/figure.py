@@ -1,4 +1,4 @@
-"""Learning curves drawn for a paper: a panel for each environment, readable at the size of a column."""
+"""Figures of learning curves for papers: a panel per environment, readable at the width of a column."""
 
 import itertools
 import pathlib
@@ -17,17 +17,19 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
 
-# Okabe and Ito (2008), which the colour-blind can tell apart; yellow, pale on paper, is left out.
+# The palette of Okabe and Ito (2008), safe for colour-blind readers, without yellow, which is pale on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Dots alone mean random actions.
+# Dotted lines are reserved for random actions.
 _PUBLISHED_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
 _Dashes = tuple[int, tuple[float, ...]]
 _GREY = "0.5"
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _LEGEND_MARGIN_INCHES = 0.05
-_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}  # of a row, without the legend
-_COLUMNS = {4: 2}  # by the number of panels; of others three, and four from here on
+# The width and height of a row by its number of columns, without the legend.
+_INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}
+# Columns by the number of panels; other numbers have at most three, or four from _MIN_FOR_FOUR_COLUMNS on.
+_COLUMNS = {4: 2}
 _MIN_FOR_FOUR_COLUMNS = 13
 _DOTS_PER_INCH = 300
 STYLE: Any = {
@@ -53,8 +55,8 @@ STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "svg.hashsalt": "minerva",
-    # Letters are embedded as TrueType, which journals ask for, and drawn as shapes in SVG: all look the same
-    # where the font is missing.
+    # Fonts are embedded as TrueType, which journals require, and SVG draws text as paths, so that a figure
+    # looks the same if the font is missing.
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "svg.fonttype": "path",
@@ -70,19 +72,19 @@ def draw(
 ) -> Figure:
     """Draws panels in a grid, with one legend below.
 
-    A label has the same colour in every panel. The horizontal axis ends with the last run, even if
+    A label has the same colour in every panel. The horizontal axis ends with the longest run, even if
     published curves are longer. It is extended, at most to twice its length, if it would otherwise show
-    fewer than three points of a published curve. The legend has what is seen in one of the panels, and says
-    what the bands are; `make_caption` says the rest.
+    fewer than three points of a published curve. The legend lists everything that is visible in at least one
+    panel, and says what the bands are; `make_caption` describes the rest.
 
     Args:
-        panels: at least one.
-        y_label: names the vertical axes.
-        x_label: names the horizontal axes.
-        labels: whose colours come first, in this order, as in other pictures beside this one.
+        panels: The panels, at least one.
+        y_label: The label of the vertical axes.
+        x_label: The label of the horizontal axes.
+        labels: Labels that get the first colours, in this order, to match other figures.
 
     Raises:
-        ValueError: there are no panels.
+        ValueError: There are no panels.
     """
     if not panels:
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
@@ -107,10 +109,10 @@ def draw(
             ax.set_visible(False)
         for ax in grid[:, 0]:
             ax.set_ylabel(y_label)
-        for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # with nothing below
+        for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # panels with none below
             ax.set_xlabel(x_label)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
-        # A long entry widens the figure, or it would be cut off.
+        # The figure is widened for long entries, which would be cut off otherwise.
         needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
         figure.set_figwidth(max(width, needed))
     return figure
@@ -120,22 +122,22 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     """Writes a figure in the format of the path's suffix, or as PNG and SVG if it has none.
 
     Returns:
-        The files written.
+        The paths of the written files.
 
     Raises:
-        ValueError: matplotlib does not write this format.
+        ValueError: matplotlib does not support this format.
     """
     known = figure.canvas.get_supported_filetypes()
     suffixes = [path.suffix] if path.suffix else [".png", ".svg"]
     if suffixes[0].removeprefix(".") not in known:
         raise ValueError(
-            f"`out` must end in {', '.join(sorted(known))} or in nothing (png and svg), got '{path}'."
+            f"`out` must have the suffix {', '.join(sorted(known))} or none (png and svg), got '{path}'."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(path.name.removesuffix(path.suffix) + suffix) for suffix in suffixes]
     with matplotlib.rc_context(STYLE):
         for file in files:
-            # The same picture gives the same file.
+            # Without a date, equal figures give equal files.
             date = {".svg": "Date", ".pdf": "CreationDate"}.get(file.suffix)
             metadata = {date: None} if date else None
             figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
@@ -178,7 +180,7 @@ def _horizontal_limits(panel: Panel) -> tuple[float, float]:
 
 
 def _vertical_limits(panel: Panel) -> tuple[float, float]:
-    """The range of the runs, if none is given: published scores may be far outside it."""
+    """Returns the given limits, or else the range of the runs; published scores may be far outside it."""
     if panel.limits is not None:
         return panel.limits
     shown = [curves.thin(run).values for group in panel.groups for run in group.runs]
@@ -186,12 +188,12 @@ def _vertical_limits(panel: Panel) -> tuple[float, float]:
     values = np.concatenate(shown if panel.random is None else [*shown, [panel.random]])
     low, high = float(values.min()), float(values.max())
     margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.5)
-    # A score that is never negative starts from zero.
+    # If no score is negative, the axis starts at zero.
     return 0.0 if low >= 0.0 else low - margin, high + margin
 
 
 def _seen(panel: Panel) -> list[tuple[str, curves.Curve]]:
-    """Returns the published curves that cross what the axes show."""
+    """Returns the published curves that cross the visible area of the axes."""
     first, last = _horizontal_limits(panel)
     low, high = _vertical_limits(panel)
     found = []
@@ -201,7 +203,7 @@ def _seen(panel: Panel) -> list[tuple[str, curves.Curve]]:
             continue
         inside = curve.values[(curve.x > start) & (curve.x < end)]
         heights = [*np.interp([start, end], *curve), *inside]
-        if min(heights) <= high and max(heights) >= low:  # between two points it is a line
+        if min(heights) <= high and max(heights) >= low:  # the curve is a line between its points
             found.append((label, curve))
     return found
 

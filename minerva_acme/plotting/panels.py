@@ -1,4 +1,4 @@
-"""What a figure shows, before anything is drawn."""
+"""The content of a figure, before anything is drawn."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,9 +8,9 @@ import numpy as np
 from minerva_acme.plotting import curves, statistics
 
 MAX_RUNS_DRAWN = 5
-"""Of a group with more runs only their mean is drawn."""
+"""The maximum number of single runs drawn in a group; a larger group only has its mean drawn."""
 
-_FEW_SEEDS = (2, 3)  # whose bootstrap interval is their range
+_FEW_SEEDS = (2, 3)  # numbers of seeds for which the bootstrap interval is the range of the seeds
 
 
 class Group(NamedTuple):
@@ -18,33 +18,33 @@ class Group(NamedTuple):
 
     label: str
     runs: Sequence[curves.Curve]  # each with all of its steps
-    seeds_by_task: Sequence[int]  # how many, for each task
+    seeds_by_task: Sequence[int]  # the number of seeds of each task
     mean: curves.Curve  # interquartile mean, at the steps that all runs share
-    interval: statistics.Interval | None  # at the mean's steps; None where every task has one seed
+    interval: statistics.Interval | None  # at the mean's steps; None if every task has one seed
 
 
 class Panel(NamedTuple):
-    """One environment, or several together."""
+    """A panel for one environment, or for several together."""
 
     title: str
     groups: Sequence[Group]
-    published: Sequence[tuple[str, curves.Curve]] = ()  # with their labels
+    published: Sequence[tuple[str, curves.Curve]] = ()  # labels and curves
     random: float | None = None  # return of uniformly random actions
-    limits: tuple[float, float] | None = None  # of the vertical axis; None: fitted to the curves
+    limits: tuple[float, float] | None = None  # limits of the vertical axis, or None to fit the curves
 
 
 def make_group(
     label: str, curves_by_task: Sequence[Sequence[curves.Curve]], generator: np.random.Generator
 ) -> Group:
-    """Summarises the runs of one task, or of several whose values are on one scale.
+    """Summarises the runs of one task, or of several tasks whose values are on one scale.
 
     Args:
-        label: names the group.
-        curves_by_task: the seeds' curves of each task.
-        generator: of the bootstrap.
+        label: The group's label.
+        curves_by_task: The curves of each task, one per seed.
+        generator: The random generator of the bootstrap.
 
     Raises:
-        ValueError: the curves have no points, or no steps in common.
+        ValueError: The curves have no points, or no steps in common.
     """
     runs = [curve for task in curves_by_task for curve in task]
     common = curves.at_common_steps(runs)
@@ -56,7 +56,7 @@ def make_group(
 
 
 def make_title(environment: str) -> str:
-    """Returns an environment's name as people write it: Walker walk, CartPole-v1."""
+    """Returns an environment's name for display: Walker walk, CartPole-v1."""
     name = environment.removeprefix("gymnasium/")
     if not name.startswith("dm_control/"):
         return name
@@ -64,7 +64,7 @@ def make_title(environment: str) -> str:
 
 
 def describe_seeds(groups: Sequence[Group]) -> str:
-    """Says how many seeds one label's curves come from."""
+    """Returns how many seeds the curves of one label come from, in words."""
     counts = {count for group in groups for count in group.seeds_by_task}
     fewest, most = min(counts), max(counts)
     text = f"{most} seed{'s' * (most > 1)}" if fewest == most else f"{fewest}-{most} seeds"
@@ -73,10 +73,10 @@ def describe_seeds(groups: Sequence[Group]) -> str:
 
 
 def describe_band(groups: Sequence[Group]) -> str | None:
-    """Says what the bands around the groups' lines are; None where there are none.
+    """Describes the bands around the groups' lines; returns None if there are no bands.
 
-    The bootstrap interval of one task's two or three seeds is their range, and is called so, with how much it
-    is worth.
+    The bootstrap interval for two or three seeds of one task is their range. It is described as such, with
+    the probability that it contains the median.
     """
     banded = [group for group in groups if group.interval is not None]
     few = [group for group in banded if len(group.runs) in _FEW_SEEDS and len(group.seeds_by_task) == 1]
@@ -85,15 +85,15 @@ def describe_band(groups: Sequence[Group]) -> str | None:
     if not few:
         return "95% bootstrap interval"
     coverages = sorted({statistics.nominal_coverage(len(group.runs)) or 0.0 for group in few})
-    text = f"range of the seeds (holds the median with {' to '.join(f'{c:.0%}' for c in coverages)})"
-    return text if len(few) == len(banded) else f"95% bootstrap interval; of 2 or 3 seeds {text}"
+    text = f"range of the seeds (contains the median with {' to '.join(f'{c:.0%}' for c in coverages)})"
+    return text if len(few) == len(banded) else f"95% bootstrap interval; for 2 or 3 seeds, {text}"
 
 
 def make_caption(panels: Sequence[Panel], y_label: str) -> str:
-    """Says what the legend does not: what the lines are, and how the bands were computed."""
+    """Returns what the legend does not say: what the lines are, and how the bands were computed."""
     groups = [group for panel in panels for group in panel.groups]
     tasks = " and tasks" if any(len(group.seeds_by_task) > 1 for group in groups) else ""
-    sentences = [f"{y_label}; lines: interquartile mean over seeds{tasks}, below four runs their mean."]
+    sentences = [f"{y_label}; lines: interquartile mean over seeds{tasks} (mean for fewer than four runs)."]
     if any(1 < len(group.runs) <= MAX_RUNS_DRAWN for group in groups):
         sentences.append("Thin lines: single runs.")
     if "bootstrap" in (describe_band(groups) or ""):

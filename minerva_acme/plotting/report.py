@@ -1,8 +1,8 @@
-"""What a report says of experiments, before anything is written or drawn.
+"""The content of a report on experiments, before anything is written or drawn.
 
     T environments that all experiments share, S seeds of one of them.
 
-Scores are returns on a common scale, 0 to 1 of the range that a suite's returns have.
+Scores are returns on a common scale: 0 to 1 is the range of returns of a suite.
 """
 
 import itertools
@@ -18,14 +18,14 @@ Ranges = Mapping[str, tuple[float, float]]
 """The lowest and highest return by environment."""
 
 _SUITES = {"dm_control/": (0.0, 1000.0)}
-_NUM_THRESHOLDS = 101  # of a drawn profile
-_SHOWN_THRESHOLDS = np.linspace(0.1, 0.9, 9)  # of a printed one
-_MOST_LISTED = 3  # environments by name
+_NUM_THRESHOLDS = 101  # in the figure of a profile
+_SHOWN_THRESHOLDS = np.linspace(0.1, 0.9, 9)  # in the table of profiles
+_MOST_LISTED = 3  # environments; of more, only the number is shown
 _NOTHING = "-"
 
 
 class Table(NamedTuple):
-    """A table with a title and what must be known to read it."""
+    """A table with a title and a note that explains it."""
 
     title: str
     note: str
@@ -34,7 +34,7 @@ class Table(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """An estimate with its interval."""
+    """An estimate with its confidence interval."""
 
     label: str
     value: float
@@ -44,9 +44,9 @@ class Bar(NamedTuple):
 class Report(NamedTuple):
     """Everything that a report shows."""
 
-    notes: Sequence[str]  # what was left out, and what else a reader must know
+    notes: Sequence[str]  # results that were left out, and other caveats
     tables: Sequence[Table]
-    aggregate: panels.Panel | None  # None where there is one environment
+    aggregate: panels.Panel | None  # None if there is only one environment
     by_environment: Sequence[panels.Panel]
     scores: Sequence[Bar]
     profiles: Mapping[str, statistics.Profile]
@@ -54,14 +54,14 @@ class Report(NamedTuple):
 
 
 class _Method(NamedTuple):
-    """An experiment, or something published."""
+    """An experiment, or a published result."""
 
     name: str
     runs: Mapping[str, Mapping[int, curves.Curve]]  # by environment and seed
 
 
 class _Comparison(NamedTuple):
-    """Where experiments are compared."""
+    """The steps at which experiments are compared."""
 
     steps: Mapping[str, int]  # by environment
     notes: Sequence[str]
@@ -75,18 +75,18 @@ def make_report(
     step: int | None = None,
     seed: int = 0,
 ) -> Report:
-    """Compares experiments with each other, and with what was published.
+    """Compares experiments with each other, and with published results.
 
     Args:
-        experiments: at least one.
-        against: names of published results.
-        ranges: of returns, for environments of suites without a known one.
-        step: environment steps where scores are compared; None: for each environment the last step that every
-            run in it has reached.
-        seed: of all bootstraps.
+        experiments: The experiments, at least one.
+        against: The names of published results.
+        ranges: The ranges of returns for environments whose suite has no known range.
+        step: The number of environment steps at which scores are compared, or None for the last step that
+            every run in an environment has reached.
+        seed: The seed of all bootstraps.
 
     Raises:
-        ValueError: an experiment has no returns, a range is not known or not one, there is no such published
+        ValueError: An experiment has no returns, a range is unknown or invalid, there is no such published
             result, or nothing can be compared.
     """
     if not experiments:
@@ -97,8 +97,8 @@ def make_report(
     shared = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if not shared:
         raise ValueError(
-            f"The experiments must have an environment in common, got none of "
-            f"{', '.join(method.name for method in methods)}. Report them apart."
+            f"The experiments must have an environment in common, got none for "
+            f"{', '.join(method.name for method in methods)}. Report them separately."
         )
     comparison = _compare(methods, shared, step)
     shared = list(comparison.steps)
@@ -141,7 +141,7 @@ def _notes(
     published: Sequence[_Method],
     comparison: _Comparison,
 ) -> Iterator[str]:
-    """Yields what a reader must know beside the numbers."""
+    """Yields the caveats that a reader must know to judge the numbers."""
     yield from comparison.notes
     for method in methods:
         for env, runs in method.runs.items():
@@ -149,33 +149,33 @@ def _notes(
                 yield f"The runs of {method.name} on {env} have no step in common: not drawn."
     everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
-        yield f"Only some of the experiments have runs on {', '.join(lone)}: in no comparison."
+        yield f"Only some of the experiments have runs on {', '.join(lone)}: not compared."
     envs = list(comparison.steps)
     if alone := sum(any(len(method.runs[env]) == 1 for method in methods) for env in envs):
         yield (
             f"Intervals are too narrow: in {alone} of {len(envs)} environments one of the experiments has a "
-            "single seed, which says nothing about the spread."
+            "single seed, which says nothing about the variance."
         )
     lacking = {method.name: _lacking(method, comparison) for method in published}
     if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
-        yield f"Nothing was published at these steps, so in no comparison: {'; '.join(left_out)}."
+        yield f"Not compared, because nothing was published at these steps: {'; '.join(left_out)}."
     ours = {one.action_repeat for one in experiments}
     for method in published:
         repeat = results.load_published()[method.name].action_repeat
         if repeat is not None and ours != {repeat}:
             yield (
                 f"{_title(method.name)} repeats each action {repeat} times, these experiments "
-                f"{' or '.join(map(str, ours)).replace('None', 'an unknown number of')}; steps count repeats."
+                f"{' or '.join(map(str, ours)).replace('None', 'an unknown number of')}. Steps count repeats."
             )
 
 
 def read_runs(experiment: results.Experiment) -> dict[str, dict[int, curves.Curve]]:
     """Returns the return of every run at its evaluations, by environment and seed.
 
-    Where a run was not evaluated at its last step in training, its final score is the last point.
+    If a run was not evaluated at its last step during training, its final score is the last point.
 
     Raises:
-        ValueError: there are no returns.
+        ValueError: There are no returns.
     """
     points: dict[str, dict[int, dict[int, float]]] = {}
     for metric in ("final_return", "avg_return"):  # the second has precedence
@@ -203,30 +203,30 @@ def _published(name: str) -> _Method:
     runs = {}
     for env in known[name].points:
         (found,) = curves.published_curves(env, [name])
-        runs[env] = {0: found.curve}  # a mean over seeds in the place of a run
+        runs[env] = {0: found.curve}  # a mean over seeds instead of a run
     return _Method(name, runs)
 
 
 def find_range(env: str, ranges: Ranges) -> tuple[float, float]:
-    """Returns the lowest and highest return of an environment: the given one, or its suite's.
+    """Returns the lowest and highest return of an environment: the given range, or that of its suite.
 
     Raises:
-        ValueError: it is not known, or is none.
+        ValueError: The range is unknown or empty.
     """
     known = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
     found = ranges.get(env, known)
     if found is None:
         raise ValueError(
-            f"The range of returns of {env} must be known, so that scores of several environments are on one "
-            f"scale. Give it: --range {env}=LOWEST:HIGHEST"
+            f"The range of returns of {env} must be known, to put scores of several environments on one "
+            f"scale. Set it: --range {env}=LOWEST:HIGHEST"
         )
     if not found[0] < found[1]:
-        raise ValueError(f"The range of returns of {env} must go up, got {found[0]:g} to {found[1]:g}.")
+        raise ValueError(f"The range of returns of {env} must increase, got {found[0]:g} to {found[1]:g}.")
     return found
 
 
 def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None) -> _Comparison:
-    """Chooses the steps, and leaves out environments where a run has no number there."""
+    """Chooses the steps, and leaves out environments in which a run has no value at that step."""
     steps, notes = {}, []
     for env in shared:
         runs = [(method.name, seed, run) for method in methods for seed, run in method.runs[env].items()]
@@ -234,7 +234,7 @@ def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None
         lacking = [(name, seed) for name, seed, run in runs if not run.x[0] <= at <= run.x[-1]]
         if lacking:
             shown = ", ".join(f"{name} seed {seed}" for name, seed in lacking)
-            notes.append(f"{env} is in no comparison: no number at {at:,} steps of {shown}.")
+            notes.append(f"{env} is not compared: no value at {at:,} steps for {shown}.")
             continue
         steps[env] = at
         early = [f"{name} seed {seed}" for name, seed, run in runs if run.x[-1] == at]
@@ -244,7 +244,7 @@ def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None
             )
     if not steps:
         raise ValueError(
-            "There must be an environment in which all runs have a number at the same step, got none. "
+            "There must be an environment in which all runs have a value at the same step, got none. "
             + " ".join(notes)
         )
     return _Comparison(steps, notes)
@@ -288,7 +288,7 @@ def _improvement(
 def _aggregate(
     methods: Sequence[_Method], published: Sequence[_Method], limits: Ranges, generator: np.random.Generator
 ) -> panels.Panel | None:
-    """All environments together, as far as all runs have come in each of them."""
+    """Returns a panel of all environments together, up to the last step that all runs have reached."""
 
     def scaled(method: _Method) -> list[list[curves.Curve]]:
         return [
@@ -342,7 +342,7 @@ def _panels(
 
 
 def _common_steps(runs: Sequence[curves.Curve]) -> float:
-    """How many steps all runs have in common; 0: one point, below: none."""
+    """Returns how many steps all runs have in common; 0 means one point, and below 0 none."""
     return float(min(run.x[-1] for run in runs) - max(run.x[0] for run in runs))
 
 
@@ -371,9 +371,9 @@ def _score_table(
     return Table(
         f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
         "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments, with its 95% "
-        f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); of two or three "
-        "seeds of one environment that is their range. Of published results only means over seeds are known: "
-        "compare them by the last two columns.",
+        f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); for two or three "
+        "seeds of one environment, this is their range. For published results only the means over seeds are "
+        "known: compare them by the last two columns.",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means"],
         rows,
     )
@@ -386,7 +386,7 @@ def _profile_table(profiles: Mapping[str, statistics.Profile]) -> Table:
     ]
     return Table(
         "Performance profile",
-        "The share of runs with a normalised score above each threshold; every environment counts alike.",
+        "The share of runs with a normalised score above each threshold; all environments have equal weight.",
         ["", *(f">{threshold:.1f}" for threshold in _SHOWN_THRESHOLDS)],
         rows,
     )
@@ -396,8 +396,8 @@ def _improvement_table(improvements: Sequence[Bar]) -> Table:
     rows = [[bar.label, f"{bar.value:.2f}", _interval(bar.interval, 2)] for bar in improvements]
     return Table(
         "Probability of improvement",
-        "How probable it is that a run of the first is better than one of the second, averaged over the "
-        "environments; a tie counts half. With 95% bootstrap interval.",
+        "The probability that a run of the first is better than a run of the second, averaged over the "
+        "environments; a tie counts as half. With a 95% bootstrap interval.",
         ["", "probability", "95% interval"],
         rows,
     )
@@ -420,8 +420,8 @@ def _environment_table(
         rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
     return Table(
         f"Returns by environment{_at(comparison) if at_one else ''}",
-        "Interquartile mean over the seeds (below four their mean), with lowest and highest; of published "
-        "results the mean over seeds.",
+        "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest; for "
+        "published results, the mean over seeds.",
         [
             "environment",
             *([] if at_one else ["steps"]),
@@ -458,7 +458,7 @@ def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
         )
     return Table(
         "What produced them",
-        "Updates: learner steps for an environment step. Times: of a run, in seconds, the median.",
+        "Updates: learner steps per environment step. Times: median over the runs, in seconds.",
         [
             *("", "runs", "updates", "action repeat", "wall time", "CPU time"),
             *("machine", "version", "packages", "commands", "notes"),

@@ -1,4 +1,4 @@
-"""The pictures of a report that are no learning curves."""
+"""The figures of a report other than learning curves."""
 
 import itertools
 import re
@@ -13,7 +13,7 @@ from minerva_acme.plotting.report import Bar
 
 _WIDTH, _HEIGHT = 5.5, 3.0  # inches
 _BAR_HEIGHT, _MARGIN = 0.28, 0.6  # inches
-_LINE_HEIGHT = 0.12  # of a name's further lines, inches
+_LINE_HEIGHT = 0.12  # inches, of each further line of a name
 _LONG_NAME = 32  # characters
 
 
@@ -32,7 +32,7 @@ def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> Figure:
         ax.set_ylim(0.0, 1.02)
         ax.set_xlabel("Normalised score")
         ax.set_ylabel("Share of runs above it")
-        # Long names have a line each.
+        # Each long name has its own line.
         figure.legend(loc="outside lower center", ncols=2 if max(map(len, profiles)) < _LONG_NAME else 1)
     return figure
 
@@ -40,13 +40,13 @@ def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> Figure:
 def draw_bars(
     bars: Sequence[Bar], *, x_label: str, limits: tuple[float, float], middle: float | None
 ) -> Figure:
-    """Draws estimates with their intervals below each other.
+    """Draws estimates with their intervals, one below the other.
 
     Args:
-        bars: at least one.
-        x_label: names the horizontal axis.
-        limits: of the horizontal axis; it is widened to what is shown.
-        middle: where a dotted line is, such as the probability of a tie.
+        bars: The estimates, at least one.
+        x_label: The label of the horizontal axis.
+        limits: The limits of the horizontal axis, which is widened to fit all values.
+        middle: The position of a dotted line, such as the probability of a tie, or None for no line.
     """
     names = ["\n".join(in_lines(bar.label)) for bar in bars]
     height = _MARGIN + sum(_BAR_HEIGHT + _LINE_HEIGHT * name.count("\n") for name in names)
@@ -70,7 +70,7 @@ def draw_bars(
 
 
 def in_lines(name: str) -> list[str]:
-    """Breaks a long name between its settings, and nowhere else: "mpo+", "critic_target=one_step"."""
+    """Breaks a long name into lines, only between its settings: "mpo+", "critic_target=one_step"."""
     lines = [""]
     for part in re.split(r"(?<=[+, ])", name):
         if lines[-1] and len(lines[-1]) + len(part.rstrip()) > _LONG_NAME:

@@ -1,4 +1,4 @@
-"""A report as one page of HTML that holds everything it shows."""
+"""A report as a self-contained HTML page."""
 
 import base64
 import string
@@ -37,20 +37,20 @@ $body
 </html>
 """
 )
-_LONG = 40  # characters of a cell whose column is too wide for a table
+_LONG = 40  # characters; a column with longer cells is too wide for the table
 
 
 class Picture(NamedTuple):
-    """A picture with its heading."""
+    """A figure with its heading."""
 
     title: str
     caption: str
     svg: str
-    files: Mapping[str, str]  # where it lies beside the page, by the name of the format
+    files: Mapping[str, str]  # file names in the page's folder, by the name of the format
 
 
 def make_page(title: str, notes: Sequence[str], pictures: Iterable[Picture], tables: Iterable[Table]) -> str:
-    """Returns the page. It needs no other file and no network; text in it is shown as it is."""
+    """Returns the page as HTML, which needs no other file and no network. Text is escaped."""
     parts = [f"<p>{escape(note)}</p>" for note in notes]
     parts += map(_picture, pictures)
     parts += map(_table, tables)
@@ -58,7 +58,7 @@ def make_page(title: str, notes: Sequence[str], pictures: Iterable[Picture], tab
 
 
 def _picture(picture: Picture) -> str:
-    # As a file of its own: the names within one picture do not meet those of another.
+    # Embedded as a separate document, so that the ids in different figures cannot clash.
     data = base64.b64encode(picture.svg.encode()).decode()
     links = ", ".join(
         f'<a href="{escape(file, quote=True)}">{escape(name)}</a>' for name, file in picture.files.items()
@@ -71,7 +71,7 @@ def _picture(picture: Picture) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table; columns with long texts are lists below it, one for each row."""
+    """Returns a table as HTML; columns with long texts become lists below it, one per row."""
     columns = range(len(table.columns))
     below = [i for i in columns if i and any(len(row[i]) > _LONG for row in table.rows)]
     beside = [i for i in columns if i not in below]

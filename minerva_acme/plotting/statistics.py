@@ -1,4 +1,4 @@
-"""What a few seeds of several tasks say of an agent, and how uncertain that is.
+"""Statistics of an agent's scores over a few seeds of several tasks, with their uncertainty.
 
     S seeds of a task, T tasks, N scores of all tasks together, K steps of the curves, R resamples.
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_RESAMPLES = 2000
-"""Of a bootstrap, where nothing else is said."""
+"""The default number of resamples of a bootstrap."""
 
-_TRIMMED = 0.25  # of the scores, at either end
+_TRIMMED = 0.25  # share of the scores, at each end
 
 
 class Interval(NamedTuple):
@@ -26,25 +26,25 @@ class Interval(NamedTuple):
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Averages the middle half of the scores: less noisy than a median, unmoved by a few outliers.
+    """Averages the middle half of the scores: less noisy than a median, and robust to a few outliers.
 
-    Of N scores floor(N / 4) are left out at each end; of fewer than four, none.
+    Of N scores, floor(N / 4) are left out at each end; of fewer than four, none.
 
     Args:
-        scores: [..., N], seeds and tasks together, N >= 1.
+        scores: The scores of all seeds and tasks together, [..., N], N >= 1.
 
     Returns:
-        [...].
+        The means, [...].
 
     Raises:
-        ValueError: there are no scores.
+        ValueError: There are no scores.
     """
     scores = np.asarray(scores, np.float64)
     if scores.ndim == 0 or scores.shape[-1] == 0:
         raise ValueError(f"`scores` must have shape [..., N] with N >= 1, got {list(scores.shape)}.")
     num_scores = scores.shape[-1]
     cut = int(_TRIMMED * num_scores)
-    # It matters which scores are in the middle half, not their order there.
+    # A partition is enough: the order of the scores within the middle half does not matter.
     parted = np.partition(scores, sorted({cut, num_scores - cut - 1}), axis=-1)
     return parted[..., cut : num_scores - cut].mean(axis=-1)
 
@@ -60,21 +60,21 @@ def bootstrap_interval(
     """Returns the stratified percentile bootstrap interval of a statistic of all scores.
 
     A resample draws S seeds of each task with replacement, the same ones at every step, since a seed is a
-    whole curve. The interval holds the middle `confidence` of the resamples' statistics over seeds and
+    whole curve. The interval contains the middle `confidence` of the resamples' statistics over seeds and
     tasks. With few seeds it is too narrow: see `nominal_coverage`.
 
     Args:
-        scores_by_task: T arrays [S, K]; S may differ from task to task.
-        generator: draws the resamples.
-        statistic: from scores [..., N] to [...].
-        confidence: in (0, 1).
-        num_resamples: >= 1.
+        scores_by_task: The scores of T tasks, arrays [S, K]; S may differ from task to task.
+        generator: The random generator of the resamples.
+        statistic: A function from scores [..., N] to [...].
+        confidence: The confidence level, in (0, 1).
+        num_resamples: The number of resamples, >= 1.
 
     Returns:
-        The interval, or None if every task has a single seed, which says nothing about the spread.
+        The interval, or None if every task has a single seed, which says nothing about the variance.
 
     Raises:
-        ValueError: an argument is out of its range, or the arrays' shapes do not fit.
+        ValueError: An argument is out of range, or the arrays' shapes do not match.
     """
     scores_by_task = _as_arrays("scores_by_task", scores_by_task)
     tail = _tail(confidence, num_resamples)
@@ -97,32 +97,32 @@ class Profile(NamedTuple):
     """The share of runs above each of K scores."""
 
     thresholds: np.ndarray  # [K]
-    shares: np.ndarray  # [K], in [0, 1], falling
-    interval: Interval | None  # None where every task has one seed
+    shares: np.ndarray  # [K], in [0, 1], decreasing
+    interval: Interval | None  # None if every task has one seed
 
 
 def performance_profile(
     scores_by_task: Sequence[np.ndarray], thresholds: np.ndarray, *, generator: np.random.Generator
 ) -> Profile:
-    """Returns the run-score distribution: how many runs are above a score, whatever the score.
+    """Returns the run-score distribution: the share of runs above each threshold.
 
         F(tau) = 1 / T  sum_t  1 / S_t  sum_s  [score_ts > tau]
 
-    (section 4.2), with its pointwise 95 % bootstrap interval. A curve above another one everywhere is better
-    in every sense. Every task counts alike, even where the numbers of seeds differ.
+    (section 4.2), with its pointwise 95 % bootstrap interval. A curve that is above another one everywhere is
+    better in every sense. All tasks have equal weight, even if their numbers of seeds differ.
 
     Args:
-        scores_by_task: T arrays [S] of scores on one scale.
-        thresholds: [K].
-        generator: of the bootstrap.
+        scores_by_task: The scores of T tasks on one scale, arrays [S].
+        thresholds: The thresholds, [K].
+        generator: The random generator of the bootstrap.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: The shapes do not match.
     """
     by_task = _as_arrays("scores_by_task", [np.asarray(scores)[..., None] for scores in scores_by_task])
     thresholds = np.asarray(thresholds, np.float64)
     num_scores = sum(map(len, by_task))
-    # So weighted, the mean over all scores is the mean over tasks of the means over their seeds.
+    # With these weights, the mean over all scores is the mean over tasks of the means over their seeds.
     above = [(task > thresholds) * (num_scores / (len(by_task) * len(task))) for task in by_task]
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -134,10 +134,10 @@ def performance_profile(
 
 
 class Improvement(NamedTuple):
-    """How probable it is that a run of one agent is better than one of another, on a random task."""
+    """The probability that a run of one agent is better than a run of another, on a random task."""
 
     probability: float
-    interval: tuple[float, float] | None  # None where every task has one seed of each
+    interval: tuple[float, float] | None  # None if every task has one seed of each agent
 
 
 def probability_of_improvement(
@@ -152,18 +152,19 @@ def probability_of_improvement(
 
         P(X > Y) = 1 / T  sum_t  1 / (S_t S'_t)  sum_s  sum_s'  ([x_ts > y_ts'] + [x_ts = y_ts'] / 2)
 
-    (section 4.3): of each task the Mann-Whitney U statistic over the number of pairs. Its bootstrap resamples
-    the seeds of each agent in each task on their own. It says nothing about the size of a difference.
+    (section 4.3): for each task the Mann-Whitney U statistic, divided by the number of pairs. The bootstrap
+    resamples the seeds of each agent in each task independently. The result does not depend on the size of
+    the differences.
 
     Args:
-        scores_by_task: of X, T arrays [S].
-        others_by_task: of Y, T arrays [S'] of the same tasks.
-        generator: of the bootstrap.
-        confidence: in (0, 1).
-        num_resamples: >= 1.
+        scores_by_task: The scores of X in T tasks, arrays [S].
+        others_by_task: The scores of Y in the same tasks, arrays [S'].
+        generator: The random generator of the bootstrap.
+        confidence: The confidence level, in (0, 1).
+        num_resamples: The number of resamples, >= 1.
 
     Raises:
-        ValueError: an argument is out of its range, or the tasks' numbers differ.
+        ValueError: An argument is out of range, or the numbers of tasks differ.
     """
     ours, others = (
         [task[:, 0] for task in _as_arrays(name, [np.asarray(scores)[..., None] for scores in by_task])]
@@ -174,7 +175,7 @@ def probability_of_improvement(
         raise ValueError(
             f"`others_by_task` must have the tasks of `scores_by_task`, got {len(others)} and {len(ours)}."
         )
-    # [S, S'] of each task.
+    # One array [S, S'] per task.
     wins = [np.heaviside(x[:, None] - y, 0.5) for x, y in zip(ours, others, strict=True)]
     probability = float(np.mean([task.mean() for task in wins]))
     if all(task.size == 1 for task in wins):
@@ -188,10 +189,11 @@ def probability_of_improvement(
 
 
 def nominal_coverage(num_seeds: int) -> float | None:
-    """Returns how often the 95 % bootstrap interval of one task's two or three seeds holds the median.
+    """Returns how often the 95 % bootstrap interval of two or three seeds of one task contains the median.
 
-    With so few, the interval is the range from the lowest to the highest seed. It misses the median over
-    all seeds only if the given ones are all on the same side of it, so it holds it with 1 - 2 / 2^S.
+    With so few seeds, the interval is the range from the lowest to the highest one. It misses the median over
+    all seeds only if the given ones are all on the same side of it, so it contains the median with
+    probability 1 - 2 / 2^S.
 
     Returns:
         0.5 for two seeds, 0.75 for three; None for other numbers, which have no such formula.
@@ -200,10 +202,10 @@ def nominal_coverage(num_seeds: int) -> float | None:
 
 
 def _as_arrays(name: str, by_task: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns arrays [S, K], all of the same K.
+    """Returns arrays [S, K], all with the same K.
 
     Raises:
-        ValueError: they are not; the message has the argument's name.
+        ValueError: The shapes are different; the message has the argument's name.
     """
     arrays = [np.asarray(scores, np.float64) for scores in by_task]
     shapes = [list(scores.shape) for scores in arrays]
@@ -214,7 +216,7 @@ def _as_arrays(name: str, by_task: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 def _tail(confidence: float, num_resamples: int) -> float:
     if not 0.0 < confidence < 1.0:
-        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}. 0.95 is usual.")
+        raise ValueError(f"`confidence` must be in (0, 1), got {confidence}. 0.95 is common.")
     if num_resamples < 1:
-        raise ValueError(f"`num_resamples` must be >= 1, got {num_resamples}. {NUM_RESAMPLES} is usual.")
+        raise ValueError(f"`num_resamples` must be >= 1, got {num_resamples}. {NUM_RESAMPLES} is common.")
     return (1.0 - confidence) / 2.0

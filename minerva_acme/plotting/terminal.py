@@ -1,4 +1,4 @@
-"""Learning curves drawn with characters, for a terminal."""
+"""Learning curves drawn with characters in a terminal."""
 
 import math
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ def draw_curves(
     """Draws curves without colours.
 
     Args:
-        by_label: one or two curves with points; the first is a fine line, the second one of dots behind it.
-        title: stands above.
-        limits: of the vertical axis.
-        line_at: a value that is drawn as a horizontal line.
-        width: columns.
+        by_label: One or two curves with points; the first is a fine line, the second a dotted line behind it.
+        title: The title above the curves.
+        limits: The limits of the vertical axis.
+        line_at: A value at which a horizontal line is drawn, or None for no line.
+        width: The width in columns.
 
     Raises:
-        ValueError: there is no curve, there are more than two, or one has no points.
+        ValueError: There is no curve, there are more than two, or one has no points.
     """
     if not 1 <= len(by_label) <= len(_MARKERS) or not all(len(curve.x) for curve in by_label.values()):
         points = {label: len(curve.x) for label, curve in by_label.items()}
@@ -51,7 +51,7 @@ def draw_curves(
         ticks(places, [f"{place:,.0f}" for place in places])
     if line_at is not None:
         plotext.hline(line_at)
-    # What comes later lies above.
+    # Later curves are drawn on top.
     for (label, curve), marker in reversed([*zip(by_label.items(), _MARKERS, strict=False)]):
         plotext.plot(curve.x.tolist(), curve.values.tolist(), marker=marker, label=label)
     drawn: str = plotext.uncolorize(plotext.build())
@@ -60,7 +60,7 @@ def draw_curves(
 
 
 def _round_up(end: float) -> float:
-    """Where an axis ends that holds a value and has ticks at round numbers."""
+    """Returns the end of an axis that contains a value and has ticks at round numbers."""
     step = (end or 1.0) / (_NUM_TICKS - 1)
     magnitude = 10.0 ** math.floor(math.log10(step))
     return (_NUM_TICKS - 1) * magnitude * next(part for part in _ROUND if part * magnitude >= step)

@@ -1,8 +1,9 @@
-"""Replay: steps are stored as they arrive and sampled in batches.
+"""Replay, which stores steps as they arrive and samples them in batches.
 
-`base` is the contract, with two implementations: Reverb and this process's memory; `make_server` chooses.
-Reverb is not imported before one of its servers or clients is made. `dataset` turns batches into tensors
-and is imported separately: a process that only holds or writes replay needs no torch.
+`base` defines the interface. It has two implementations, on Reverb and in this process's memory;
+`make_server` chooses one. Reverb is imported only when one of its servers or clients is made. `dataset`
+turns batches into tensors and is imported separately: a process that only holds or writes replay does not
+need PyTorch.
 """
 
 from minerva_acme.replay.backends import make_server

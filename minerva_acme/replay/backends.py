@@ -1,4 +1,4 @@
-"""Which store holds a run's replay."""
+"""The choice of the store that holds a run's replay."""
 
 import importlib.util
 import logging
@@ -14,8 +14,8 @@ from minerva_acme.replay.reverb.store import ReverbServer
 _logger = logging.getLogger(__name__)
 
 Backend: TypeAlias = Literal["auto", "reverb", "memory"]
-"""`reverb`: can be reached from other processes. `memory`: in this process alone, seeded. `auto`: Reverb
-where it is installed and knows how to sample the tables."""
+"""The store: `reverb` can be reached from other processes, `memory` is in this process only and seeded, and
+`auto` is Reverb if it is installed and can sample the tables, else memory."""
 
 BACKENDS = ("auto", "reverb", "memory")
 
@@ -32,17 +32,17 @@ def make_server(
     """Starts a server.
 
     Args:
-        tables: the tables to hold.
-        backend: which store holds them, see `choose`; the log says in one line where "auto" is memory.
-        seed: determines what memory draws; Reverb's draws cannot be determined.
-        checkpoint_directory: see `ReverbServer` and `MemoryServer`, which agree.
-        restore_from: likewise; a checkpoint can be restored into the store that wrote it alone.
-        device: of the learner. Memory keeps the rows there, so that batches need not be sent to it;
-            Reverb is always on the host.
+        tables: The tables to hold.
+        backend: The store that holds them, see `choose`. If "auto" is memory, a line in the log says so.
+        seed: The seed of the draws in memory. Reverb's draws cannot be seeded.
+        checkpoint_directory: The folder for checkpoints; see `ReverbServer` and `MemoryServer`.
+        restore_from: The checkpoint to start from, likewise. Only the store that wrote it can restore it.
+        device: The learner's device. The memory store keeps its rows there, so that batches need not be
+            copied; Reverb is always on the host.
 
     Raises:
-        ReplayError: Reverb is asked for and not installed or cannot sample a table as it says, or the
-            checkpoint cannot be restored.
+        ReplayError: Reverb is requested but not installed or cannot sample a table as its config says, or
+            the checkpoint cannot be restored.
     """
     chosen = choose(tables, backend)
     if chosen == "reverb":
@@ -62,10 +62,10 @@ def make_server(
 
 
 def choose(tables: Sequence[base.TableConfig], backend: Backend) -> Literal["reverb", "memory"]:
-    """Returns which store holds tables: with "auto" Reverb where it is installed and can, else memory.
+    """Returns which store holds tables: with "auto", Reverb if it is installed and can, else memory.
 
     Raises:
-        ReplayError: Reverb is asked for and not installed, or cannot sample a table as it says.
+        ReplayError: Reverb is requested but not installed, or cannot sample a table as its config says.
     """
     if backend not in BACKENDS:
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
@@ -76,7 +76,7 @@ def choose(tables: Sequence[base.TableConfig], backend: Backend) -> Literal["rev
             return "memory"
         raise base.ReplayError(
             "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
-            "x86-64 Linux: use an environment with that, or replay in memory, backend='memory'."
+            "x86-64 Linux: use such an environment, or replay in memory with backend='memory'."
         )
     try:
         reverb_store.check_selectors(tables)
@@ -90,11 +90,11 @@ def choose(tables: Sequence[base.TableConfig], backend: Backend) -> Literal["rev
 def restore_or_begin_empty(
     make: Callable[[str | None], base.ReplayServer], restore_from: str | None
 ) -> base.ReplayServer:
-    """Makes a server; it begins empty, with a warning, if the checkpoint is of another store or other tables.
+    """Makes a server. If the checkpoint is of another store or other tables, it starts empty, with a warning.
 
     Args:
-        make: Makes a server that begins with a checkpoint; None: empty.
-        restore_from: The checkpoint to begin with, if any.
+        make: The function that makes a server from a checkpoint, or an empty one from None.
+        restore_from: The checkpoint to start from; None for an empty server.
 
     Raises:
         ReplayError: The checkpoint is missing or damaged.
@@ -108,13 +108,13 @@ def restore_or_begin_empty(
 
 
 def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:
-    """Says how much memory tables take when they are full, and how much there is."""
+    """Describes how much memory tables take when they are full, and how much there is."""
     chosen = memory_store if choose(tables, backend) == "memory" else reverb_store
     return sizes.describe(tables, chosen.ITEM_BYTES)
 
 
 def is_reverb_installed() -> bool:
-    """Whether Reverb can be imported here, found out without importing it."""
+    """Returns whether Reverb can be imported, without importing it."""
     try:
         return all(importlib.util.find_spec(name) is not None for name in ("reverb", "tensorflow"))
     except (ImportError, ValueError):

@@ -1,8 +1,8 @@
-"""The interface of replay: what writers and readers can rely on, whatever the store.
+"""The interface of replay: the guarantees that every store gives to writers and readers.
 
-A *step* of an episode is stored as one row in each of a few columns. An *item* is what is sampled:
-for each of its fields a window of consecutive rows of one column. Rows are stored once however many
-items share them.
+A *step* of an episode is stored as one row in each of a few columns. An *item* is the unit of sampling: for
+each of its fields, a window of consecutive rows of one column. Rows are stored once, however many items
+share them.
 
     column "float32"   row 0 | row 1 | row 2 | row 3 | ...        (one episode)
     item A, field "step"     [ start 0, length 3 ]
@@ -31,11 +31,11 @@ class FieldSpec(NamedTuple):
 
     column: str
     length: int
-    variable: bool = False  # items may have fewer rows, at least one; `length` is the most
+    variable: bool = False  # items may have fewer rows, but at least one; `length` is the maximum
 
 
 class Window(NamedTuple):
-    """Rows `start` to `start + length` of a column, counted in that column from the episode's start."""
+    """The rows `start` to `start + length` of a column, counted from the start of the episode."""
 
     column: str
     start: int
@@ -43,29 +43,30 @@ class Window(NamedTuple):
 
 
 class ItemSignature(NamedTuple):
-    """What the rows of the columns and the items of a table look like."""
+    """The shapes and dtypes of a table: its columns, and the fields of its items."""
 
     columns: Mapping[str, ColumnSpec]
     fields: Mapping[str, FieldSpec]
 
 
 class Uniform(NamedTuple):
-    """Selects every item with equal probability."""
+    """A selector that chooses every item with equal probability."""
 
 
 class Fifo(NamedTuple):
-    """Selects the oldest item."""
+    """A selector that chooses the oldest item."""
 
 
 class Lifo(NamedTuple):
-    """Selects the newest item."""
+    """A selector that chooses the newest item."""
 
 
 class Prioritized(NamedTuple):
-    """Selects an item with probability proportional to max(fading ** age, floor) * priority ** exponent.
+    """A selector that chooses items by priority and, if they fade, by age.
 
-    An item's age is the number of items that were inserted after it; without fading, the first factor is 1.
-    Fading, and new items with the largest priority, are known to the store in memory alone.
+    An item's probability is proportional to max(fading ** age, floor) * priority ** exponent. Its age is the
+    number of items inserted after it; without fading, the first factor is 1. Only the store in memory
+    supports fading, and new items with the largest priority.
 
     Sources: Schaul et al. 2016, "Prioritized experience replay", for the second factor; Lyu et al. 2026,
     "Debiased model-based representations for sample-efficient continuous control" (DR.Q), for the first one,
@@ -79,36 +80,39 @@ class Prioritized(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether every store knows it."""
+        """Whether every store supports it."""
         return self.fading == 1.0 and self.new_priority == "given"
 
 
 TIMEOUT_SECONDS = 60.0
-"""How long a rate limiter may hold a writer back by default."""
+"""The default time for which a rate limiter may hold a writer back."""
 
 Selector = Uniform | Fifo | Lifo | Prioritized
 
 
 class MinSize(NamedTuple):
-    """Sampling waits until the table holds `min_size` items; inserting never waits."""
+    """A rate limiter that lets sampling wait until the table holds `min_size` items. Inserts never wait."""
 
     min_size: int
 
 
 class SampleToInsertRatio(NamedTuple):
-    """Keeps samples per insert near a ratio by making the faster side wait.
+    """A rate limiter that keeps samples per insert near a ratio, by making the faster side wait.
 
-    For separate actor and learner processes: a single thread that both acts and learns would wait
+    It is for separate actor and learner processes. A single thread that both acts and learns would wait
     for itself.
     """
 
     samples_per_insert: float
     min_size: int
-    error_buffer: float  # samples; at least a few batches, prefetched samples count as taken
+    error_buffer: float  # in samples; at least a few batches, since prefetched samples count as taken
 
 
 class Queue(NamedTuple):
-    """Inserting waits while `capacity` items are stored; with `max_times_sampled=1`, a queue."""
+    """A rate limiter under which inserts wait while `capacity` items are stored.
+
+    With `max_times_sampled=1`, the table is a queue.
+    """
 
     capacity: int
 
@@ -122,14 +126,14 @@ class TableConfig:
 
     name: str
     signature: ItemSignature
-    max_size: int  # items; beyond it the remover's choice is dropped
+    max_size: int  # in items; when it is full, the remover chooses which item to drop
     rate_limiter: RateLimiter
     sampler: Selector = dataclasses.field(default_factory=Uniform)
     remover: Selector = dataclasses.field(default_factory=Fifo)
-    max_times_sampled: int = 0  # 0: any number of times
+    max_times_sampled: int = 0  # 0 for no limit
     contents: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
-    """Settings that the numbers in its items depend on and their shapes do not show, such as `n_step` and
-    `discount`. They are stored with the table and compared when it is restored or checked."""
+    """Settings that change the numbers in the items but not their shapes, such as `n_step` and `discount`.
+    They are stored with the table and compared when it is restored or checked."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -142,7 +146,7 @@ class TableConfig:
             if isinstance(selector, Prioritized) and not 0.0 <= selector.exponent < float("inf"):
                 raise ValueError(
                     f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
-                    "items with equal probability, `Uniform` does so faster."
+                    "items with equal probability; `Uniform` does so faster."
                 )
         if isinstance(self.remover, Prioritized) and not self.remover.is_plain:
             raise ValueError(
@@ -194,12 +198,12 @@ class TableInfo(NamedTuple):
     size: int  # items stored
     max_size: int
     inserted: int  # items ever inserted
-    sampled: int  # samples ever taken, prefetched ones included
-    min_size: int  # items that sampling waits for
+    sampled: int  # samples ever taken, including prefetched ones
+    min_size: int  # items that must be stored before sampling starts
 
 
 class SampleInfo(NamedTuple):
-    """What the store knows about B sampled items."""
+    """The store's data about B sampled items."""
 
     key: np.ndarray  # [B] uint64
     probability: np.ndarray  # [B] float64
@@ -209,39 +213,44 @@ class SampleInfo(NamedTuple):
 
 
 class ReplayError(RuntimeError):
-    """The store cannot do what it was asked to; the message says why, and what to do."""
+    """Raised when the store cannot do what it was asked to do. The message says why, and what to do."""
 
 
 class ReplayMismatch(ReplayError):
-    """A checkpoint is whole, but of another store or of other tables; the message says how they differ."""
+    """Raised when a whole checkpoint is of another store or other tables. The message says how."""
 
 
 class ReplayTimeout(ReplayError):
-    """The store did not answer in time, or has not enough items; the message says which."""
+    """Raised when the store did not answer in time or has too few items. The message says which."""
 
     def __init__(self, message: str, *, held_back: bool = False) -> None:
-        """Args: message: see above. held_back: whether it is a table's rate limiter that makes one wait."""
+        """Initialises the error.
+
+        Args:
+            message: The message.
+            held_back: Whether the reason for the wait is a table's rate limiter.
+        """
         super().__init__(message)
         self.held_back = held_back
 
 
 class ReplaySilence(ReplayTimeout):
-    """The server did not answer for so long that it counts as gone."""
+    """Raised when the server did not answer for so long that it counts as gone."""
 
 
 class ReplayStopped(ReplayTimeout):
-    """A wait was ended by a request to stop, see `waiting.alone`."""
+    """Raised when a request to stop ended a wait; see `waiting.alone`."""
 
 
 class ReplayDeadlock(ReplayTimeout):
-    """A wait could never have ended: nobody else writes or samples, see `waiting.alone`."""
+    """Raised when a wait can never end, since nothing else writes or samples; see `waiting.alone`."""
 
 
 def check_timeout(timeout_seconds: float) -> None:
-    """Checks a limit to waiting.
+    """Checks a time limit.
 
     Raises:
-        ValueError: it is not above 0.
+        ValueError: The limit is not above 0.
     """
     if timeout_seconds <= 0:
         raise ValueError(f"`timeout_seconds` must be > 0, got {timeout_seconds}.")
@@ -250,27 +259,27 @@ def check_timeout(timeout_seconds: float) -> None:
 class _Resource(core.Closeable):
     @abc.abstractmethod
     def close(self) -> None:
-        """Releases what is held, within a second; closing twice is fine."""
+        """Releases the resource within a second. It may be called more than once."""
 
 
 class Writer(_Resource):
-    """Writes the rows and items of one episode after another; used by one thread.
+    """A writer of rows and items, one episode after another. It is used by one thread.
 
-    Rows are trusted: shape and dtype are checked by the adder that packs them.
+    Rows are not checked: the adder that packs them has checked their values.
     """
 
     @abc.abstractmethod
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
-        """Appends a row to each named column; columns not named get none."""
+        """Appends a row to each named column. Other columns get no row."""
 
     @abc.abstractmethod
     def create_item(self, table: str, priority: float, fields: Mapping[str, Window]) -> None:
         """Creates an item from rows already appended in this episode.
 
-        Waits, up to the writer's limit, while the rate limiter holds inserts back or the server is slow.
+        Waits, up to the writer's time limit, while the rate limiter holds inserts back or the server is slow.
 
         Raises:
-            ReplayTimeout: the wait exceeded the writer's limit. The item stays pending and is sent
+            ReplayTimeout: The wait exceeded the writer's limit. The item stays pending and is sent
                 once the server takes it.
         """
 
@@ -279,7 +288,7 @@ class Writer(_Resource):
         """Returns once every created item is in its table.
 
         Raises:
-            ReplayTimeout: that took longer than the writer's limit; nothing is dropped.
+            ReplayTimeout: The wait exceeded the writer's limit; nothing is dropped.
         """
 
     @abc.abstractmethod
@@ -288,35 +297,35 @@ class Writer(_Resource):
 
 
 class Sampler(_Resource):
-    """Takes items from one table."""
+    """A sampler of items from one table."""
 
     @property
     def prefetch(self) -> int:
-        """How many batches are best sampled ahead in another thread; 0 where that does not help."""
+        """The recommended number of batches to sample ahead in another thread; 0 if that does not help."""
         return 2
 
     @abc.abstractmethod
     def sample_batch(
         self, batch_size: int, timeout_seconds: float | None = None
     ) -> tuple[SampleInfo, dict[str, Any]]:
-        """Returns B items, each field stacked to `[B, length, *row shape]` in a fresh array.
+        """Returns B items, each field stacked to `[B, length, *row shape]` in a new array.
 
-        Where the store keeps rows on a device, the fields are torch tensors there.
+        If the store keeps rows on a device, the fields are PyTorch tensors on that device.
 
-        The `length` of a variable field is that of the longest item in the batch; the rows of a shorter
-        item are followed by rows of 0.
+        The `length` of a variable field is the length of the longest item in the batch; shorter items are
+        padded with rows of 0.
 
-        Waits until the rate limiter lets B items go; `close` from another thread ends the wait.
+        Waits until the rate limiter releases B items. Calling `close` from another thread ends the wait.
 
         Raises:
-            ReplayTimeout: `timeout_seconds` passed first; the message says what was waited for, and no
+            ReplayTimeout: `timeout_seconds` passed first. The message says what the call waited for; no
                 item is lost.
-            ReplayError: the sampler is closed or the server is gone.
+            ReplayError: The sampler is closed or the server is gone.
         """
 
 
 class ReplayClient(_Resource):
-    """Reads and writes a store, in this process or another."""
+    """A client that reads and writes a store, in this process or another."""
 
     @abc.abstractmethod
     def writer(self, max_window: int) -> Writer:
@@ -327,7 +336,7 @@ class ReplayClient(_Resource):
         """Returns a sampler of one table.
 
         Raises:
-            ReplayError: there is no such table; the message lists those there are.
+            ReplayError: There is no such table; the message lists the existing ones.
         """
 
     @abc.abstractmethod
@@ -335,38 +344,38 @@ class ReplayClient(_Resource):
         """Returns the state of a table.
 
         Raises:
-            ReplayTimeout: the server did not answer.
-            ReplayError: there is no such table; the message lists those there are.
+            ReplayTimeout: The server did not answer.
+            ReplayError: There is no such table; the message lists the existing ones.
         """
 
     def check_table(self, config: TableConfig) -> None:
-        """Checks that a table is the one described; by default nothing is checked.
+        """Checks that a table matches a config. The default checks nothing.
 
         Raises:
-            ReplayError: there is no such table, or it differs; the message says how.
+            ReplayError: There is no such table, or it differs; the message says how.
         """
 
     def memory_bytes(self) -> int | None:
-        """How much memory rows and items take, in bytes; None where that is unknown."""
+        """Returns the memory that rows and items use, in bytes; None if it is unknown."""
         return None
 
     @abc.abstractmethod
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of items, as they stand in `SampleInfo.key`.
+        """Sets the priorities of items, which are identified by `SampleInfo.key`.
 
-        What is drawn from then on is drawn by them; batches that a dataset or a store has drawn ahead are
-        not. A `Prioritized` selector puts them to its exponent. An item of priority 0 is drawn only where
-        there are no others. Keys of items that have left the table are ignored; of several priorities for
-        one item the last counts.
+        The new priorities affect later draws, but not batches that a dataset or a store has drawn ahead.
+        A `Prioritized` selector raises them to the power of its exponent. An item of priority 0 is drawn only
+        if all items have priority 0. Keys of items that have left the table are ignored. If an item gets
+        several priorities, the last one counts.
 
         Args:
-            table: the table's name.
-            keys: of the items, uint64 [B].
-            priorities: finite and >= 0, float64 [B].
+            table: The table's name.
+            keys: The keys of the items, uint64 [B].
+            priorities: The new priorities, finite and >= 0, float64 [B].
 
         Raises:
-            ValueError: a priority is none, or there is not one for each key.
-            ReplayError: there is no such table, or the server is gone.
+            ValueError: A priority is invalid, or the numbers of keys and priorities differ.
+            ReplayError: There is no such table, or the server is gone.
         """
 
     @abc.abstractmethod
@@ -375,17 +384,17 @@ class ReplayClient(_Resource):
 
 
 class ReplayServer(_Resource):
-    """Holds the tables."""
+    """A server that holds tables."""
 
     @property
     @abc.abstractmethod
     def address(self) -> str:
-        """Where other processes reach it."""
+        """The address at which other processes reach the server."""
 
     @abc.abstractmethod
     def client(self, timeout_seconds: float = TIMEOUT_SECONDS) -> ReplayClient:
         """Returns a client in this process.
 
         Args:
-            timeout_seconds: how long a rate limiter may hold its writers back.
+            timeout_seconds: The time for which a rate limiter may hold its writers back.
         """

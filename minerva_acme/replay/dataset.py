@@ -1,4 +1,4 @@
-"""Batches from replay as tensors, fetched while the learner computes."""
+"""Datasets: batches from replay as tensors, fetched while the learner computes."""
 
 import queue
 import threading
@@ -14,20 +14,20 @@ from minerva_acme.replay import base, waiting
 
 T = TypeVar("T")
 
-_PREPARING = "Waiting for a batch to be made ready."
+_PREPARING = "Waiting for a batch to be prepared."
 
 
 class ReplaySample(NamedTuple, Generic[T]):
     """A batch of items."""
 
-    info: base.SampleInfo  # what the store knows of them, on the CPU
-    data: T  # what `unpack` made of their fields
+    info: base.SampleInfo  # the store's data about the items, on the CPU
+    data: T  # the result of `unpack`
 
 
 class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
-    """An endless iterator of batches; a context manager that closes itself.
+    """An endless iterator of batches. As a context manager, it closes itself.
 
-    A daemon thread samples ahead, stacks and copies, so that the learner finds its next batch ready.
+    A daemon thread samples, stacks and copies batches ahead, so that the learner's next batch is ready.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         prefetch: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Makes the dataset; nothing is sampled before the first batch is asked for.
+        """Makes the dataset. Nothing is sampled before the first batch is requested.
 
         Args:
-            sampler: where items come from; closed with the dataset.
-            unpack: turns the fields of a batch, each `[B, length, ...]`, into what the learner
-                takes. Tensors that it returns are best contiguous.
-            batch_size: items in a batch, B.
-            prefetch: batches that wait ready at most; 0 to sample when asked, in the caller's thread. None
-                for what the sampler recommends.
-            device: where the tensors go.
+            sampler: The sampler to take items from. The dataset closes it.
+            unpack: The function that turns the fields of a batch, each `[B, length, ...]`, into the learner's
+                input. It should return contiguous tensors.
+            batch_size: The number of items in a batch, B.
+            prefetch: The largest number of batches that are kept ready; 0 samples on demand, in the caller's
+                thread. None for the number that the sampler recommends.
+            device: The device of the tensors.
         """
         if batch_size < 1:
             raise ValueError(f"`batch_size` must be >= 1 item, got {batch_size}.")
@@ -64,12 +64,12 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         self._ready: queue.Queue[ReplaySample[T] | BaseException] = queue.Queue(max(prefetch, 1))
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._reason: base.ReplayTimeout | None = None  # what the thread waits for; None: for itself
+        self._reason: base.ReplayTimeout | None = None  # what the thread waits for; None while it works
         self._wait_seconds = 0.0
 
     @property
     def wait_seconds(self) -> float:
-        """Seconds that the caller has waited for batches in total."""
+        """The total time that the caller has waited for batches, in seconds."""
         return self._wait_seconds
 
     def __iter__(self) -> Self:
@@ -82,8 +82,8 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         """Returns the next batch.
 
         Raises:
-            ReplayTimeout: there was none within `timeout_seconds`; the message says why.
-            ReplayError: the dataset is closed or the store is gone.
+            ReplayTimeout: No batch came within `timeout_seconds`; the message says why.
+            ReplayError: The dataset is closed or the store is gone.
         """
         start = time.monotonic()
         try:
@@ -95,7 +95,7 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
             self._wait_seconds += time.monotonic() - start
 
     def close(self) -> None:
-        """Ends the thread and closes the sampler, within a second."""
+        """Stops the thread and closes the sampler, within a second."""
         self._closed.set()
         self._sampler.close()
         if self._thread is not None:

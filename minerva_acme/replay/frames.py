@@ -1,4 +1,4 @@
-"""Stacks of frames, of which replay holds each frame once."""
+"""Frame stacks, of which replay stores each frame only once."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from minerva_acme import specs, types
 
 
 def frame_spec(observation_spec: types.NestedSpec, frame_stack: int) -> types.NestedSpec:
-    """The spec of a frame, where that of observations is of stacks.
+    """Returns the spec of one frame, given the spec of observations that are stacks of frames.
 
     Raises:
-        ValueError: there is no frame in a stack, or a leaf is not a stack of so many.
+        ValueError: `frame_stack` is below 1, or a leaf is not a stack of `frame_stack` frames.
     """
     if frame_stack < 1:
         raise ValueError(f"`frame_stack` must be >= 1 frame, got {frame_stack}.")
@@ -32,15 +32,15 @@ def frame_spec(observation_spec: types.NestedSpec, frame_stack: int) -> types.Ne
 
 
 def newest(observation: types.NestedArray) -> types.NestedArray:
-    """The newest frame of a stack."""
+    """Returns the newest frame of a stack."""
     return tree.map_structure(lambda leaf: leaf[-1], observation)
 
 
 def check_first(observation: types.NestedArray) -> None:
-    """Checks that an episode's first stack repeats one frame, as it comes back from replay.
+    """Checks that the first stack of an episode repeats one frame, as replay will reconstruct it.
 
     Raises:
-        ValueError: it does not.
+        ValueError: The frames differ.
     """
     if not all(
         np.array_equal(leaf[:-1], np.broadcast_to(leaf[-1], leaf[:-1].shape))
@@ -50,10 +50,10 @@ def check_first(observation: types.NestedArray) -> None:
 
 
 def check_next(continues: bool) -> None:
-    """Checks that a stack continues the one before it, as it comes back from replay.
+    """Checks that a stack continues the one before it, as replay will reconstruct it.
 
     Raises:
-        ValueError: it does not.
+        ValueError: `continues` is false.
     """
     if not continues:
         raise ValueError(_describe("An observation must hold the frames before it, oldest first"))
@@ -61,6 +61,6 @@ def check_next(continues: bool) -> None:
 
 def _describe(expected: str) -> str:
     return (
-        f"{expected} where replay stacks frames, got another stack. Stack them by FrameStackWrapper, outside "
-        "of all wrappers that change observations, or store whole stacks: `frame_stack` 1."
+        f"{expected} where replay stacks frames, got another stack. Apply FrameStackWrapper after all "
+        "wrappers that change observations, or store whole stacks with `frame_stack` 1."
     )

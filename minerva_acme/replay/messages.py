@@ -1,4 +1,4 @@
-"""Descriptions of tables, and the checks and messages that all stores share."""
+"""Table descriptions, checks and messages that all stores share."""
 
 import contextlib
 import logging
@@ -13,9 +13,9 @@ from minerva_acme.replay import base
 
 _logger = logging.getLogger(__name__)
 
-UNKNOWN = -1  # size of a dimension that is not the same in all items
+UNKNOWN = -1  # the size of a dimension that is not the same in all items
 
-IN_MEMORY = "in memory"  # where a table without an address is
+IN_MEMORY = "in memory"  # the place of a table without an address
 
 DTYPES = tuple(
     np.dtype(name)
@@ -27,21 +27,21 @@ DTYPES = tuple(
 """The dtypes that can be stored, in native byte order."""
 
 MEMORY_FILE = "memory.npz"
-# Of each backend: where its replay is, and the file that its checkpoints end with.
+# For each backend: the place of its replay, and the file that completes a checkpoint.
 _BACKENDS = {"memory": (IN_MEMORY, MEMORY_FILE), "reverb": ("on Reverb", "DONE")}
 
 _UNLIMITED = sys.float_info.max
 
-_CONTENTS = "contents/"  # before the names of a table's contents among its settings
+_CONTENTS = "contents/"  # the prefix of a table's contents among its settings
 
 
 class Limits(NamedTuple):
-    """A rate limiter as numbers. With d = inserted * samples_per_insert - sampled:"""
+    """A rate limiter as numbers, where d = inserted * samples_per_insert - sampled."""
 
     samples_per_insert: float
-    min_size: int  # sampling waits for this many items; below it inserting is never held back
-    min_diff: float  # a sample must leave d at or above
-    max_diff: float  # an insert must leave d at or below
+    min_size: int  # sampling waits for this many items; below it, inserts are never held back
+    min_diff: float  # the smallest d that a sample may leave
+    max_diff: float  # the largest d that an insert may leave
 
 
 def limits(limiter: base.RateLimiter) -> Limits:
@@ -50,7 +50,7 @@ def limits(limiter: base.RateLimiter) -> Limits:
         case base.MinSize(min_size):
             return Limits(1.0, min_size, -_UNLIMITED, _UNLIMITED)
         case base.SampleToInsertRatio(ratio, min_size, error_buffer):
-            # Measured from where the table has filled up and nothing has been sampled.
+            # Measured from the point at which the table has `min_size` items and no sample has been taken.
             start = float(ratio * min_size)
             return Limits(float(ratio), min_size, start - error_buffer, start + error_buffer)
         case base.Queue(capacity):
@@ -58,7 +58,7 @@ def limits(limiter: base.RateLimiter) -> Limits:
 
 
 class TableDescription(NamedTuple):
-    """A table as a server or a checkpoint describes it."""
+    """The description of a table by a server or a checkpoint."""
 
     name: str
     max_size: int
@@ -78,22 +78,22 @@ class TableDescription(NamedTuple):
         )
 
     def samples_allowed(self) -> int:
-        """How many samples can be taken without waiting for an insert."""
+        """Returns how many samples can be taken without waiting for an insert."""
         per_insert, min_size, min_diff, _ = self.limits
         if self.size < min_size:
             return 0
         allowed = int(self.inserted * per_insert - self.sampled - min_diff)
-        if self.max_times_sampled:  # The items that are sampled may leave the table.
+        if self.max_times_sampled:  # Sampled items may leave the table.
             allowed = min(allowed, self.size - min_size + 1)
         return max(0, allowed)
 
     def allows_inserting(self) -> bool:
-        """Whether the rate limiter would let one more item in."""
+        """Returns whether the rate limiter allows one more insert."""
         per_insert, min_size, _, max_diff = self.limits
         return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
     def settings(self) -> dict[str, str]:
-        """What the table was made with, by name and in words."""
+        """Returns the table's settings as text, by name."""
         values = self._asdict() | self.limits._asdict()
         others = ("name", "limits", "size", "inserted", "sampled", "contents")
         settings = {name: str(value) for name, value in values.items() if name not in others}
@@ -101,19 +101,19 @@ class TableDescription(NamedTuple):
 
 
 def field_specs(signature: base.ItemSignature) -> dict[str, base.ColumnSpec]:
-    """The shape and dtype of each field of an item; the shape begins with the length, or `UNKNOWN`.
+    """Returns the shape and dtype of each field of an item. The shape begins with the length, or `UNKNOWN`.
 
-    The most rows that a variable field may have are not part of it.
+    The maximum length of a variable field is not included.
 
     Raises:
-        ValueError: a field is of a dtype that cannot be stored.
+        ValueError: A field has a dtype that cannot be stored.
     """
     specs = {}
     for name, field in sorted(signature.fields.items()):
         shape, dtype = signature.columns[field.column]
         if dtype not in DTYPES:
             known = ", ".join(known.name for known in DTYPES)
-            raise ValueError(f"`{name}` must be of a dtype that can be stored ({known}), got {dtype}.")
+            raise ValueError(f"`{name}` must have a dtype that can be stored ({known}), got {dtype}.")
         length = UNKNOWN if field.variable else field.length
         specs[name] = base.ColumnSpec((length, *shape), np.dtype(dtype))
     return specs
@@ -153,23 +153,23 @@ def describe(
 
 
 def check_names(tables: Iterable[base.TableConfig]) -> None:
-    """Checks that the tables can be told apart.
+    """Checks that the names of the tables are unique.
 
     Raises:
-        ValueError: there is none, or two have the same name.
+        ValueError: There are no tables, or two have the same name.
     """
     names = [table.name for table in tables]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"`tables` must be one or more tables of different names, got {names}.")
+        raise ValueError(f"`tables` must be one or more tables with different names, got {names}.")
 
 
 def check_same(where: str, found: Mapping[str, str], expected: TableDescription) -> None:
-    """Checks that the settings of a table are those expected.
+    """Checks that a table has the expected settings.
 
-    Of its contents, only what both sides tell is compared. A warning names what the table does not tell.
+    Of its contents, only entries that both sides have are compared. A warning names those the table lacks.
 
     Raises:
-        ReplayMismatch: they differ; the message says in what.
+        ReplayMismatch: The settings differ; the message names the differences.
     """
     settings = expected.settings()
     differences = [
@@ -179,8 +179,8 @@ def check_same(where: str, found: Mapping[str, str], expected: TableDescription)
     ]
     if untold := [name.removeprefix(_CONTENTS) for name in settings if name not in found]:
         _logger.warning(
-            "Table '%s' %s does not tell the %s that its items were made with, so that it is not compared: "
-            "it was written by an earlier version, or without `contents`.",
+            "Table '%s' %s does not record the %s of its items, so this is not compared. The table was "
+            "written by an earlier version, or without `contents`.",
             expected.name,
             where,
             " and ".join(f"`{name}`" for name in untold),
@@ -196,8 +196,8 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
     """Checks that a folder is a finished checkpoint of a store.
 
     Raises:
-        ReplayMismatch: It is another store's.
-        ReplayError: It is missing or unfinished.
+        ReplayMismatch: The checkpoint is from another store.
+        ReplayError: The checkpoint is missing or unfinished.
     """
     _, file = _BACKENDS[backend]
     if (path / file).is_file():
@@ -216,10 +216,10 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
 
 @contextlib.contextmanager
 def explain_damage(checkpoint: pathlib.Path) -> Iterator[None]:
-    """Says that a checkpoint is damaged, in place of whatever reading it raises.
+    """Turns any error while reading a checkpoint into one that says that the checkpoint is damaged.
 
     Raises:
-        ReplayError: in place of anything but a ReplayError.
+        ReplayError: An error was raised inside. A ReplayError is passed on unchanged.
     """
     try:
         yield
@@ -236,15 +236,15 @@ def explain_damage(checkpoint: pathlib.Path) -> Iterator[None]:
 def check_checkpoint(
     path: object, found: Mapping[str, Mapping[str, str]], expected: Iterable[TableDescription]
 ) -> None:
-    """Checks that a checkpoint holds the tables expected.
+    """Checks that a checkpoint holds the expected tables.
 
     Args:
-        path: of the checkpoint.
-        found: the settings of its tables, by their names.
-        expected: the tables to restore.
+        path: The path of the checkpoint.
+        found: The settings of its tables, by table name.
+        expected: The tables to restore.
 
     Raises:
-        ReplayMismatch: it holds others, or with other settings; the message says which.
+        ReplayMismatch: The tables or their settings differ; the message names the differences.
     """
     tables = {table.name: table for table in expected}
     if sorted(found) != sorted(tables):
@@ -259,7 +259,7 @@ def check_priority(table: str, priority: float) -> None:
     """Checks the priority of a new item.
 
     Raises:
-        ValueError: it is negative or not finite.
+        ValueError: The priority is negative or not finite.
     """
     if not 0.0 <= priority < float("inf"):
         raise ValueError(
@@ -269,10 +269,10 @@ def check_priority(table: str, priority: float) -> None:
 
 
 def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Checks new priorities of some items.
+    """Checks the new priorities of items.
 
     Raises:
-        ValueError: one is negative or not finite, or there is not one for each key.
+        ValueError: A priority is negative or not finite, or the numbers of keys and priorities differ.
     """
     if keys.shape != priorities.shape or not np.all(np.isfinite(priorities) & (priorities >= 0)):
         raise ValueError(
@@ -285,20 +285,20 @@ class WrittenColumn(Protocol):
 
     @property
     def spec(self) -> base.ColumnSpec:
-        """Of a row."""
+        """The shape and dtype of a row."""
 
     @property
     def num_rows(self) -> int:
-        """Rows of this episode."""
+        """The number of rows in this episode."""
 
 
 def check_windows(
     fields: Mapping[str, base.Window], columns: Mapping[str, WrittenColumn], max_window: int
 ) -> None:
-    """Checks that the rows of a new item are there and within the writer's reach.
+    """Checks that the rows of a new item exist and are still kept by the writer.
 
     Raises:
-        ReplayError: they are not; the message names the field and says which rows it may have.
+        ReplayError: They are not; the message names the field and the rows that it may have.
     """
     for name, (column, start, length) in fields.items():
         if column not in columns:
@@ -322,7 +322,7 @@ def misfit(
     fields: Mapping[str, base.Window],
     columns: Mapping[str, WrittenColumn],
 ) -> str | None:
-    """Says how a new item differs from a table's fields; None where it does not."""
+    """Describes how a new item differs from a table's fields, or returns None if it does not."""
     wrong = [f"`{name}` is missing" for name in sorted(expected.keys() - fields.keys())]
     wrong += [f"`{name}` is unknown" for name in sorted(fields.keys() - expected.keys())]
     for name in sorted(expected.keys() & fields.keys()):
@@ -340,21 +340,21 @@ def misfit(
 
 
 def changed_row(column: str, expected: base.ColumnSpec, found: base.ColumnSpec) -> str:
-    """Says that a row is not like those before it."""
+    """Returns the message that a row differs from the rows before it."""
     return (
-        f"A row of column '{column}' must be {_describe(expected)} as those before it, got "
+        f"A row of column '{column}' must be {_describe(expected)} like the rows before it, got "
         f"{_describe(found)}."
     )
 
 
 def unknown_table(name: str, where: str, known: Iterable[str]) -> str:
-    """Says that there is no such table; `where` is as 'at localhost:1234'."""
+    """Returns the message that there is no such table; `where` is for example 'at localhost:1234'."""
     names = ", ".join(f"'{table}'" for table in sorted(known))
     return f"There is no table '{name}' {where}. Its tables are {names}."
 
 
 def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> base.ReplayTimeout:
-    """Says what an incomplete batch is waiting for."""
+    """Returns an error that says why a batch is incomplete."""
     if table.size < table.limits.min_size:
         return base.ReplayTimeout(
             f"Waiting for {table.limits.min_size} items in table '{table.name}', has {table.size}.",
@@ -373,7 +373,7 @@ def sampling_waits(table: TableDescription, batch_size: int, num_taken: int) -> 
 
 
 def inserting_waits(table: TableDescription) -> base.ReplayTimeout:
-    """Says why a table takes no item."""
+    """Returns an error that says why a table does not take an item."""
     return base.ReplayTimeout(
         f"Table '{table.name}' holds inserts back: {table.inserted} inserted, {table.sampled} sampled, "
         f"{table.size} stored. Sample from it, or let its rate limiter allow more.",
@@ -382,7 +382,7 @@ def inserting_waits(table: TableDescription) -> base.ReplayTimeout:
 
 
 def sampler_closed(table: str) -> str:
-    """Says that a sampler cannot be used any more."""
+    """Returns the message that a sampler is closed."""
     return f"The sampler of table '{table}' is closed. Make a new one with `client.sampler`."
 
 
@@ -390,17 +390,17 @@ WRITER_CLOSED = "The writer is closed. Make a new one with `client.writer`."
 
 
 def items_lost(count: int, tables: Iterable[str]) -> str:
-    """Says that a writer was closed before its items were taken."""
+    """Returns the message that a writer was closed before the tables took its items."""
     names = ", ".join(f"table '{table}'" for table in sorted(tables))
     return f"closed a writer with up to {count} items that {names} did not take: they are lost"
 
 
 def no_checkpoint(where: str, reason: str) -> str:
-    """Says that a checkpoint was not written."""
+    """Returns the message that a checkpoint was not written."""
     return f"The server {where} wrote no checkpoint: {reason}."
 
 
-NO_DIRECTORY = "there is no folder for it. Start it with a `checkpoint_directory`"
+NO_DIRECTORY = "it has no folder for them. Start it with a `checkpoint_directory`"
 
 
 def _describe(spec: base.ColumnSpec) -> str:

@@ -1,10 +1,10 @@
-"""A nest of one step as a few flat rows: a store handles one wide column far faster than many.
+"""Packs the nest of one step into a few flat rows, since stores handle one wide column much faster than many.
 
 {"position": float32 [3], "step": int32 [], "pixels": uint8 [64, 64, 3], "velocity": float32 [2]}
 
 column "float32"  [5]           | position . . | velocity . |
 column "int32"    [1]           | step |
-column "pixels"   [64, 64, 3]   the image as it is
+column "pixels"   [64, 64, 3]   the image, unchanged
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,8 +26,8 @@ _IMAGE_NDIM = 3
 
 
 def is_storable(row: np.ndarray) -> bool:
-    """Whether all numbers of a floating-point row are finite, and in float32 within `constraints.LARGEST`."""
-    # The square tells of a nan and of a large number too. That takes a fourth of the time.
+    """Returns whether all numbers of a floating-point row are finite, and at most `LARGEST` in float32."""
+    # The square also reveals nan and large numbers, and is four times faster.
     if specs.square(row) <= constraints.LARGEST:
         return True
     is_fine = np.isfinite(row) if row.dtype == np.float64 else specs.is_moderate(row)
@@ -37,9 +37,9 @@ def is_storable(row: np.ndarray) -> bool:
 class RowPacker:
     """Packs nests that conform to a spec into one row per dtype, and unpacks batches of such rows.
 
-    Leaves with three axes or more, images, get a column of their own, named by their path. Every
-    leaf keeps its dtype, but those that are to be stored in single precision. What does not conform is
-    refused, so that what is stored can be trusted; bounds are checked only where that is asked for.
+    Leaves with three axes or more (images) get their own column, named after their path. Leaves keep their
+    dtypes, except those that are to be stored in single precision. Nests that do not conform are rejected,
+    so that stored data can be trusted. Bounds are checked only if requested.
     """
 
     def __init__(
@@ -53,18 +53,18 @@ class RowPacker:
         """Plans the columns.
 
         Args:
-            spec: a nest of `dm_env` specs.
-            name: what the nest is called, in errors and in the names of columns; may be left out
-                where the nest names its fields itself.
-            single: outermost fields that are stored as float32, whatever their dtype.
-            bounded: outermost fields that must be within the bounds of their specs, if these have any.
+            spec: The nest of `dm_env` specs.
+            name: The name of the nest, in errors and column names. It may be omitted if the nest names its
+                own fields.
+            single: The outermost fields that are stored as float32, whatever their dtype.
+            bounded: The outermost fields that must be within the bounds of their specs, if these have any.
 
         Raises:
-            ValueError: a leaf is not a spec, of a dtype that cannot be stored, or of a name that gives it
-                the column of another.
+            ValueError: A leaf is not a spec, has a dtype that cannot be stored, or has a name whose column
+                is already used by another leaf.
         """
         self._spec = spec
-        # The size of numbers is looked at in the finished rows, as they are stored.
+        # The size of numbers is checked in the finished rows, as they are stored.
         self._checker = specs.Checker(spec, name, exact=True, bounded=bounded, largest=None)
         self._columns: dict[str, base.ColumnSpec] = {}
         self._leaves: list[_Leaf] = []
@@ -75,11 +75,11 @@ class RowPacker:
 
     @property
     def columns(self) -> dict[str, base.ColumnSpec]:
-        """The columns that rows are packed into; none for an empty nest."""
+        """The columns that rows are packed into; empty for an empty nest."""
         return dict(self._columns)
 
     def places(self, field: str) -> dict[str, slice]:
-        """Returns where an outermost field lies in each of its columns; nowhere, if it is empty."""
+        """Returns the slice of an outermost field in each of its columns; empty for an empty field."""
         places: dict[str, slice] = {}
         for leaf in self._leaves:
             if leaf.field == field:
@@ -89,12 +89,12 @@ class RowPacker:
         return places
 
     def pack(self, nest: types.NestedArray) -> Rows:
-        """Packs one step into fresh arrays, one row for each column.
+        """Packs one step into new arrays, one row for each column.
 
         Raises:
-            ValueError: a field is missing, extra, not an array, of another dtype or shape, out of bounds
-                or, as it is stored, not finite or beyond `constraints.LARGEST` in float32; the message names
-                it and says what was expected.
+            ValueError: A field is missing, extra, not an array, of a wrong dtype or shape, out of bounds or,
+                as stored, not finite or in float32 beyond `constraints.LARGEST`. The message names the field
+                and says what was expected.
         """
         leaves = self._checker.fits(nest)
         if leaves is None:
@@ -105,14 +105,14 @@ class RowPacker:
         for leaf, value in zip(self._leaves, leaves, strict=True):
             _, _, column, place, _, is_matrix, _, overflows = leaf
             if overflows:
-                with np.errstate(over="ignore"):  # to infinity, which is refused below
+                with np.errstate(over="ignore"):  # to infinity, which is rejected below
                     value = value.astype(np.float32)
             rows[column][place] = value.ravel() if is_matrix else value
         for key in self._floating:
             if not is_storable(rows[key].ravel()):
                 for leaf, value in zip(self._leaves, leaves, strict=True):
                     if leaf.column == key:
-                        is_wide = rows[key].dtype == np.float64  # no learner's yet
+                        is_wide = rows[key].dtype == np.float64  # which no learner uses yet
                         specs.check_size(leaf.name, value, np.inf if is_wide else constraints.LARGEST)
         return rows
 
@@ -123,15 +123,15 @@ class RowPacker:
         contiguous: bool = False,
         left_out: Mapping[str, int] = MappingProxyType({}),
     ) -> types.NestedTensor:
-        """Returns the nest of leaves [..., *leaf shape] out of columns [..., *row shape].
+        """Returns the nest of leaves [..., *leaf shape] from columns [..., *row shape].
 
-        The leaves are views. Slice them, then make them contiguous: on a strided input a network's
-        first layer takes three times as long. With `contiguous` they are.
+        By default the leaves are views. Slice them, then make them contiguous: on a strided input a
+        network's first layer takes three times as long.
 
         Args:
             columns: The columns, with one leading axis or more.
             contiguous: Whether to return contiguous tensors.
-            left_out: The number of rows to leave out at the start of the second axis, by outermost field.
+            left_out: The number of rows to omit at the start of the second axis, by outermost field.
         """
         leaves = []
         for leaf in self._leaves:
@@ -146,7 +146,7 @@ class RowPacker:
         )
 
     def _place(self, planned: specs.Leaf, single: Collection[str]) -> "_Leaf":
-        """Gives a leaf its place in a column."""
+        """Assigns a leaf its place in a column."""
         name, path, spec, dtype = planned[:4]
         if dtype.kind not in "biuf" or dtype.itemsize > 8 or not dtype.isnative:
             raise ValueError(
@@ -178,9 +178,9 @@ class RowPacker:
 
 
 class Step(NamedTuple):
-    """What an action led to, with names as in messages."""
+    """An action and its results, with field names as in messages."""
 
-    observation: types.NestedArray  # that the step ended with
+    observation: types.NestedArray  # at the end of the step
     action: types.NestedArray
     reward: types.NestedArray
     discount: types.NestedArray
@@ -188,14 +188,14 @@ class Step(NamedTuple):
 
 
 def step_packer(environment_spec: specs.EnvironmentSpec, extras_spec: types.NestedSpec) -> RowPacker:
-    """Makes what packs a `Step`; its discount must be within its bounds.
+    """Makes the packer of a `Step`. The discount must be within its bounds.
 
     Args:
         environment_spec: The specs of the environment as the actor sees it.
-        extras_spec: The spec of what the policy records with each action.
+        extras_spec: The spec of the extras that the policy records with each action.
 
     Raises:
-        ValueError: Something cannot be stored.
+        ValueError: A field cannot be stored.
     """
     step = Step(
         observation=environment_spec.observations,
@@ -208,7 +208,7 @@ def step_packer(environment_spec: specs.EnvironmentSpec, extras_spec: types.Nest
 
 
 def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
-    """Joins the packed parts of a step: in each of the columns their rows, one after the other."""
+    """Joins the packed parts of a step, by concatenating their rows in each of the columns."""
     rows = {}
     for name in columns:
         found = []
@@ -220,7 +220,12 @@ def join(parts: Sequence[Rows], columns: Iterable[str]) -> Rows:
 
 
 def take(rows: Rows, places: Mapping[str, slice]) -> Rows:
-    """Takes a part of a packed step, without a copy. Args: places: of the part, see `RowPacker.places`."""
+    """Returns a part of a packed step, without a copy.
+
+    Args:
+        rows: The packed step.
+        places: The places of the part; see `RowPacker.places`.
+    """
     part = {}
     for name, place in places.items():
         part[name] = rows[name][place]
@@ -237,7 +242,7 @@ def only_item(
 
 
 def _is_usual(spec: types.NestedSpec) -> bool:
-    """Whether `_assemble` can put a nest together."""
+    """Returns whether `_assemble` can build such a nest."""
     if isinstance(spec, specs.Array):
         return True
     is_known = type(spec) in (dict, list, tuple) or hasattr(spec, "_fields")
@@ -245,7 +250,7 @@ def _is_usual(spec: types.NestedSpec) -> bool:
 
 
 def _assemble(spec: Any, leaves: Iterator[torch.Tensor]) -> types.NestedTensor:
-    """Puts a nest together as `tree.unflatten_as` does, in a tenth of the time."""
+    """Builds a nest as `tree.unflatten_as` does, ten times faster."""
     if isinstance(spec, specs.Array):
         return next(leaves)
     if isinstance(spec, dict):
@@ -260,13 +265,13 @@ def _assemble(spec: Any, leaves: Iterator[torch.Tensor]) -> types.NestedTensor:
 
 
 class _Leaf(NamedTuple):
-    """Where a leaf lies: `rows[column][place]`."""
+    """The place of a leaf: `rows[column][place]`."""
 
     name: str  # as in messages: `observation['position']`
-    field: str  # the outermost one that it is part of
+    field: str  # the outermost field that contains it
     column: str
     place: int | slice
     shape: tuple[int, ...]
     is_matrix: bool
     is_image: bool
-    overflows: bool  # stored in a narrower dtype that does not hold all of its numbers
+    overflows: bool  # stored in a narrower dtype that cannot represent all of its numbers

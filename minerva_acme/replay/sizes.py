@@ -1,4 +1,4 @@
-"""How much memory tables take when they are full, told before anything is written."""
+"""Estimates of the memory that full tables take, reported before anything is written."""
 
 import logging
 import math
@@ -12,22 +12,22 @@ from minerva_acme.replay import base
 
 _logger = logging.getLogger(__name__)
 
-_MUCH = 0.1  # of the free memory
+_MUCH = 0.1  # as a fraction of the free memory
 
 
 class FullSize(NamedTuple):
-    """The memory of full tables, before compression; Reverb compresses rows."""
+    """The memory that full tables take, before compression; Reverb compresses rows."""
 
-    least: int  # bytes, where each item adds one row to every column, as overlapping windows do
-    most: int  # bytes, where no two items share a row
+    least: int  # in bytes, if each item adds one row to every column, as overlapping windows do
+    most: int  # in bytes, if no two items share a row
 
 
 def full_size(tables: Sequence[base.TableConfig], item_bytes: int) -> FullSize:
-    """Returns what the rows and items of full tables take.
+    """Returns the memory that the rows and items of full tables take.
 
     Args:
-        tables: of one server; what is written to several of them is counted for each.
-        item_bytes: what the store keeps of an item, without its rows.
+        tables: The tables of one server; rows written to several of them are counted for each.
+        item_bytes: The number of bytes that the store needs for an item, without its rows.
     """
     least = most = item_bytes * sum(table.max_size for table in tables)
     for table in tables:
@@ -40,7 +40,7 @@ def full_size(tables: Sequence[base.TableConfig], item_bytes: int) -> FullSize:
 
 
 def describe(tables: Sequence[base.TableConfig], item_bytes: int) -> str:
-    """Says how much memory full tables take, and how much there is."""
+    """Describes how much memory full tables take, and how much there is."""
     least, most = map(machine_memory.describe, full_size(tables, item_bytes))
     num_items = sum(table.max_size for table in tables)
     free, total = machine_memory.free_bytes(), machine_memory.total_bytes()
@@ -51,9 +51,9 @@ def describe(tables: Sequence[base.TableConfig], item_bytes: int) -> str:
 
 
 def report(tables: Sequence[base.TableConfig], item_bytes: int) -> None:
-    """Logs how much memory full tables take if it is much; a warning where there is not so much.
+    """Logs how much memory full tables take if it is a lot, with a warning if it is more than is free.
 
-    It is no error, since a run may end before its tables are full.
+    This is not an error, since a run may end before its tables are full.
     """
     share = full_size(tables, item_bytes).least / max(1, machine_memory.free_bytes())
     if share > 1.0:

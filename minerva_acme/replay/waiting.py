@@ -1,4 +1,4 @@
-"""Waits for a store: they say what for, and end where they are asked to or could never end."""
+"""Waiting for a store. Waits report their reason, and end on request or if they would never end."""
 
 import contextlib
 import logging
@@ -14,12 +14,12 @@ from minerva_acme.replay import base
 T = TypeVar("T")
 
 SLICE_SECONDS = 0.5
-"""How long Ctrl-C or another thread may have to wait, where what waits does not hear of it."""
+"""The longest time until Ctrl-C or another thread takes effect, if a wait cannot be interrupted."""
 
-_REPORT_SECONDS = 10.0  # after which a wait says what it is for; then at ever longer intervals
-_MAX_REPORT_SECONDS = 600.0  # of these
-# How long nothing may happen where a rate limiter makes the only thread wait: items that another thread has
-# taken ahead may still be on their way.
+_REPORT_SECONDS = 10.0  # after which a wait logs its reason, then at ever longer intervals
+_MAX_REPORT_SECONDS = 600.0  # the longest such interval
+# How long nothing may happen while a rate limiter makes the only thread wait: items that another thread has
+# prefetched may still be on their way.
 _STILL_SECONDS = 2.0
 
 _logger = logging.getLogger(__name__)
@@ -35,13 +35,13 @@ _this_thread = _Thread()
 
 @contextlib.contextmanager
 def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Says that nobody but this thread writes and samples: nothing ends its wait for a rate limiter.
+    """Declares that only this thread writes and samples, so that nothing can end its wait for a rate limiter.
 
-    Such a wait is a ReplayDeadlock after a moment. And any wait is a ReplayStopped once the thread is asked
-    to stop. Of several of these around each other the inner one counts.
+    Such a wait soon raises ReplayDeadlock. Any wait raises ReplayStopped once the thread is asked to stop.
+    If these context managers are nested, the inner one applies.
 
     Args:
-        should_stop: asked twice a second in each wait of this thread.
+        should_stop: The function that says whether to stop, called twice a second in each wait.
     """
     with _stoppable(should_stop, is_alone=True):
         yield
@@ -49,10 +49,10 @@ def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stoppable(should_stop: Callable[[], bool]) -> Iterator[None]:
-    """Makes any wait of this thread a ReplayStopped once it is asked to stop; others write and sample too.
+    """Makes any wait of this thread raise ReplayStopped once it is asked to stop; others may use replay too.
 
     Args:
-        should_stop: asked twice a second in each wait.
+        should_stop: The function that says whether to stop, called twice a second in each wait.
     """
     with _stoppable(should_stop, is_alone=False):
         yield
@@ -72,7 +72,11 @@ class Wait:
     """A wait in slices: `while not is_done(seconds=wait.slice()): wait.go_on(reason)`."""
 
     def __init__(self, timeout_seconds: float | None = None) -> None:
-        """Begins now. Args: timeout_seconds: how long it may take; None for as long as it takes."""
+        """Starts the wait.
+
+        Args:
+            timeout_seconds: The time limit; None for no limit.
+        """
         self._start = time.monotonic()
         self._deadline = math.inf if timeout_seconds is None else self._start + timeout_seconds
         self._next_report = self._start + _REPORT_SECONDS
@@ -80,19 +84,19 @@ class Wait:
         self._still_since = self._start
 
     def slice(self) -> float:
-        """Returns how long to wait before the next call of `go_on`, in seconds."""
+        """Returns the time to wait before the next call of `go_on`, in seconds."""
         return max(0.0, min(SLICE_SECONDS, self._deadline - time.monotonic()))
 
     def go_on(self, reason: base.ReplayTimeout) -> None:
-        """Returns if the wait is to go on.
+        """Returns if the wait should continue, and raises an error otherwise.
 
         Args:
-            reason: what is waited for.
+            reason: The reason for the wait.
 
         Raises:
-            ReplayTimeout: the reason, once the time is over.
-            ReplayStopped: the thread is asked to stop.
-            ReplayDeadlock: the wait cannot end.
+            ReplayTimeout: The time is over; this is `reason` itself.
+            ReplayStopped: The thread is asked to stop.
+            ReplayDeadlock: The wait cannot end.
         """
         now = time.monotonic()
         if now >= self._deadline:
@@ -101,29 +105,27 @@ class Wait:
             if _this_thread.should_stop():
                 raise base.ReplayStopped(f"Asked to stop while waiting: {reason}")
         if _this_thread.is_alone:
-            # Whatever happens in a table changes the counts that the reason tells.
+            # Everything that happens in a table changes the counts in the reason.
             if not reason.held_back or str(reason) != self._reason:
                 self._reason, self._still_since = str(reason), now
             elif now - self._still_since >= _STILL_SECONDS:
-                raise base.ReplayDeadlock(
-                    f"{reason} That would take for ever: nobody else writes to it or samples from it."
-                )
+                raise base.ReplayDeadlock(f"{reason} This would wait forever: nothing else uses the table.")
         if now >= self._next_report:
             waited = now - self._start
-            _logger.warning("%s %.0f s so far.", reason, waited)
+            _logger.warning("%s Waited %.0f s so far.", reason, waited)
             self._next_report = now + min(waited, _MAX_REPORT_SECONDS)
 
 
 def call(function: Callable[[], T], reason: base.ReplayTimeout, timeout_seconds: float | None = None) -> T:
-    """Calls what blocks in C++, where neither Ctrl-C nor a limit reaches it, and waits for its result.
+    """Calls a function that blocks in C++, where Ctrl-C and time limits have no effect; returns its result.
 
     Args:
-        function: to be called; where the wait ends early it stays behind in a daemon thread.
-        reason: what is waited for.
-        timeout_seconds: how long it may take; None for as long as it takes.
+        function: The function to call. If the wait ends early, it keeps running in a daemon thread.
+        reason: The reason for the wait.
+        timeout_seconds: The time limit; None for no limit.
 
     Raises:
-        ReplayTimeout: as `Wait.go_on`; and whatever the function raises.
+        ReplayTimeout: As in `Wait.go_on`. Errors of the function are raised, too.
     """
     answer: futures.Future[T] = futures.Future()
 

@@ -1,4 +1,4 @@
-"""Results as data: rows of trainings, what produced them, and what others have published."""
+"""Results as data: rows of runs, their provenance, and published results."""
 
 from minerva_acme.results.experiment import (
     Context,

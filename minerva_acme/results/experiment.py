@@ -1,6 +1,6 @@
-"""An experiment: trainings that differ in environment and seed, and what produced them.
+"""An experiment: runs that differ only in environment and seed, with their provenance.
 
-It is two files: `<exp_name>.csv` with the rows, and beside it `<exp_name>.json`.
+It is stored in two files in the same folder: the rows in `<exp_name>.csv`, the rest in `<exp_name>.json`.
 """
 
 import dataclasses
@@ -20,71 +20,71 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.+=-]{0,120}")
 _FOLDER = "data"
 
 Training = tuple[str, int]
-"""Environment and seed."""
+"""A run: its environment and seed."""
 
 
 class Context(NamedTuple):
-    """What some trainings were made by and on. None: nobody wrote it down."""
+    """The software and machine of some runs. None: not recorded."""
 
     trainings: frozenset[Training]
     version: str | None  # of minerva-acme
-    commit: str | None  # with -dirty where files had been changed
-    packages: Mapping[str, str]  # the versions that were installed
+    commit: str | None  # ends in -dirty if files had been changed
+    packages: Mapping[str, str]  # installed versions by name
     machine: str | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Trainings that differ in environment and seed alone. Failed ones are kept."""
+    """Runs that differ only in environment and seed. Failed runs are kept."""
 
     exp_name: str
     rows: tuple[Row, ...]
     commands: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """By environment, with {seed} where the seed goes."""
+    """The commands by environment, with {seed} as a placeholder for the seed."""
     contexts: tuple[Context, ...] = ()
     updates_per_step: float | None = None
-    """Learner steps for an environment step."""
+    """Learner steps per environment step."""
     action_repeat: int | None = None
-    """Environment steps that the agent's choice of an action lasts."""
+    """The number of environment steps for which an action of the agent is repeated."""
     notes: str = ""
 
     @property
     def trainings(self) -> list[Training]:
-        """All that there are rows of, in order."""
+        """All runs that have rows, in order."""
         return list(dict.fromkeys((row.env_name, row.seed) for row in self.rows))
 
 
 def make_name(agent: str, preset: str, changes: Mapping[str, Any]) -> str:
-    """Names an experiment, such as mpo_control+critic_target=one_step.
+    """Returns the name of an experiment, such as mpo_control+critic_target=one_step.
 
     Args:
-        agent: its name.
-        preset: the agent's.
-        changes: settings that differ from the preset's.
+        agent: The agent's name.
+        preset: The name of the agent's preset.
+        changes: The settings that differ from the preset.
     """
     parts = [f"{name}={_plain(value)}" for name, value in sorted(changes.items())]
     return "+".join([f"{agent}_{preset}", *parts])
 
 
 def check_name(exp_name: str) -> str:
-    """Returns the name if it can be a file's.
+    """Returns the name if it can be the name of a file.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: The name is too long, or contains other characters.
     """
     if not _NAME.fullmatch(exp_name):
         raise ValueError(
             "The name of an experiment must be at most 121 letters, digits and _ . + = -, beginning with a "
-            f"letter or digit, got '{exp_name}'. Choose one: --name"
+            f"letter or digit, got '{exp_name}'. Set it with --name"
         )
     return exp_name
 
 
 def read(path: pathlib.Path) -> list[Experiment]:
-    """Reads the experiments of a CSV file; what produced them, if a JSON file of its name is beside it.
+    """Reads the experiments in a CSV file, with their provenance if the folder has a JSON file of that name.
 
     Raises:
-        ValueError: one of the files is not as it must be, or they are of different experiments.
+        ValueError: One of the files is malformed, or they belong to different experiments.
     """
     beside = path.with_suffix(".json")
     return _make(
@@ -106,7 +106,7 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
     for file, text in zip(
         files, (rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"), strict=True
     ):
-        # Replaced as a whole: an interrupted write leaves the old file.
+        # Files are replaced as a whole: an interrupted write keeps the old file.
         new = file.with_name(f".{file.name}.new")
         new.write_text(text, encoding="utf-8")
         new.replace(file)
@@ -115,7 +115,7 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
 
 @functools.cache
 def load() -> Mapping[str, Experiment]:
-    """Returns this library's own experiments by name, from the files that are installed with it."""
+    """Returns the experiments that are installed with this library, by name."""
     folder = importlib.resources.files("minerva_acme.results") / _FOLDER
     found = {}
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
@@ -128,17 +128,17 @@ def load() -> Mapping[str, Experiment]:
 
 
 def merge(old: Experiment, new: Experiment) -> Experiment:
-    """Adds trainings to an experiment; one with the environment and seed of an old one replaces it.
+    """Adds runs to an experiment; a new run replaces an old one with the same environment and seed.
 
     Raises:
-        ValueError: they are different experiments, or their agents act differently often.
+        ValueError: The experiments have different names or action repeats.
     """
     for name in ("exp_name", "action_repeat"):
         one, other = getattr(old, name), getattr(new, name)
         if one != other:
             raise ValueError(
-                f"Trainings of one experiment must agree in `{name}`, got {one} and {other} of "
-                f"{new.exp_name}. Name one of them apart: --name"
+                f"Runs of one experiment must have the same `{name}`, got {one} and {other} for "
+                f"{new.exp_name}. Give one of them another name: --name"
             )
     replaced = set(new.trainings)
     kept = [row for row in old.rows if (row.env_name, row.seed) not in replaced]
@@ -154,7 +154,7 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
         rows=(*kept, *new.rows),
         commands={**old.commands, **new.commands},
         contexts=tuple(c._replace(trainings=frozenset(of)) for c, of in trainings.values() if of),
-        # A run that ended early has waited for its first learner step for most of its steps.
+        # The ratio of a run that ended early is too low: it made most of its steps before learning began.
         updates_per_step=max(filter(None, (old.updates_per_step, new.updates_per_step)), default=None),
         notes=" ".join(dict.fromkeys(filter(None, (old.notes, new.notes)))),
     )
@@ -184,13 +184,13 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
         experiment = Experiment(**values, rows=tuple(rows), contexts=contexts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{beside} must say what produced the rows beside it, but does not: {error!r}."
+            f"{beside} must say what produced the rows of its CSV file, but is malformed: {error!r}."
         ) from error
     if names != [experiment.exp_name]:
-        raise ValueError(f"{path} must hold the rows of {experiment.exp_name} alone, got {', '.join(names)}.")
+        raise ValueError(f"{path} must only have rows of {experiment.exp_name}, got {', '.join(names)}.")
     unknown = set(experiment.trainings) - {one for context in contexts for one in context.trainings}
     if unknown:
-        raise ValueError(f"{beside} must have every training in a context, got none of {sorted(unknown)}.")
+        raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
     return [experiment]
 
 

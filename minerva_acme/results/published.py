@@ -1,7 +1,6 @@
-"""Published learning curves: means over seeds, with where they are from.
+"""Published learning curves: means over seeds, with their sources.
 
-They are results of another kind than `rows`: of each only the mean and the standard deviation over the seeds
-at a few steps is kept.
+Unlike `rows`, these results only have the mean and standard deviation over the seeds, at a few steps.
 """
 
 import csv
@@ -14,31 +13,31 @@ from typing import NamedTuple
 
 
 class PublishedPoint(NamedTuple):
-    """What the seeds of one environment had reached at one step."""
+    """The return in one environment at one step, over the seeds."""
 
-    env_step: int  # the simulator's control steps, whatever the action repeat
+    env_step: int  # control steps of the simulator, before action repeat
     num_seeds: int
     mean: float  # return
     std: float  # of the return, over the seeds
 
 
 class PublishedResult(NamedTuple):
-    """What somebody else's agent reached."""
+    """The results of an agent that others have published."""
 
     exp_name: str
-    title: str  # as people write it
+    title: str  # for display
     source: str  # the public repository
     commit: str
-    path: str  # of the raw data in it
+    path: str  # path of the raw data in the repository
     licence: str
-    action_repeat: int | None  # None: it differs between tasks, or is not known
+    action_repeat: int | None  # None: different between tasks, or unknown
     notes: str
     points: Mapping[str, tuple[PublishedPoint, ...]]  # by environment, in order of steps
 
 
 @functools.cache
 def load_published() -> Mapping[str, PublishedResult]:
-    """Returns all that are installed with this library, by name."""
+    """Returns all published results that are installed with this library, by name."""
     folder = importlib.resources.files("minerva_acme.results")
     points: dict[str, dict[str, list[PublishedPoint]]] = {}
     text = (folder / "published.csv").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Rows: one number of one training at one step.
+"""Rows: one number of one run at one step.
 
-The columns are those of the public files of SimbaV2 and FlashSAC. Nothing here imports numpy.
+The columns are the same as in the public files of SimbaV2 and FlashSAC. Nothing here imports numpy.
 """
 
 import csv
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
-    """One number of one training."""
+    """One number of one run."""
 
     exp_name: str  # agent and preset or variant, such as mpo_control
-    env_name: str  # the environment's id; Gymnasium's without `gymnasium/`
+    env_name: str  # the environment's id, without `gymnasium/`
     seed: int
     metric: str  # usually one of `METRICS`
     env_step: int  # environment steps of training when it was measured
@@ -29,20 +29,20 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "final_return_std": "standard deviation over the episodes of `final_return`",
         "random_return": "mean return of uniformly random actions, before training",
         "learner_steps": "learner steps made",
-        "wall_seconds": "time since the run began, evaluations included, pauses between sessions not",
-        "cpu_seconds": "CPU time of the run's process and of its children that ended",
+        "wall_seconds": "time since the run began, including evaluations but not pauses between sessions",
+        "cpu_seconds": "CPU time of the run's process and its finished children",
     }
 )
-"""What our own rows measure. Rows of others may have other metrics."""
+"""The metrics of this library's rows, with descriptions. Rows from elsewhere may have other metrics."""
 
 MAX_NUMBER = 1e30
-"""No number of a training is larger. Sums and squares of such are finite, so that all can be drawn."""
+"""The largest valid number. Sums and squares of such numbers are finite, so that all can be drawn."""
 
-_DIGITS = 7  # significant ones that are written
+_DIGITS = 7  # significant digits in files
 
 
 def read_rows(path: pathlib.Path) -> list[Row]:
-    """Reads a CSV file of rows. Raises: ValueError: as `parse_rows`."""
+    """Reads a CSV file of rows. Raises: ValueError: See `parse_rows`."""
     return parse_rows(path.read_text(encoding="utf-8"), path)
 
 
@@ -51,11 +51,11 @@ def parse_rows(text: str, path: pathlib.Path | str) -> list[Row]:
 
     Args:
         text: CSV with the fields of `Row` as columns, in any order.
-        path: where it is from, for messages.
+        path: The path of the text, for messages.
 
     Raises:
-        ValueError: a column is missing or unknown, a cell is not what it must be, or a number is there twice;
-            the message names the line.
+        ValueError: A column is missing or unknown, a cell is invalid, or a number is given twice; the message
+            names the line.
     """
     reader = csv.DictReader(io.StringIO(text), strict=True)
     found: dict[tuple[Any, ...], Row] = {}
@@ -71,7 +71,7 @@ def parse_rows(text: str, path: pathlib.Path | str) -> list[Row]:
             if row[:-1] in found:
                 raise ValueError(
                     f"{where}: {row.metric} of {row.exp_name} on {row.env_name}, seed {row.seed}, at step "
-                    f"{row.env_step} is there twice. Keep one of them."
+                    f"{row.env_step} is given twice. Keep one of them."
                 )
             found[row[:-1]] = row
     except csv.Error as error:
@@ -80,7 +80,7 @@ def parse_rows(text: str, path: pathlib.Path | str) -> list[Row]:
 
 
 def format_rows(rows: Iterable[Row]) -> str:
-    """Writes rows as CSV, sorted, with seven significant digits of each value."""
+    """Formats rows as CSV, sorted, with seven significant digits per value."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(Row._fields)
@@ -97,7 +97,7 @@ def format_rows(rows: Iterable[Row]) -> str:
 
 def _make_row(cells: Mapping[str | None, Any], where: str) -> Row:
     if None in cells or None in cells.values():
-        raise ValueError(f"{where} must have {len(Row._fields)} cells, got more or fewer.")
+        raise ValueError(f"{where} must have {len(Row._fields)} cells, got another number.")
     for name in ("exp_name", "env_name", "metric"):
         if not cells[name]:
             raise ValueError(f"{where}: `{name}` must not be empty.")
@@ -107,7 +107,7 @@ def _make_row(cells: Mapping[str | None, Any], where: str) -> Row:
         _number(cells, "seed", _natural, "a whole number >= 0", where),
         cells["metric"],
         _number(cells, "env_step", _natural, "a whole number >= 0", where),
-        _number(cells, "value", _finite, f"a finite number of at most {MAX_NUMBER:g} in size", where),
+        _number(cells, "value", _finite, f"a finite number of magnitude at most {MAX_NUMBER:g}", where),
     )
 
 
@@ -121,7 +121,7 @@ def _number(
 
 
 def _natural(text: str) -> int:
-    value = float(text)  # others write 50000.0
+    value = float(text)  # other libraries write 50000.0
     if not value.is_integer() or value < 0:
         raise ValueError
     return int(value)
@@ -129,6 +129,6 @@ def _natural(text: str) -> int:
 
 def _finite(text: str) -> float:
     value = float(text)
-    if not abs(value) <= MAX_NUMBER:  # nan neither
+    if not abs(value) <= MAX_NUMBER:  # also true for nan
         raise ValueError
     return value

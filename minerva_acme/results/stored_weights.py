@@ -1,7 +1,7 @@
-"""The weights that are installed with the library: some of the trainings whose rows are, in safetensors.
+"""The weights that are installed with the library, from some of the runs in its rows, as safetensors.
 
-Each file is `weights/<exp_name>__<environment>.safetensors`, with `__` for the environment's slashes, and is
-called <exp_name>:<environment>, such as ppo_default:CartPole-v1.
+Each file is `weights/<exp_name>__<environment>.safetensors`, with `__` for the environment's slashes, and its
+name is <exp_name>:<environment>, such as ppo_default:CartPole-v1.
 """
 
 import functools

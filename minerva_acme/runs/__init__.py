@@ -1,4 +1,4 @@
-"""A run's folder: what it says of the run, its checkpoints, and the policies that it holds."""
+"""A run's folder: its description, its checkpoints and its policies."""
 
 from typing import TYPE_CHECKING
 
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Evaluation", "evaluate", "evaluate_checkpoint", "export_policy", "load_policy"]
 
-# Options and tasks need no torch; what does is imported when it is used.
+# Options and tasks need no torch; the modules that do are imported when they are used.
 __getattr__ = lazy.attach(__name__, __file__)

@@ -1,32 +1,32 @@
-"""Checkpoints: folders that are whole or do not count.
+"""Checkpoints: folders that are complete or are ignored.
 
-<directory>/000020000/manifest.json     written last; says what the other files must be
+<directory>/000020000/manifest.json     written last; lists the other files and their hashes
 <directory>/000020000/state.pt          everything but the replay: tensors, numbers and strings
 <directory>/000020000/replay/           the files of the replay store, if replay was saved
-<directory>/000020000-1/                the same step, saved again: it counts, and the first is removed
-<directory>/.unfinished-*, .removed-*   being written and being removed: removed when the run starts again
-<directory>/branch.json                 only where the run was resumed from another one than the newest
+<directory>/000020000-1/                the same step, saved again: it replaces the first, which is removed
+<directory>/.unfinished-*, .removed-*   being written or being removed: removed when the run starts again
+<directory>/branch.json                 only if the run was resumed from a checkpoint other than the newest
 
 manifest.json is an object with these members:
 
-    format      1. Another one is refused.
+    format      1. Any other format is refused.
     env_steps   The environment steps that the run had made.
-    evaluation  The mean return of the evaluation at that step, or null. Where it is highest is the "best".
-    light       Whether it was saved for being the best: without replay, amid an episode.
-    player      [actors, environment steps, learner steps], see `Player`. Not in those of older versions.
+    evaluation  The mean return of the evaluation at that step, or null. The highest marks the "best".
+    light       Whether it was saved because it was the best: without replay, in the middle of an episode.
+    player      [actors, environment steps, learner steps], see `Player`. Missing in older versions.
     files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
-    sha256      Of the other members, as JSON with sorted keys. Every format has it.
+    sha256      The hash of the other members, as JSON with sorted keys. Every format has it.
 
-branch.json says which checkpoints a run has left behind, see `continue_from`:
+branch.json lists the checkpoints that a run has left behind, see `continue_from`:
 
-    format      1. Another one is refused.
-    start       The name of the checkpoint that the run was resumed from, or null where it lies elsewhere.
-    abandoned   The names of the later ones, whose steps are made again. None of them is the "latest", and
-                they are removed once the run has saved; the best of all evaluations stays.
+    format      1. Any other format is refused.
+    start       The name of the checkpoint that the run was resumed from, or null if it is in another folder.
+    abandoned   The names of the later ones, whose steps are repeated. None of them is the "latest", and they
+                are removed once the run has saved; the one with the best evaluation stays.
 
-Where no state is written or read, torch is not imported: the process that holds replay finds checkpoints too.
-Checking a checkpoint reads it once more. Hashing takes about 1 second for each GiB on one core, when it is
-saved and when it is resumed; who wants the policy alone checks state.pt alone.
+Torch is imported only to write or read a state, since the process that holds replay finds checkpoints too.
+Checking a checkpoint reads all its files. Hashing takes about 1 second per GiB on one core, when it is saved
+and when it is resumed; loading only the policy checks only state.pt.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ _FORMAT = 1
 _MANIFEST = "manifest.json"
 _STATE_FILE = "state.pt"
 _REPLAY_FOLDER = "replay"
-_SCRATCH = ".replay"  # where the replay's server writes, see `parts.Parts`
+_SCRATCH = ".replay"  # the replay server writes here, see `parts.Parts`
 _NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
 _BRANCH = "branch.json"
 _BRANCH_FORMAT = 1
@@ -61,19 +61,19 @@ _TOO_MANY = 1 << 63  # environment steps, or bytes of a file
 
 
 class Player(NamedTuple):
-    """Who plays a run, and how far the run had come when that began."""
+    """The number of actors that play a run, and the run's steps when they began."""
 
-    num_actors: int = 0  # in processes of their own, beside the learner; 0: one process plays and learns
+    num_actors: int = 0  # in separate processes next to the learner; 0: one process plays and learns
     env_steps: int = 0
     learner_steps: int = 0
 
 
 class DamagedCheckpoint(OSError):
-    """A file of a checkpoint is missing, or not what was written."""
+    """A file of a checkpoint is missing, or differs from what was written."""
 
 
 class Checkpointer:
-    """Writes the checkpoints of one run, whose folder no other process writes to."""
+    """Writes the checkpoints of one run. No other process may write to their folder."""
 
     def __init__(
         self,
@@ -89,16 +89,16 @@ class Checkpointer:
             directory: The folder of the checkpoints.
             keep: The number of the newest checkpoints to keep, >= 1.
             keep_best: Whether the one with the best evaluation is kept too.
-            player: Who plays the run; by default one process, from its beginning.
+            player: The run's player; by default one process, from the beginning of the run.
 
         Raises:
-            OSError: It cannot be written to.
-            ValueError: What the run writes in it is a symbolic link, or `keep` is less than 1.
+            OSError: The folder cannot be written to.
+            ValueError: A path that the run writes to in it is a symbolic link, or `keep` is less than 1.
         """
         if keep < 1:
             raise ValueError(f"`keep` must be >= 1 checkpoint, got {keep}.")
         self.directory = pathlib.Path(directory)
-        """Where they are."""
+        """The folder of the checkpoints."""
         self._keep = keep
         self._keep_best = keep_best
         self._player = player or Player()
@@ -111,7 +111,7 @@ class Checkpointer:
                     _remove(left_over)
         except OSError as error:
             raise OSError(
-                f"Checkpoints need a folder that can be written to, but {self.directory} is none: "
+                f"Cannot write checkpoints to {self.directory}: "
                 f"{error.strerror}. Choose another directory for the run, or check the permissions there."
             ) from error
 
@@ -124,24 +124,26 @@ class Checkpointer:
         evaluation: float | None = None,
         light: bool = False,
     ) -> None:
-        """Writes a checkpoint, then removes those that are no longer to be kept.
+        """Writes a checkpoint, then removes those that no longer need to be kept.
 
-        Kept are the newest ones, of each step the last that was saved, and the best. Those of later steps
-        than this one belong to steps that are made again, and go too; the best of all evaluations stays.
+        The newest ones (for each step, the one saved last) and the best are kept. Checkpoints of later steps
+        belong to steps that are repeated, and are removed too, except the one with the best evaluation.
 
         Args:
-            env_steps: names the checkpoint; it takes the place of another with this number.
-            state: what `torch.load(weights_only=True)` can read, see `core.Saveable`.
-            replay_files: a folder that is moved into the checkpoint; copied, if it is on another disk.
-            evaluation: the mean return of the policy's evaluation at this step, if there was one.
-            light: whether it is there for its evaluation alone: the others stay, except another light one.
+            env_steps: The checkpoint's number of environment steps, which names it. A checkpoint with the
+                same number is replaced.
+            state: A value that `torch.load(weights_only=True)` can read, see `core.Saveable`.
+            replay_files: A folder that is moved into the checkpoint, or copied if it is on another disk.
+            evaluation: The mean return of the policy's evaluation at this step, if there was one.
+            light: Whether it is saved only for its evaluation; then only other light ones are removed.
 
         Raises:
-            OSError: it could not be written. The older checkpoints stay.
+            OSError: The checkpoint could not be written. The older checkpoints stay.
         """
         import torch
 
-        # A name that was left behind stays taken after its folder is gone: it would count as abandoned.
+        # The names of abandoned checkpoints are not used again, even if the folders are gone: a new
+        # checkpoint of that name would count as abandoned.
         branch = _branch(self.directory)
         names = map(_NAME.fullmatch, {*os.listdir(self.directory), *branch.abandoned})
         taken = [int(name[2] or 0) for name in names if name and int(name[1]) == env_steps]
@@ -167,23 +169,23 @@ class Checkpointer:
                 f"{f'step {entries[-1].env_steps}' if entries else 'its beginning'}."
             ) from error
         later = {entry.folder.name for entry in _scan(self.directory) if entry.env_steps > env_steps}
-        if not light and later - branch.abandoned:  # of which nothing was said when the run began
+        if not light and later - branch.abandoned:  # not yet listed when the run began
             _write_branch(self.directory, _Branch(final.name, branch.abandoned | later))
         self._remove_old(light)
 
     def latest(self) -> pathlib.Path | None:
-        """The newest checkpoint, or None."""
+        """Returns the newest checkpoint, or None."""
         return latest(self.directory)
 
     def is_best(self, evaluation: float | None) -> bool:
-        """Returns whether a mean return is to be kept for being above that of every checkpoint."""
-        if evaluation is None or not self._keep_best:  # as at almost every step: no file is read for it
+        """Returns whether a mean return is above every checkpoint's, so that its weights should be kept."""
+        if evaluation is None or not self._keep_best:  # true at almost every step, so it reads no file
             return False
         best = _best(_scan(self.directory))
         return best is None or best.evaluation is None or evaluation > best.evaluation
 
     def steps(self) -> list[int]:
-        """The environment steps of those that hold all of a run."""
+        """Returns the environment steps of the full checkpoints, those that are not light."""
         return sorted({entry.env_steps for entry in _scan(self.directory) if entry.is_full})
 
     def _remove_old(self, light: bool) -> None:
@@ -191,13 +193,13 @@ class Checkpointer:
         newest = {entry.env_steps: entry for entry in entries if entry.is_full and entry.rank > _ABANDONED}
         kept = [*list(newest.values())[-self._keep :], _best(entries) if self._keep_best else None]
         for entry in entries:
-            # What was left behind stays for as long as a run would begin again where it was left.
+            # Abandoned checkpoints stay until a full checkpoint of the new branch has been written.
             if entry in kept or (light and (entry.is_full or entry.rank == _WHOLE)):
                 continue
             hidden = entry.folder.with_name(f".removed-{entry.folder.name}")
             try:
                 _remove(hidden)
-                entry.folder.rename(hidden)  # half of it must not count
+                entry.folder.rename(hidden)  # a half-removed folder must not count as a checkpoint
                 _remove(hidden)
             except OSError as error:
                 _logger.warning("the old checkpoint %s cannot be removed: %s", entry.folder, error.strerror)
@@ -226,10 +228,10 @@ _ABANDONED, _LIGHT, _WHOLE = range(3)  # ranks of checkpoints
 
 
 class _Entry(NamedTuple):
-    """A folder that is a checkpoint by its name; in order, those that are resumed from first come last."""
+    """A folder that is named like a checkpoint. Sorted, the one to resume from comes last."""
 
     rank: int
-    """Light ones are resumed from only where there is no other, but for the one that the run began with."""
+    """A run resumes from a light one only if there is no other, or if the run began with it."""
     env_steps: int
     revision: int
     folder: pathlib.Path
@@ -242,7 +244,7 @@ class _Entry(NamedTuple):
         assert name
         try:
             manifest = _read_manifest(folder)
-        except (DamagedCheckpoint, ValueError):  # said where it is opened
+        except (DamagedCheckpoint, ValueError):  # reported when it is opened
             manifest = _Manifest(int(name[1]), None, False, {})
         is_whole = not manifest.light or folder.name == branch.start
         rank = _ABANDONED if folder.name in branch.abandoned else _WHOLE if is_whole else _LIGHT
@@ -251,7 +253,7 @@ class _Entry(NamedTuple):
 
 
 def _remove(path: pathlib.Path) -> None:
-    """Removes what is there, if anything; a link, not what it leads to."""
+    """Removes a file or folder if it exists; of a link, only the link itself."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -259,24 +261,25 @@ def _remove(path: pathlib.Path) -> None:
 
 
 def _is_checkpoint(folder: pathlib.Path) -> bool:
-    # One of these alone is a damaged checkpoint. Without both it is a folder of somebody else's.
+    # With only one of these it is a damaged checkpoint. Without both it is not a checkpoint.
     return (folder / _MANIFEST).exists() or (folder / _STATE_FILE).exists()
 
 
 def _scan(directory: pathlib.Path) -> list[_Entry]:
-    branch = _branch(directory)  # first: what it names may be removed meanwhile, but not the other way round
+    # Read before the folders: otherwise an abandoned checkpoint could pass for a kept one.
+    branch = _branch(directory)
     folders = (folder for folder in directory.glob("*") if _NAME.fullmatch(folder.name))
     return sorted(_Entry.of(folder, branch) for folder in folders if _is_checkpoint(folder))
 
 
 def _best(entries: list[_Entry]) -> _Entry | None:
-    """Returns the one with the best evaluation, of equal ones that of the earliest step."""
+    """Returns the entry with the best evaluation; among equals, the one of the earliest step."""
     evaluated = [entry for entry in entries if entry.evaluation is not None]
     return max(evaluated, key=lambda e: (e.evaluation, -e.env_steps, e.revision), default=None)
 
 
 def latest(directory: pathlib.Path) -> pathlib.Path | None:
-    """The newest checkpoint in a folder that another process may be writing to, or None; unchecked."""
+    """Returns the newest checkpoint in a folder, unchecked, or None. Another process may be writing there."""
     return next((entry.folder for entry in _scan(directory)[::-1]), None)
 
 
@@ -286,19 +289,20 @@ def find(
     *,
     with_replay: bool = False,
 ) -> pathlib.Path:
-    """Returns a checkpoint of a run, whose files are what was written.
+    """Finds a checkpoint of a run and checks that its files are undamaged.
 
     Args:
-        path: the folder of a run, or of a checkpoint, which is returned.
-        which: "latest": the newest that can be resumed with its replay or, if there is none, the best; if it
-            is damaged the one before it, with a warning. Once a run was resumed from another one (see
-            `continue_from`), that one or what the run has saved since. "best": the one with the best
-            evaluation. A number: that of an environment step. Otherwise the folder of a checkpoint.
-        with_replay: whether the files of the replay are checked, too.
+        path: The folder of a run, or of a checkpoint, which is then returned.
+        which: "latest", "best", a number of environment steps, or the folder of a checkpoint. "latest" is the
+            newest full checkpoint or, if there is none, the newest light one; if it is damaged, the one
+            before it, with a warning. After a run was resumed from an older checkpoint (see
+            `continue_from`), it is that one or the newest that the run has saved since. "best" is the one
+            with the best evaluation.
+        with_replay: Whether to check the files of the replay too.
 
     Raises:
-        ValueError: there is no such checkpoint, or it has another format.
-        DamagedCheckpoint: there is no good one, or the chosen one is damaged.
+        ValueError: There is no such checkpoint, or it has another format.
+        DamagedCheckpoint: There is no undamaged one, or the chosen one is damaged.
     """
     path, which = pathlib.Path(path), str(which)
     if _is_checkpoint(path) and which == "latest":
@@ -309,7 +313,7 @@ def find(
     if which == "latest":
         if not entries:
             raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
-        _read_branch(directory)  # whether it can be told which is the latest
+        _read_branch(directory)  # raises if it is unknown which one is the latest
         return _newest_good(path, entries, with_replay)
     best = _best(entries)
     which = str(int(which)) if which.isdecimal() else which
@@ -328,24 +332,24 @@ def find(
 def find_to_resume(
     path: str | os.PathLike[str], which: str | os.PathLike[str] = "latest"
 ) -> pathlib.Path | None:
-    """Returns what `find` does, its replay checked; None if the latest is asked for and there is none yet."""
+    """Does as `find`, with the replay checked; returns None if `which` is "latest" and there is none yet."""
     if which == "latest" and latest(pathlib.Path(path, "checkpoints")) is None:
         return None
     return find(path, which, with_replay=True)
 
 
 def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
-    """Notes that a run continues from a checkpoint: no later one is the "latest" from now on.
+    """Notes that a run continues from a checkpoint: from now on, no later one is the "latest".
 
-    Call it while the run's folder is held (`run_lock.hold`), before anything else in it is changed. The note
-    is on the disk when this returns: whatever ends the run, the next one begins with this checkpoint, or with
-    what this run has saved since. Nothing is removed before that, and what is left behind can still be
-    chosen by its step.
+    Call it while the run's folder is locked (`run_lock.hold`), before anything else in it is changed. The
+    note is on the disk when this returns: however the run ends, the next one begins with this checkpoint or
+    with a newer one of this run. Nothing is removed before this run has saved, and the later checkpoints
+    can still be chosen by their steps until then.
 
     Args:
         directory: The folder of the run's checkpoints.
-        checkpoint: The one that it is resumed from. Where that lies in another folder, the "latest" is the
-            newest of the run's own that is not later, until the run has saved.
+        checkpoint: The checkpoint to resume from. If it is in another folder, the "latest" is the newest of
+            the run's own that is not later, until the run has saved.
 
     Raises:
         OSError: The note cannot be written.
@@ -360,7 +364,7 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
             _write_branch(directory, _NO_BRANCH)
         return
     made = (env_steps(checkpoint), own.revision if own else math.inf)
-    # What was made since the last branching, if what was left behind there is returned to.
+    # If the run returns to an abandoned checkpoint, those saved since it branched off are left instead.
     start = next((entry for entry in entries if entry.folder.name == _branch(directory).start), None)
     other = own is not None and own.rank == _ABANDONED
     left = [
@@ -376,8 +380,8 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
     _write_branch(directory, _Branch(own and own.folder.name, frozenset(entry.folder.name for entry in left)))
     if steps := sorted({entry.env_steps for entry in left if entry.is_full}):
         _logger.warning(
-            "%s is not the newest checkpoint: the next one removes those of steps %s, except the best. Until "
-            "then they can be chosen by their step",
+            "%s is not the newest checkpoint: the next save removes the later ones at steps %s, except the "
+            "best. Until then they can be chosen by their step",
             checkpoint,
             ", ".join(f"{step:,}" for step in steps),
         )
@@ -389,7 +393,7 @@ def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -
         try:
             _check(entry.folder, with_replay)
         except DamagedCheckpoint as error:
-            if not entry.folder.exists():  # by now, since the run has saved a newer one
+            if not entry.folder.exists():  # removed meanwhile, since the run has saved a newer one
                 return find(path, with_replay=with_replay)
             found.append(str(error))
             continue
@@ -402,7 +406,7 @@ def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -
             )
         return entry.folder
     left_behind = sorted({entry.env_steps for entry in entries if entry.rank == _ABANDONED})
-    others = f" other than those left behind at the steps {left_behind}, to be chosen by their step"
+    others = f" except those left behind at the steps {left_behind}, which can be chosen by their step"
     raise DamagedCheckpoint(
         f"{' '.join(found)} No other checkpoint is left in {path}{others if left_behind else ''}: copy one "
         "there if you have it, or train again in another folder."
@@ -410,7 +414,7 @@ def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -
 
 
 def env_steps(checkpoint: pathlib.Path) -> int:
-    """The environment steps that the run of a checkpoint had made."""
+    """Returns the environment steps that the run had made at a checkpoint."""
     return _read_manifest(checkpoint).env_steps
 
 
@@ -418,7 +422,7 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
     """Loads the state of a checkpoint. No code stored in it is executed.
 
     Raises:
-        DamagedCheckpoint: it cannot be read, would unpack to more than itself, or is something else.
+        DamagedCheckpoint: The state cannot be read, is compressed, or is not a dict.
     """
     import torch
 
@@ -429,10 +433,10 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
     except (DamagedCheckpoint, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        # What torch says is left out: it advises to execute the code.
+        # Torch's own message is left out: it advises executing the code.
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise DamagedCheckpoint(
-            f"{path} must hold a dict of tensors, numbers and strings, but cannot be read so: {reason}. "
+            f"{path} must hold a dict of tensors, numbers and strings, but cannot be read as such: {reason}. "
             "No code in it was executed. Use another checkpoint, or a copy of this one."
         ) from None
     if not isinstance(state, dict):
@@ -443,30 +447,30 @@ def load_state(checkpoint: pathlib.Path, device: str = "cpu") -> dict[str, Any]:
 
 
 def _check_stored(path: pathlib.Path) -> None:
-    """Checks, before anything is unpacked, that an archive holds its members as they are: so torch writes it.
+    """Checks, before anything is unpacked, that an archive's members are uncompressed, as torch writes them.
 
     Raises:
-        DamagedCheckpoint: One is compressed, or they are larger than the archive.
-        OSError: It cannot be read.
-        zipfile.BadZipFile: It is no archive.
+        DamagedCheckpoint: A member is compressed, or they are larger than the archive.
+        OSError: The file cannot be read.
+        zipfile.BadZipFile: The file is not an archive.
     """
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     num_bytes = sum(member.file_size for member in members)
     packed = next((m.filename for m in members if m.compress_type != zipfile.ZIP_STORED), None)
     if packed is not None or num_bytes > path.stat().st_size:
-        found = f"'{packed}' is compressed" if packed else f"they are {num_bytes:,} bytes in all"
+        found = f"'{packed}' is compressed" if packed else f"they have {num_bytes:,} bytes in all"
         raise DamagedCheckpoint(
-            f"{path} must hold its members as they are, in no more than its own {path.stat().st_size:,} "
+            f"{path} must hold its members uncompressed, in no more than its own {path.stat().st_size:,} "
             f"bytes, but {found}. Nothing was unpacked. Use another checkpoint, or a copy of this one."
         )
 
 
 def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
-    """Returns the part of a state that `load_policy` reads, which has no learner.
+    """Returns the part of a state that `load_policy` reads, which needs no learner.
 
     Args:
-        variables: those that the policy acts with, as the learner gives them.
+        variables: The variables that the policy acts with, as the learner returns them.
     """
     import torch
 
@@ -474,51 +478,52 @@ def policy_state(variables: Sequence[types.NestedArray]) -> dict[str, Any]:
 
 
 def replay_folder(checkpoint: pathlib.Path) -> pathlib.Path | None:
-    """The folder of a checkpoint's replay, or None if it was saved without replay."""
+    """Returns the folder of a checkpoint's replay, or None if it was saved without replay."""
     has_replay = any(name.startswith(f"{_REPLAY_FOLDER}/") for name in _read_manifest(checkpoint).files)
     return checkpoint / _REPLAY_FOLDER if has_replay else None
 
 
 def is_light(checkpoint: pathlib.Path) -> bool:
-    """Whether a checkpoint was saved for its evaluation alone, see `Checkpointer.save`."""
+    """Returns whether a checkpoint was saved only for its evaluation, see `Checkpointer.save`."""
     return _read_manifest(checkpoint).light
 
 
 def player(checkpoint: pathlib.Path) -> Player:
-    """Returns who played the run of a checkpoint.
+    """Returns the player of the run of a checkpoint.
 
     Raises:
-        DamagedCheckpoint: It cannot be read.
+        DamagedCheckpoint: The checkpoint cannot be read.
     """
     said = _read_manifest(checkpoint).player
-    # An older version noted in the state how many actors there were.
+    # An older version stored the number of actors in the state.
     return said or Player(int(load_state(checkpoint).get("actors", 0)))
 
 
 @contextlib.contextmanager
 def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
-    """Wraps the restoring of parts: says that the checkpoint is of other parts than these.
+    """Explains errors of the wrapped block, which restores parts: the checkpoint belongs to other parts.
 
     Raises:
-        ValueError: in place of what the parts raise. Their own ValueErrors say more and stay.
+        ValueError: Replaces other exceptions of the parts. ReplayErrors and ValueErrors are more specific and
+            are passed on.
     """
     try:
         yield
     except (replay.ReplayError, ValueError):
         raise
-    except Exception as error:  # whatever a file of other contents can lead to
+    except Exception as error:  # a file with other contents can cause any error
         missing = isinstance(error, KeyError) and len(error.args) == 1
         found = f"{error} is missing" if missing else str(error)
         # torch lists every difference.
         found = " ".join(line.strip() for line in found.splitlines()[:2]).removesuffix(".")
         raise ValueError(
-            f"{checkpoint} must be of this agent, config and environment, got another's ({found}). Use the "
-            "builder that it was trained with, or another folder."
+            f"{checkpoint} must belong to this agent, config and environment, but belongs to another "
+            f"({found}). Use the builder that it was trained with, or another folder."
         ) from error
 
 
 def _seal(folder: pathlib.Path, said: dict[str, Any]) -> None:
-    """Writes the manifest, and all that it names, to the disk."""
+    """Writes the manifest and flushes all the files that it lists to the disk."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_dir():
@@ -539,7 +544,7 @@ def _digest(content: dict[str, Any]) -> str:
 
 
 def _sync(folder: pathlib.Path) -> None:
-    """Waits until the names in a folder are on the disk."""
+    """Flushes the entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -548,7 +553,7 @@ def _sync(folder: pathlib.Path) -> None:
 
 
 def _read_manifest(folder: pathlib.Path) -> _Manifest:
-    """Raises DamagedCheckpoint, or ValueError if it is whole but of another format."""
+    """Reads a manifest. Raises DamagedCheckpoint, or ValueError if it is intact but has another format."""
     path = folder / _MANIFEST
     try:
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
@@ -573,7 +578,7 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
             f"{path} cannot be read: {error.strerror}. (Checkpoints of earlier versions had none.)"
         ) from error
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path} is damaged: it is not what was written.") from error
+        raise DamagedCheckpoint(f"{path} is damaged: it differs from what was written.") from error
     raise ValueError(
         f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
         "that wrote it, or a newer one."
@@ -581,15 +586,15 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
 
 
 def _branch(directory: pathlib.Path) -> _Branch:
-    """Returns which checkpoints were left behind; none where that cannot be told."""
+    """Returns the checkpoints that were left behind, or none if the file cannot be read."""
     try:
         return _read_branch(directory)
-    except (DamagedCheckpoint, ValueError):  # said where it decides, see `find`
+    except (DamagedCheckpoint, ValueError):  # reported where it matters, see `find`
         return _NO_BRANCH
 
 
 def _read_branch(directory: pathlib.Path) -> _Branch:
-    """Raises DamagedCheckpoint, or ValueError if it is whole but of another format."""
+    """Reads branch.json. Raises DamagedCheckpoint, or ValueError if it is intact but has another format."""
     path = directory / _BRANCH
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -602,8 +607,8 @@ def _read_branch(directory: pathlib.Path) -> _Branch:
         return _NO_BRANCH
     except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(
-            f"{path} must say which checkpoints the run left behind, but is damaged: choose the one to use "
-            "by its step, or remove this file to have that of the most steps."
+            f"{path} must list the checkpoints that the run left behind, but is damaged: choose a checkpoint "
+            "by its step, or remove this file to use the one with the most steps."
         ) from error
     raise ValueError(
         f"{path} must have format {_BRANCH_FORMAT}, got {found}. Use the version of minerva-acme that wrote "
@@ -622,11 +627,11 @@ def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check(folder: pathlib.Path, with_replay: bool) -> None:
-    """Raises as `_read_manifest`, and DamagedCheckpoint if a file is not what the manifest says."""
+    """Checks the files. Raises as `_read_manifest`, and DamagedCheckpoint if a file has changed."""
     for name, (expected_bytes, digest) in _read_manifest(folder).files.items():
         if name != _STATE_FILE and not with_replay:
             continue
@@ -641,6 +646,6 @@ def _check(folder: pathlib.Path, with_replay: bool) -> None:
             raise DamagedCheckpoint(f"{path} cannot be read: {error.strerror}.") from error
         if not is_same:
             raise DamagedCheckpoint(
-                f"{path} is damaged: its {num_bytes:,} bytes are not the {expected_bytes:,} that were "
+                f"{path} is damaged: its {num_bytes:,} bytes differ from the {expected_bytes:,} that were "
                 "written."
             )

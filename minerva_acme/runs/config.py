@@ -1,4 +1,4 @@
-"""What an experiment is made of."""
+"""The config of an experiment."""
 
 import dataclasses
 import inspect
@@ -12,39 +12,40 @@ from minerva_acme import builders, core, environments, loggers
 from minerva_acme.runs import options
 
 EnvironmentFactory = Callable[[int], dm_env.Environment | environments.VectorEnvironment]
-"""Makes an environment, wrapped as the agent needs it, from a seed; or a vector of as many as it plays."""
+"""Makes an environment from a seed, wrapped as the agent needs it; or a vector of all those that it plays."""
 
 EpisodeFilmer = Callable[[core.Actor, int, Callable[[], bool]], bytes | None]
-"""Lets an actor play in an environment made for it from a seed, and returns the film as an animated gif;
-None if the function, asked in between, said to stop."""
+"""Lets an actor play in an environment made from a seed, and returns the video as an animated GIF. Its third
+argument is called in between; once that returns True, the filmer stops and returns None."""
 
 
 LoggerFactory = Callable[[str], loggers.Logger]
-"""Makes a logger from what it logs: `actor`, `learner` or `evaluator`."""
+"""Makes a logger from its label: `actor`, `learner` or `evaluator`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(options.RunOptions):
-    """An agent, an environment and how they should play."""
+    """An agent, an environment and the options of their run."""
 
     builder: builders.AgentBuilder[Any]
     """Makes the agent's parts."""
     environment_factory: EnvironmentFactory
-    """Makes environments; training and each evaluation have one of their own. It is called for each of the
-    agent's environments, or once where it returns a vector of them."""
+    """Makes environments; training and each evaluation use their own. It is called for each of the agent's
+    environments, or once if it returns a vector of them."""
     evaluation_environment_factory: EnvironmentFactory | None = None
-    """Makes those of evaluations, with the observations and actions of training; None: as in training."""
+    """Makes the environments of evaluations, with the same observations and actions as in training; None uses
+    `environment_factory`."""
     directory: str | os.PathLike[str]
-    """The run's own folder: logs and checkpoints. A run found there is resumed."""
+    """The folder of this run alone, for its logs and checkpoints. A run found there is resumed."""
     resume_from: str | os.PathLike[str] = "latest"
-    """Which checkpoint such a run is resumed from: `latest`, `best`, an environment step or a folder."""
+    """The checkpoint to resume from: `latest`, `best`, an environment step or a folder."""
     observers: Sequence[environments.Observer] = ()
-    """Look on in training and add their metrics to each episode's row; see `minerva_acme.observers`."""
+    """Watch training and add their metrics to each episode's row; see `minerva_acme.observers`."""
     logger_factory: LoggerFactory | None = None
-    """Makes more loggers, one for each file of rows, beside those files and what the options choose; the run
-    closes them. After a resume they get the rows again of steps that are made again."""
+    """Makes additional loggers, one for each label, besides the CSV files and the loggers that the options
+    choose; the run closes them. After a resume, steps that are repeated are logged to them again."""
     film_episode: EpisodeFilmer | None = None
-    """Makes the films of `evaluation_video`: `video.make_filmer(environment_id)` or a function of yours."""
+    """Makes the videos of `evaluation_video`: `video.make_filmer(environment_id)` or your own function."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,10 +61,10 @@ class ExperimentConfig(options.RunOptions):
 
 
 def _check_builder(builder: Any) -> None:
-    """Raises ValueError unless it makes an agent's parts."""
+    """Raises ValueError unless the builder is an `AgentBuilder`."""
     if isinstance(builder, type):
         raise ValueError(
-            f"`builder` must be made already, got the class {builder.__name__}. Make one with its config: "
+            f"`builder` must be an instance, got the class {builder.__name__}. Make one with its config: "
             f"{builder.__name__}(...)"
         )
     if not isinstance(builder, builders.AgentBuilder):
@@ -74,7 +75,7 @@ def _check_builder(builder: Any) -> None:
 
 
 def _check_factory(name: str, factory: Any) -> None:
-    """Raises ValueError unless it can be called with a seed."""
+    """Raises ValueError unless the factory can be called with a seed."""
     expected = f"`{name}` must be a function that makes an environment from a seed"
     if isinstance(factory, str):
         raise ValueError(
@@ -83,12 +84,12 @@ def _check_factory(name: str, factory: Any) -> None:
         )
     if not callable(factory):
         raise ValueError(
-            f"{expected}, got {type(factory).__name__}, which cannot be called. Training and evaluation have "
-            "environments of their own: write lambda seed: ... around what makes yours."
+            f"{expected}, got {type(factory).__name__}, which cannot be called. Training and evaluation each "
+            "make their own environments: write lambda seed: ... around the code that makes yours."
         )
     try:
         signature = inspect.signature(factory)
-    except (TypeError, ValueError):  # of some callables nobody knows what they take
+    except (TypeError, ValueError):  # some callables do not tell their parameters
         return
     try:
         signature.bind(0)

@@ -17,22 +17,22 @@ _LEAF = "episode_return/"
 class Evaluation(NamedTuple):
     """The returns of a few episodes."""
 
-    returns: tuple[float, ...]  # undiscounted sums of rewards; of a nest, over all its leaves
+    returns: tuple[float, ...]  # undiscounted sums of rewards; if the reward is a nest, over all its leaves
     lengths: tuple[int, ...]  # environment steps
-    leaf_returns: Mapping[str, tuple[float, ...]] = {}  # of a nest, those of each leaf by its path
+    leaf_returns: Mapping[str, tuple[float, ...]] = {}  # if the reward is a nest: returns by leaf path
 
     @property
     def mean(self) -> float:
-        """Mean return, by which evaluations are compared."""
+        """The mean return, by which evaluations are compared."""
         return float(np.mean(self.returns))
 
     @property
     def std(self) -> float:
-        """Standard deviation of the return over the episodes."""
+        """The standard deviation of the return over the episodes."""
         return float(np.std(self.returns))
 
     def metrics(self) -> dict[str, float]:
-        """The evaluation as a row of a log."""
+        """Returns the evaluation as a row of a log."""
         return {
             "episode_return": self.mean,
             "episode_return_std": self.std,
@@ -44,41 +44,41 @@ class Evaluation(NamedTuple):
 
 
 class Evaluations(core.Saveable):
-    """The evaluations of a run that are remembered, as its checkpoints hold them."""
+    """The evaluations of a run that its checkpoints keep."""
 
     random: Evaluation | None = None
-    """Of uniformly random actions, before training; None where the actions have no bounds to draw within."""
+    """The evaluation of uniformly random actions before training, or None if the actions are unbounded."""
     before: Evaluation | None = None
-    """Of the policy, before training."""
+    """The evaluation of the policy before training."""
     latest: tuple[int, Evaluation] | None = None
-    """The last one while or after training, and its step."""
+    """The last evaluation during or after training, and its step."""
     best: tuple[int, Evaluation] | None = None
-    """The one of these with the highest mean, and its step."""
+    """The evaluation with the highest mean during or after training, and its step."""
     walltime: tuple[float, ...] = ()
-    """The seconds of wall and CPU time that the run had taken; empty where that is unknown."""
+    """The run's wall time and CPU time in seconds; empty if unknown."""
 
     @classmethod
     def of(cls, state: core.State) -> Self:
-        """Returns the evaluations in the state of a checkpoint."""
+        """Returns the evaluations in a checkpoint's state."""
         made = cls()
         made.restore(state)
         return made
 
     @property
     def logged_until(self) -> int:
-        """The step of the last evaluation that was logged; -1 before the first."""
+        """The step of the last logged evaluation, or -1 before the first."""
         if self.latest is not None:
             return self.latest[0]
         return -1 if self.before is None else 0
 
     def note(self, step: int, result: Evaluation) -> None:
-        """Remembers the newest evaluation, and the best."""
+        """Records the newest evaluation, also as the best one if it is."""
         self.latest = (step, result)
         if self.best is None or result.mean > self.best[1].mean:
             self.best = self.latest
 
     def mean_at(self, step: int) -> float | None:
-        """Returns the mean return of the evaluation at a step; None without one, or if it is not finite."""
+        """Returns the mean return of the evaluation at a step; None if there is none or it is not finite."""
         if self.latest is None or self.latest[0] != step or not math.isfinite(self.latest[1].mean):
             return None
         return self.latest[1].mean
@@ -93,7 +93,7 @@ class Evaluations(core.Saveable):
         }
 
     def restore(self, state: core.State) -> None:
-        """Restores what `save` returned, or as much of it as a state has."""
+        """Restores the state that `save` returned; missing entries keep their defaults."""
         self.random, self.before = _unpack(state.get("random")), _unpack(state.get("before"))
         self.latest, self.best = _unpack_dated(state.get("latest")), _unpack_dated(state.get("best"))
         self.walltime = tuple(state.get("walltime", ()))
@@ -135,11 +135,11 @@ def evaluate(
     num_episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
-    """Plays whole episodes; returns None if `should_stop` cut them short.
+    """Plays whole episodes. Returns None if `should_stop` ended them early.
 
     The actor must have no adder. It usually acts with the policy for evaluation, without exploration. A
-    vector of environments is played by a vector actor, with one call of the policy for all of them. Each
-    plays its share of the episodes, its first ones: to take those that end first would favour short ones.
+    vector of environments is played by a vector actor, with one policy call for all of them. Each environment
+    contributes its first few episodes: counting whichever end first would favour short ones.
 
     Raises:
         ValueError: `num_episodes` is below 1.
@@ -187,15 +187,15 @@ def evaluate_checkpoint(
     """Plays episodes with the policy that a run has learned.
 
     Args:
-        path: the folder of a run, whose newest checkpoint is used, or of a checkpoint.
-        builder: of the trained agent, with its config.
-        environment: wrapped as in training, or a vector of such.
-        num_episodes: how many episodes to play, >= 1.
-        seed: of the policy's randomness, if any.
-        explore: whether to explore as in training.
+        path: The folder of a run, whose newest checkpoint is used, or of a checkpoint.
+        builder: The builder of the trained agent, with its config.
+        environment: An environment wrapped as in training, or a vector of such environments.
+        num_episodes: The number of episodes to play, >= 1.
+        seed: The seed of the policy's randomness, if it has any.
+        explore: Whether to explore as in training.
 
     Raises:
-        ValueError: as `load_policy` and `evaluate`.
+        ValueError: As for `load_policy` and `evaluate`.
     """
     spec = specs.make_environment_spec(environment)
     policy = policies.load_policy(path, builder, spec, seed=seed, explore=explore)

@@ -1,4 +1,4 @@
-"""The policy that `load_policy` returns: it checks what it is given, and says in which bounds it acts."""
+"""The policy that `load_policy` returns. It checks its observations and can act in the task's own bounds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,10 +18,10 @@ _AS_IN_TRAINING = (
 
 
 class LoadedPolicy(builders.AgentPolicy):
-    """Another policy, behind a check of its observations.
+    """A policy that checks its observations before another policy acts on them.
 
-    An observation must have the structure, shape and dtype that training had, and be finite. Anything that
-    `np.asarray` takes is converted where nothing is lost but digits: lists of numbers, float64 to float32,
+    An observation must have the structure, shape and dtype of training, and be finite. Anything that
+    `np.asarray` accepts is converted if it loses nothing but digits: lists of numbers, float64 to float32,
     and integers or booleans to floats that hold them exactly. Everything else raises a `SpecError`.
     """
 
@@ -36,7 +36,7 @@ class LoadedPolicy(builders.AgentPolicy):
         Args:
             policy: The policy that acts.
             observations: The spec of one observation.
-            to_task: Maps its actions to the task's; None leaves them as they are.
+            to_task: Maps the policy's actions to the task's; None leaves them unchanged.
         """
         self._policy = policy
         self._spec = observations
@@ -46,7 +46,7 @@ class LoadedPolicy(builders.AgentPolicy):
         """Chooses the action for one observation, the next one of the episode that `reset` began.
 
         Raises:
-            SpecError: The observation is not one as in training. A batch of them is for `batch`.
+            SpecError: The observation differs from the spec of training. For a batch, call `batch`.
         """
         action, extras = self._policy(_conform("observation", observation, self._spec, is_batch=False))
         return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
@@ -56,7 +56,7 @@ class LoadedPolicy(builders.AgentPolicy):
 
         Raises:
             SpecError: They are not E observations as in training.
-            ValueError: The policy remembers the episode.
+            ValueError: The policy is recurrent.
         """
         return self._acted(self._policy.batch(self._conform_batch(observations)))
 
@@ -66,16 +66,16 @@ class LoadedPolicy(builders.AgentPolicy):
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Does as `batch`, by what the policy remembers too.
+        """Does as `batch`, with the policy's recurrent state.
 
         Raises:
-            SpecError: They are not E observations as in training, or `state` is that of another number.
+            SpecError: They are not E observations as in training, or `state` is not for E environments.
         """
         observations = self._conform_batch(observations)
         found, given = ({np.shape(leaf)[0] for leaf in tree.flatten(nest)} for nest in (observations, state))
         if given - found:
             raise specs.SpecError(
-                f"`state` must be that of {min(found)} environments, as `observations` are, got "
+                f"`state` must be for {min(found)} environments, as `observations` are, got "
                 f"{min(given - found)}. Begin with `policy.initial_state({min(found)})`."
             )
         output, state = self._policy.step(observations, state)
@@ -87,7 +87,7 @@ class LoadedPolicy(builders.AgentPolicy):
     def as_module(self) -> nn.Module:
         """Makes a module from observations [B, ...] to actions, in the bounds of this policy.
 
-        It checks nothing.
+        The module checks nothing.
 
         Raises:
             ValueError: The policy cannot be written as a module, or the task's actions are a nest.
@@ -108,7 +108,7 @@ class LoadedPolicy(builders.AgentPolicy):
         observations = _conform("observations", observations, self._spec, is_batch=True)
         if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
             raise specs.SpecError(
-                f"All parts of `observations` must have one leading axis, got sizes {sorted(sizes)}."
+                f"All parts of `observations` must have the same leading size, got {sorted(sizes)}."
             )
         return observations
 
@@ -135,9 +135,9 @@ class _ToTask(nn.Module):
         spec = to_task.spec
         if not isinstance(spec, specs.Array):
             raise ValueError(
-                "A program's actions must be one array to be those of the task, got a nest of them, "
-                f"{tree.map_structure(specs.describe, spec)}. Export the weights (safetensors), or leave the "
-                "actions as they are."
+                "The actions of an exported program with the task's actions must be one array, got a nest, "
+                f"{tree.map_structure(specs.describe, spec)}. Export the weights (safetensors), or the "
+                "agent's actions."
             )
         self._scales = to_task.scales
         self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
@@ -151,12 +151,12 @@ class _ToTask(nn.Module):
         actions = actions.to(self._dtype)
         if not self._scales:
             return actions
-        # As `CanonicalActionWrapper` scales them.
+        # Scaled as by `CanonicalActionWrapper`.
         return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
 
 
 def _conform(name: str, value: Any, spec: types.NestedSpec, *, is_batch: bool) -> Any:
-    """Returns a nest with the structure, the dtypes and the shapes of its spec."""
+    """Converts a value to the structure, dtypes and shapes of its spec."""
     if isinstance(spec, specs.Array):
         return _conform_leaf(name, value, spec, is_batch)
     if isinstance(spec, Mapping):
@@ -188,7 +188,7 @@ def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> n
             f"(wrappers.ConcatObservationWrapper). {_AS_IN_TRAINING}"
         )
     try:
-        # A flipped picture has negative strides, which torch does not take.
+        # A flipped image has negative strides, which torch does not support.
         array = np.asarray(value, order="C")
     except (RuntimeError, TypeError, ValueError) as error:
         raise specs.SpecError(f"{expected}, got {_describe(value)}: {error}") from error
@@ -201,8 +201,8 @@ def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> n
         finite = np.isfinite(array).all()
         raise specs.SpecError(
             f"{expected} and {f'within +-{constraints.LARGEST:g}' if finite else 'finite'}, got "
-            f"{array[~is_moderate].flat[0]} in it. Look for a sensor or a simulation that has failed; no "
-            "action is chosen by such numbers."
+            f"{array[~is_moderate].flat[0]} in it. Look for a sensor or a simulation that has failed; the "
+            "policy does not act on such numbers."
         )
     if isinstance(spec, specs.DiscreteArray) and not ((array >= 0) & (array < spec.num_values)).all():
         raise specs.SpecError(f"{expected}, 0 to {spec.num_values - 1}, got {value!r}.")
@@ -210,16 +210,16 @@ def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> n
 
 
 def _cast(expected: str, array: np.ndarray[Any, Any], spec: specs.Array) -> np.ndarray[Any, Any]:
-    """Converts an array to the dtype of its spec, where only digits of floats are lost."""
+    """Converts an array to the dtype of its spec, if only digits of floats are lost."""
     to_float, is_float = (np.dtype(dtype).kind == "f" for dtype in (spec.dtype, array.dtype))
     if array.dtype.kind in "biuf" and np.dtype(spec.dtype).kind in "biuf" and to_float >= is_float:
-        with np.errstate(over="ignore"):  # infinite then, and refused
+        with np.errstate(over="ignore"):  # the result is infinite then, and refused
             cast = array.astype(spec.dtype)
         if is_float or (cast == array).all():
             return cast
     raise specs.SpecError(
-        f"{expected}, got {_describe(array)}, which that dtype does not hold. Convert it as it was for "
-        "training: a picture stays uint8 in [0, 255], for example."
+        f"{expected}, got {_describe(array)}, which that dtype cannot hold. Convert it as in training: an "
+        "image stays uint8 in [0, 255], for example."
     )
 
 
@@ -229,7 +229,7 @@ def _shape_hint(array: np.ndarray[Any, Any], spec: specs.Array, is_batch: bool) 
     if is_batch and array.shape[1:] == spec.shape:
         return "There must be at least one."
     if not is_batch and array.shape[1:] == spec.shape:
-        return "For several observations call `policy.batch(observations)`, or `policy.step` with memory."
+        return "For several observations call `policy.batch(observations)`, or `policy.step` if recurrent."
     return _AS_IN_TRAINING
 
 

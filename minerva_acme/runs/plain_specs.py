@@ -1,6 +1,6 @@
 """Environment specs as plain values, so that a file can hold them.
 
-A nest becomes `{"dict": {...}}`, `{"tuple": [...]}` or `{"list": [...]}`, and a spec in it
+A nest becomes `{"dict": {...}}`, `{"tuple": [...]}` or `{"list": [...]}`, and each spec in it
 `{"array": {...}}`, `{"bounded": {...}}`, `{"discrete": {...}}` or `{"string": {...}}`.
 """
 
@@ -11,15 +11,15 @@ import numpy as np
 
 from minerva_acme import specs, types
 
-# An observation of that many numbers is larger than any that a network here could take.
+# Larger than any observation that a network here could take.
 _MAX_ELEMENTS = 10_000_000
 
 
 def pack(nest: types.NestedSpec) -> dict[str, Any]:
-    """Makes plain values of a nest of specs.
+    """Converts a nest of specs to plain values.
 
     Raises:
-        ValueError: it holds something that is no spec or container of `dm_env`'s.
+        ValueError: The nest holds something other than dicts, tuples, lists and the specs of `dm_env`.
     """
     kind = type(nest)
     if kind is dict:
@@ -40,10 +40,10 @@ def pack(nest: types.NestedSpec) -> dict[str, Any]:
 
 
 def unpack(values: Any) -> types.NestedSpec:
-    """Makes the nest of specs that `pack` was given.
+    """Makes the nest of specs that `pack` converted.
 
     Raises:
-        ValueError: the values describe none, or one of more than 10 million numbers.
+        ValueError: The values describe no spec, or one of more than 10 million numbers.
     """
     try:
         ((kind, content),) = values.items()
@@ -55,7 +55,7 @@ def unpack(values: Any) -> types.NestedSpec:
         if not 0 <= math.prod(content.get("shape", [])) <= _MAX_ELEMENTS:
             raise ValueError(f"a shape of at most {_MAX_ELEMENTS:,} numbers must be given")
         if np.dtype(content.get("dtype", bool)).kind not in "biuf":
-            raise ValueError("the dtype must be that of numbers")
+            raise ValueError("the dtype must be numeric")
         make = {
             "array": specs.Array,
             "bounded": specs.BoundedArray,
@@ -64,10 +64,10 @@ def unpack(values: Any) -> types.NestedSpec:
         }[kind]
         return make(**content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"They must describe a spec, got {str(values)[:200]} ({error}).") from error
+        raise ValueError(f"The values must describe a spec, got {str(values)[:200]} ({error}).") from error
 
 
 def _shortest(bound: np.ndarray) -> Any:
-    """A bound as lists of numbers, or as one number where all are equal."""
+    """Returns a bound as lists of numbers, or as one number if all are equal."""
     same = bound.size > 0 and bool((bound == bound.flat[0]).all())
     return bound.flat[0].item() if same else bound.tolist()

@@ -1,4 +1,4 @@
-"""The policy that a run has learned: loaded from its folder or from one file, and written to one."""
+"""Learned policies: loaded from a run's folder or from one file, and exported to one."""
 
 import json
 import os
@@ -21,34 +21,34 @@ _SCORE = "score"
 
 
 class Score(NamedTuple):
-    """What weights in a file have reached, without exploration."""
+    """The score that weights in a file have reached, without exploration."""
 
-    mean: float  # return
-    std: float  # of the return over the episodes
+    mean: float  # the mean return
+    std: float  # the standard deviation of the return over the episodes
     num_episodes: int
-    seed: int  # of the environment
-    rounding: float  # by how much the mean return of the run's own weights differed, in the same episodes
+    seed: int  # the environment's seed
+    rounding: float  # the difference from the mean return of the run's own weights in the same episodes
 
 
 class Found(NamedTuple):
-    """A learned policy: a run's, or of one file."""
+    """A learned policy, from a run or from one file."""
 
-    path: pathlib.Path  # of the checkpoint or of the file, for `load_policy`
+    path: pathlib.Path  # the checkpoint or the file, for `load_policy`
     description: run_folder.RunDescription
-    env_steps: int  # of training
-    score: Score | None  # None: nobody wrote it down
+    env_steps: int  # the environment steps of training
+    score: Score | None  # None if the file has none
 
 
 def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] = "latest") -> Found:
-    """Finds a policy that was learned.
+    """Finds a learned policy.
 
     Args:
-        path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
             name of weights that are installed with the library, such as ppo_default:CartPole-v1.
-        checkpoint: which one of a run, as for `load_policy`.
+        checkpoint: The checkpoint of a run, as for `load_policy`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: There is no such policy.
     """
     path = _locate(path)
     if path.is_file():
@@ -74,30 +74,33 @@ def load_policy(
 ) -> builders.AgentPolicy:
     """Loads the policy that a run has learned: `policy(timestep.observation).action`.
 
-    Its actions are the agent's: continuous ones are within [-1, 1] behind the wrappers of
-    `environments.make_training_environment`, whatever the bounds of the task. With `actions="task"` they are
-    those of the bare environment, in its own bounds, dtype and structure.
+    By default, its actions are the agent's: with the wrappers of `environments.make_training_environment`,
+    continuous ones are within [-1, 1], whatever the bounds of the task. With `actions="task"` they are the
+    actions of the bare environment, in its own bounds, dtype and structure.
 
-    Observations are those of training. Their structure, shape, dtype and finiteness are checked, which
-    training's own policy does not do; `loaded_policy.LoadedPolicy` says what is converted.
+    Observations must be as in training. Their structure, shape, dtype and finiteness are checked, which the
+    policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
 
     Args:
-        path: the folder of a run or of a checkpoint, a file in safetensors that `export_policy` wrote, or the
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
             name of weights that are installed with the library, such as ppo_default:CartPole-v1.
-        builder: of the trained agent, with its config; None: what is written beside the weights says it.
-        environment: wrapped as in training, or its spec; None: likewise.
-        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
-        seed: of the policy's randomness, if any.
-        explore: whether to explore as in training.
-        import_code: whether a builder that is not this library's may be imported from where the run says it
-            is. That runs its code.
-        actions: "agent": as the agent chose them in training. "task": as the environment takes them without
-            the wrappers of training. Their spec is read from `environment` if one is given, otherwise from
-            what is stored with the weights; only for runs of older versions the environment is made for it.
+        builder: The builder of the trained agent, with its config, or None to make it from the description
+            that is stored with the weights.
+        environment: The environment, wrapped as in training, or its spec; None to read the spec from that
+            description.
+        checkpoint: The checkpoint of a run: "latest", "best", its number of environment steps or its folder.
+        seed: The seed of the policy's randomness, if it has any.
+        explore: Whether to explore as in training.
+        import_code: Whether a builder that is not part of this library may be imported from the module that
+            the run names. Importing runs its code.
+        actions: "agent" for the actions as the agent chose them in training, "task" for actions that the
+            environment accepts without the wrappers of training. The task's spec is read from `environment`
+            if that is an environment, otherwise from the description; only for runs of older versions is
+            the environment made to read it.
 
     Raises:
-        ValueError: there is no checkpoint, builder or spec, the agent cannot act in this environment, the
-            checkpoint is of another agent, config or environment, or the task's actions are not known.
+        ValueError: There is no checkpoint, builder or spec, the agent cannot act in this environment, the
+            checkpoint belongs to another agent, config or environment, or the task's actions are unknown.
     """
     if actions not in ("agent", "task"):
         raise ValueError(f"`actions` must be 'agent' or 'task', got {actions!r}.")
@@ -128,7 +131,7 @@ def load_policy(
             task = _stored_task(described or _description(path, found), import_code)
         to_task = task_actions.TaskActions(spec.actions, task)
     generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):  # which layers of torch's own draw from
+    with torch.random.fork_rng(devices=[]):  # torch's own layers draw from the global generator
         policy = builder.make_policy(
             builder.make_networks(spec, generator), spec, generator, evaluation=not explore
         )
@@ -143,14 +146,14 @@ def load_policy(
 
 
 def _stored_task(described: run_folder.RunDescription, import_code: bool) -> types.NestedSpec:
-    """Returns the spec of the task's actions by what is stored with the weights."""
+    """Returns the spec of the task's actions from the description that is stored with the weights."""
     try:
         return described.make_task_actions(import_code=import_code)
     except (ImportError, ValueError) as error:
         raise ValueError(
-            "The task's actions must be known for `actions='task'`, but what is stored with these weights "
-            f"does not say them, and the environment cannot be made to ask it: {error} Give it, wrapped as "
-            "in training: load_policy(..., environment=environment, actions='task')."
+            "The task's actions must be known for `actions='task'`, but they are not stored with these "
+            f"weights, and the environment cannot be made to read them: {error} Pass the environment, "
+            "wrapped as in training: load_policy(..., environment=environment, actions='task')."
         ) from error
 
 
@@ -167,28 +170,30 @@ def export_policy(
     """Writes the policy that a run has learned to one file.
 
     Args:
-        path: the folder of a run or of a checkpoint.
-        file: what to write; it is replaced as a whole.
-        format: `safetensors`: the weights that actors pull, with what run.json says, for `load_policy`.
-            Reading them runs no code. `pt2`: a program of `torch.export` that maps observations [B, ...], of
-            any B >= 1, to the actions without exploration; torch alone loads and runs it.
-        checkpoint: which one of a run: "latest", "best", its number of environment steps or its folder.
-        half: whether to round float32 weights to float16, in half the size. A tensor with numbers beyond
-            what float16 holds stays float32. `load_policy` computes in float32 all the same.
-        import_code: as for `load_policy`.
-        actions: The actions of a program (pt2), as for `load_policy`: by default within [-1, 1] where they
-            are continuous, with "task" in the task's own bounds. For weights it is chosen on loading.
+        path: The folder of a run or of a checkpoint.
+        file: The file to write; it is replaced as a whole.
+        format: `safetensors`: the weights that actors fetch, with the contents of run.json, for
+            `load_policy`; reading such a file runs no code. `pt2`: a `torch.export` program that maps
+            observations [B, ...], for any B >= 1, to actions without exploration; it needs only torch.
+        checkpoint: The checkpoint of a run: "latest", "best", its number of environment steps or its folder.
+        half: Whether to round float32 weights to float16, which halves the size. A tensor with numbers that
+            float16 cannot hold stays float32. `load_policy` still computes in float32.
+        import_code: As for `load_policy`.
+        actions: The actions of a program (pt2), as for `load_policy`: by default within [-1, 1] if they are
+            continuous, with "task" in the task's own bounds. For weights, choose them when loading.
 
     Raises:
-        ValueError: as `load_policy`; or the policy's weights are not named tensors (safetensors), or it
-            makes no module (pt2).
-        OSError: the file cannot be written.
+        ValueError: As for `load_policy`; or the policy's weights are not named tensors (safetensors), or it
+            cannot be written as a module (pt2).
+        OSError: The file cannot be written.
     """
     if half and format != "safetensors":
-        raise ValueError(f"`half` must be False where `format` is {format}: it computes with its weights.")
+        raise ValueError(
+            f"`half` must be False if `format` is {format}: a program computes with the weights it stores."
+        )
     if actions != "agent" and format != "pt2":
         raise ValueError(
-            f"`actions` must be 'agent' where `format` is {format}, got {actions!r}: `load_policy` takes it, "
+            f"`actions` must be 'agent' if `format` is {format}, got {actions!r}. Pass it to `load_policy`, "
             "which reads such files."
         )
     path, file = pathlib.Path(path), pathlib.Path(file)
@@ -204,7 +209,7 @@ def export_policy(
     from safetensors import numpy as safetensors
 
     builder = described.make_builder(import_code=import_code)
-    # Its form is checked before anybody is given the file.
+    # The form of the state is checked before the file is written.
     variables = checkpointing.load_state(found)["policy_variables"]
     tensors: dict[str, np.ndarray] = {}
     for name, value in zip(builder.policy_variables, variables, strict=True):
@@ -225,13 +230,13 @@ def note_score(file: pathlib.Path, score: Score) -> None:
     import safetensors.numpy
 
     _, _, metadata = _read_safetensors(file)
-    tensors = safetensors.numpy.load_file(file)  # as they are written
+    tensors = safetensors.numpy.load_file(file)  # in the precision of the file
     metadata = {**metadata, _SCORE: json.dumps(score._asdict())}
     _write_whole(file, lambda new: safetensors.numpy.save_file(tensors, new, metadata))
 
 
 def _halved(tensor: np.ndarray) -> np.ndarray:
-    """Rounds float32 to float16 where that can hold it."""
+    """Rounds float32 to float16 if float16 can hold all the values."""
     if tensor.dtype == np.float32 and np.abs(tensor).max(initial=0.0) <= np.finfo(np.float16).max:
         return tensor.astype(np.float16)
     return tensor
@@ -241,7 +246,7 @@ def _export_program(
     policy: builders.AgentPolicy, spec: specs.EnvironmentSpec
 ) -> torch.export.ExportedProgram:
     module = policy.as_module()
-    # Two rows: of one, torch would take the batch to be always 1.
+    # Two rows: with one, torch would fix the batch size to 1.
     example = tree.map_structure(
         lambda leaf: torch.from_numpy(np.zeros((2, *leaf.shape), leaf.dtype)), spec.observations
     )
@@ -251,22 +256,22 @@ def _export_program(
 
 
 def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.RunDescription:
-    """Returns what the folder of a run says, or of a checkpoint in <run>/checkpoints."""
+    """Returns the description of a run, given its folder or a checkpoint in <run>/checkpoints."""
     return run_folder.read(checkpoint.parent.parent if checkpoint == path else path)
 
 
 def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns a path, or where the weights of this name are; what is on the disk comes first.
+    """Returns the path, or the path of the installed weights with this name. An existing path comes first.
 
     Raises:
-        ValueError: it looks like such a name and is none.
+        ValueError: It looks like the name of installed weights, but there are no such weights.
     """
     known = results.list_weights()
     if pathlib.Path(path).exists() or ":" not in os.fspath(path):
         return pathlib.Path(path)
     if (name := os.fspath(path)) not in known:
         raise ValueError(
-            f"There are no weights '{name}' in the library; it has {', '.join(known) or 'none'}. Give one of "
+            f"There are no weights '{name}' in the library; it has {', '.join(known) or 'none'}. Use one of "
             "them, the folder of a run, or a file that `minerva export` wrote."
         )
     return known[name]
@@ -279,7 +284,7 @@ def _is_checkpoint_folder(path: pathlib.Path) -> bool:
 def _read_safetensors(
     path: pathlib.Path,
 ) -> tuple[run_folder.RunDescription, dict[str, np.ndarray], dict[str, str]]:
-    """Returns what the file says of the run, the weights in the precision of training, and all metadata."""
+    """Returns the run's description, the weights in the precision of training, and all metadata."""
     import safetensors
 
     try:
@@ -288,12 +293,12 @@ def _read_safetensors(
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, TypeError) as error:
         raise ValueError(
-            f"{path} must be a whole file in safetensors, as `minerva export` writes it, got none: {error}."
+            f"{path} must be a complete safetensors file, as `minerva export` writes it, but is not: {error}."
         ) from error
     if _METADATA not in metadata:
         raise ValueError(
-            f"{path} must say which agent its weights are of, under '{_METADATA}' of its metadata, but does "
-            "not. `minerva export RUN` writes such files."
+            f"{path} must name the agent of its weights under '{_METADATA}' in its metadata, but does not. "
+            "`minerva export RUN` writes such files."
         )
     if "rounded" in metadata:
         tensors = {

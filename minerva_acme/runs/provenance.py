@@ -1,4 +1,7 @@
-"""What a run was made by and on: `provenance.json` in its folder, with an entry for each that differs."""
+"""The versions and the machine of a run's sessions: `provenance.json` in its folder.
+
+A session gets an entry if it differs from the one before it.
+"""
 
 import functools
 import importlib.metadata
@@ -20,7 +23,7 @@ _GIT_SECONDS = 10.0
 
 
 def note(directory: pathlib.Path) -> None:
-    """Adds what this session is made by and on, unless the session before it was made likewise."""
+    """Adds the versions and the machine of this session, unless the session before it had the same ones."""
     sessions = read(directory)
     if not sessions or sessions[-1] != describe():
         text = json.dumps([*sessions, describe()], indent=2) + "\n"
@@ -28,10 +31,10 @@ def note(directory: pathlib.Path) -> None:
 
 
 def read(directory: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the sessions that were made differently; none of a run of an older version.
+    """Returns the entries of a run's sessions, or an empty list for a run of an older version.
 
     Raises:
-        ValueError: the file does not say it.
+        ValueError: The file is malformed.
     """
     path = directory / FILE
     if not path.exists():
@@ -47,12 +50,12 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
                 *filter(None, map(session.get, ("version", "commit", "machine"))),
             ]
             if not all(isinstance(text, str) for text in texts):
-                raise TypeError("its values must be texts")
+                raise TypeError("its values must be strings")
         return read
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must say by which versions and on what machine the run was made: "
-            f"{type(error).__name__}: {error}. Remove it to have that unknown."
+            f"{path} must list the versions and the machine that the run was made with: "
+            f"{type(error).__name__}: {error}. Remove the file to continue without them."
         ) from error
 
 
@@ -90,7 +93,7 @@ def _packages() -> dict[str, str]:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the clone that this package runs from, with -dirty where files were changed."""
+    """Returns the commit of the clone that this package runs from, with -dirty if files were changed."""
     root = pathlib.Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,7 +1,7 @@
-"""What a run's folder says of the run: `run.json`.
+"""The description of a run in its folder: `run.json`.
 
-It holds plain values. Agents of this library and environments by id are made from these alone. Code of
-somebody else's is named there as `module:name`, and imported only where that is asked for: importing runs it.
+It holds plain values, which suffice to make this library's agents and environments with an id. Other code is
+named as `module:name`, and imported only on request, since importing runs it.
 """
 
 import dataclasses
@@ -24,85 +24,85 @@ from minerva_acme.runs import options, plain_specs
 
 FILE = "run.json"
 FORMAT = 2
-"""The format that is written. Files of format 1 hold no number and no specs; the command line made them."""
+"""The format that is written. Files of format 1 have no `format` and no specs; the command line made them."""
 
 
 _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
-"""What a file may ask for at most: making more takes hours before anything can be said of it."""
+"""The largest values that a file may ask for: making more would take hours before any message."""
 
 MADE_IN_PYTHON = ("observers", "logger_factory", "evaluation_environment_factory")
-"""What of an experiment only a call of `run_experiment` can give."""
+"""The parts of an experiment that only a call of `run_experiment` can provide."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """What a run is; all but options and specs must be the same for it to be resumed."""
+    """A description of a run. To resume the run, all but options and specs must be the same."""
 
     agent: str
-    """Its name, or `module:name` of its builder."""
+    """The agent's name, or `module:name` of its builder."""
     environment: str
-    """Its id, or `module:name` of what makes it from a seed."""
+    """The environment's id, or `module:name` of the function that makes it from a seed."""
     seed: int
     hyperparameters: dict[str, Any]
-    """The builder's config as plain values; what is none is described by its name."""
+    """The builder's config as plain values; values that are not plain are replaced by their names."""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """The `RunOptions` it was last started with; empty in the folder of an older version."""
+    """The `RunOptions` that the run was last started with; empty for a run of an older version."""
     config: str = ""
-    """`module:name` of the config's class, where the agent has no name."""
+    """`module:name` of the config's class, if the agent has no name."""
     environment_factory: str = ""
-    """`module:name` of the function that makes the environment, where that has no id."""
+    """`module:name` of the function that makes the environment, if that has no id."""
     environment_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What `environments.make_training_environment` was given besides the id."""
+    """The arguments of `environments.make_training_environment` other than the id."""
     environment_specs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """The environment's, see `plain_specs`; empty in the folder of an older version. `task_actions` are those
-    inside its wrappers, where they are known."""
+    """The environment's specs, see `plain_specs`; empty for a run of an older version. `task_actions` is the
+    spec of the actions inside its wrappers, if known."""
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
-    """What of `builder`, `environment` and `MADE_IN_PYTHON` can be made only from Python, and why."""
+    """Which of `builder`, `environment` and `MADE_IN_PYTHON` can be made only from Python, and why."""
 
     @property
     def title(self) -> str:
-        """The agent's name as people write it."""
+        """The agent's name for display."""
         if self.agent in registry.AGENTS:
             return registry.AGENTS[self.agent].title
         return re.split("[:.]", self.agent)[-1]
 
     @property
     def _has_code(self) -> bool:
-        """Whether the file says where the agent's code is, which is no reason to trust it; else its name."""
+        """True if the file names the agent's code instead of a registered agent; it need not be trusted."""
         return bool(self.config) or ":" in self.agent
 
     def content(self) -> dict[str, Any]:
-        """What the file holds."""
+        """Returns the content of the file."""
         return {"format": FORMAT, "version": _version.__version__, **dataclasses.asdict(self)}
 
     def summary(self) -> dict[str, Any]:
-        """What loggers show."""
+        """Returns the values that loggers show."""
         names = ("agent", "environment", "seed", "hyperparameters", "options")
         return {name: getattr(self, name) for name in names}
 
     def write(self, directory: pathlib.Path) -> None:
-        """Writes it, if what lies there is the same run or nothing.
+        """Writes the description into a folder that is empty or holds the same run.
 
         Raises:
-            ValueError: the folder holds another run, and the message names what differs; or the file is a
+            ValueError: The folder holds another run (the message lists the differences), or the file is a
                 link.
-            OSError: it cannot be written.
+            OSError: The file cannot be written.
         """
         directory.mkdir(parents=True, exist_ok=True)
         writing.refuse_link(directory / FILE)
         if (directory / FILE).exists():
             self.check_same_as(read(directory), directory)
-        # Replaced as a whole: whoever reads it meanwhile finds one or the other.
+        # Replaced atomically: a concurrent reader finds either the old file or the new one.
         writing.replace(directory / FILE, [f"{json.dumps(self.content(), indent=2)}\n".encode()])
 
     def make_config(self, *, import_code: bool = False) -> Any:
         """Makes the agent's config.
 
         Args:
-            import_code: whether a class that is not this library's may be imported.
+            import_code: Whether a class that is not part of this library may be imported.
 
         Raises:
-            ValueError: it may not or cannot be made; the message says what to do.
+            ValueError: The config may not or cannot be made; the message says what to do.
         """
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
@@ -114,11 +114,11 @@ class RunDescription:
             return make(**{name: _with_tuples(value) for name, value in self.hyperparameters.items()})
         except TypeError as error:
             raise ValueError(
-                f"The hyperparameters of {self.title} must be those of this version: {error}."
+                f"The hyperparameters of {self.title} must fit this version of minerva-acme: {error}."
             ) from error
 
     def make_builder(self, *, import_code: bool = False) -> builders.AgentBuilder[Any]:
-        """Makes the agent's builder. Args and errors as of `make_config`."""
+        """Makes the agent's builder. The arguments and errors are the same as for `make_config`."""
         if reason := self.unknown.get("builder"):
             raise ValueError(f"This run's agent can be made only from Python: {reason}")
         if self._has_code:
@@ -131,22 +131,22 @@ class RunDescription:
             raise ValueError(f"`{self.agent}` must make an `AgentBuilder`, got {type(builder).__name__}.")
         if not isinstance(getattr(builder, "config", None), type(config)):
             raise ValueError(
-                f"{type(builder).__name__} must have the config that it is made with as its `config`, for "
-                "run.json, but has not: self.config = config"
+                f"{type(builder).__name__} must store its config as `config`, for run.json, but does not. "
+                "Add to its `__init__`: self.config = config"
             )
         return builder
 
     def make_environment_factory(self, *, import_code: bool = False) -> Callable[..., dm_env.Environment]:
-        """Makes a function from a seed to the run's environment, wrapped as in training.
+        """Returns a function that makes the run's environment from a seed, wrapped as in training.
 
-        That of an environment by id takes settings too, as `environments.make` does.
+        If the environment has an id, the function also takes settings, as `environments.make` does.
 
         Args:
-            import_code: whether modules that are not this library's may be imported, also those that
-                Gymnasium's ids name: `module:Name-v0`.
+            import_code: Whether modules that are not part of this library may be imported, including those
+                in Gymnasium ids such as `module:Name-v0`.
 
         Raises:
-            ValueError: they may not, or there is no such function.
+            ValueError: The code may not be imported, or there is no such function.
         """
         if reason := self.unknown.get("environment"):
             raise ValueError(f"This run's environment can be made only from Python: {reason}")
@@ -162,10 +162,10 @@ class RunDescription:
         )
 
     def make_specs(self, *, import_code: bool = False) -> specs.EnvironmentSpec:
-        """Makes the environment's specs; only for a run of an older version the environment itself is made.
+        """Returns the environment's specs. Only for a run of an older version is the environment itself made.
 
         Raises:
-            ValueError: the file holds none, or as `make_environment_factory`.
+            ValueError: The file's specs are malformed, or as for `make_environment_factory`.
         """
         if self.environment_specs:
             return specs.EnvironmentSpec(
@@ -181,12 +181,13 @@ class RunDescription:
             environment.close()
 
     def make_task_actions(self, *, import_code: bool = False) -> types.NestedSpec:
-        """Makes the spec of the task's own actions, inside the wrappers of training.
+        """Returns the spec of the task's own actions, inside the wrappers of training.
 
-        The environment itself is made where the file does not have it, as that of an older version.
+        If the file does not have it, for example in a run of an older version, the environment is made.
 
         Raises:
-            ValueError: As `make_environment_factory`, or the environment does not tell.
+            ValueError: As for `make_environment_factory`, or a wrapper of another library changes the
+                actions.
         """
         if packed := self.environment_specs.get("task_actions"):
             return plain_specs.unpack(packed)
@@ -200,10 +201,10 @@ class RunDescription:
         return found
 
     def check_same_as(self, found: "RunDescription", directory: pathlib.Path) -> None:
-        """Checks that a run found in a folder is this one, which may be resumed there.
+        """Checks that the run found in a folder is this one, so that it may be resumed there.
 
         Raises:
-            ValueError: it is another one; the message names what differs.
+            ValueError: It is another run; the message lists the differences.
         """
         defaults = self._defaults()
         asked, there = self._identity(defaults), found._identity(defaults)
@@ -218,14 +219,14 @@ class RunDescription:
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. "
-                f"Choose another directory, or resume it as it is by `minerva resume {directory}`."
+                f"Choose another directory, or resume that run with `minerva resume {directory}`."
             )
 
     def _has_id(self) -> bool:
         return not self.environment_factory and "environment" not in self.unknown
 
     def _defaults(self) -> dict[str, Any]:
-        """Those of a running agent: a run of an older version lacks the newer hyperparameters."""
+        """Returns the defaults of the agent's config: a run of an older version lacks newer fields."""
         if "builder" in self.unknown:
             return {}
         kind = _import("config", self.config, True) if self._has_code else registry.find(self.agent).config
@@ -236,7 +237,7 @@ class RunDescription:
         }
 
     def _identity(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what may not change, hyperparameters and all else, as JSON gives it back."""
+        """Returns the values that must not change, including the hyperparameters, as read back from JSON."""
         agent = self.title if self._has_code else self.agent  # a class may be moved
         own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
         identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
@@ -250,13 +251,13 @@ def describe(
     """Describes a run as far as plain values can.
 
     Args:
-        config: of the run.
-        environment: one that its factory made, or a vector of such.
+        config: The run's config.
+        environment: An environment that its factory made, or a vector of them.
     """
     unknown: dict[str, str] = {}
     for name in MADE_IN_PYTHON:
         if getattr(config, name):
-            unknown[name] = f"`{name}` cannot be written down. Give it again, in a call of `run_experiment`."
+            unknown[name] = f"`{name}` cannot be stored. Pass it again in a call of `run_experiment`."
     try:
         described_specs = {
             name: plain_specs.pack(nest)
@@ -264,7 +265,7 @@ def describe(
         }
         if (task := task_actions.find(environment)) is not None:
             described_specs["task_actions"] = plain_specs.pack(task)
-    except ValueError:  # specs of another kind: `load_policy` is given them
+    except ValueError:  # other kinds of specs must be passed to `load_policy`
         described_specs = {}
     return RunDescription(
         **_describe_builder(config.builder, unknown),
@@ -280,7 +281,7 @@ def read(directory: pathlib.Path) -> RunDescription:
     """Reads the description of a run.
 
     Raises:
-        ValueError: there is no run in that folder, or what lies there describes none.
+        ValueError: There is no run in that folder, or its description is malformed.
     """
     path = directory / FILE
     if not path.exists():
@@ -291,14 +292,14 @@ def read(directory: pathlib.Path) -> RunDescription:
 
 
 def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
-    """Reads a description.
+    """Parses a description.
 
     Args:
-        text: JSON.
-        path: where it is from, for messages.
+        text: The description as JSON.
+        path: The path that it was read from, for messages.
 
     Raises:
-        ValueError: it is of a newer format, or describes no run.
+        ValueError: It has a newer format, or is malformed.
     """
     try:
         content = json.loads(text)
@@ -306,8 +307,8 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
         version = content.pop("version", "another version")
         if not (isinstance(found, int) and found <= FORMAT):
             raise _TooNewError(
-                f"{path} must be of format {FORMAT} or older, got {found}, by minerva-acme {version}. "
-                f"This is {_version.__version__}. Use that one or a newer: pip install -U minerva-acme"
+                f"{path} must have format {FORMAT} or older, got {found}, by minerva-acme {version}. This is "
+                f"{_version.__version__}. Use that version or a newer one: pip install -U minerva-acme"
             )
         description = RunDescription(**content)
         for name, hint in typing.get_type_hints(RunDescription).items():
@@ -321,8 +322,8 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
         raise
     except (AttributeError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} does not describe a run that this version knows: {error}. "
-            "Give the folder of another run, or train anew."
+            f"{path} does not describe a run that this version can read: {error}. "
+            "Use the folder of another run, or train again."
         ) from error
     return description
 
@@ -342,7 +343,7 @@ def _describe_builder(builder: builders.AgentBuilder[Any], unknown: dict[str, st
             raise ValueError(f"`{kind.__name__}` has no `config` that is a dataclass.")
         if others := [name for name, value in values.items() if not _is_plain(value)]:
             raise ValueError(
-                f"`{others[0]}` of its config is no number, string or None, nor a tuple or dict of such."
+                f"`{others[0]}` of its config is not a number, string or None, or a tuple or dict of them."
             )
         registered = _registered_name(kind, type(config))
         return described | (
@@ -354,7 +355,7 @@ def _describe_builder(builder: builders.AgentBuilder[Any], unknown: dict[str, st
 
 
 def _registered_name(builder: type[Any], config: type[Any]) -> str:
-    """Returns the name of the agent that has these classes, or "". Imports no other agent."""
+    """Returns the name of the registered agent with these classes, or "". Imports no other agent."""
     for name, entry in registry.entries().items():
         named = builder.__qualname__ == entry.builder_name and entry.package in sys.modules
         if named and not entry.problem and entry.builder is builder and entry.config is config:
@@ -374,34 +375,34 @@ def _describe_environment(
         return {"environment": (path := _path(factory)), "environment_factory": path}
     except ValueError as error:
         unknown["environment"] = (
-            f"{error} It must come from `environments.make_training_environment`, or from a function in a "
-            "module of yours that takes a seed."
+            f"{error} Make it with `environments.make_training_environment`, or with a function in your own "
+            "module that takes a seed."
         )
     named = factory if hasattr(factory, "__qualname__") else type(factory)
     return {"environment": f"{named.__module__}:{named.__qualname__}"}
 
 
 def _path(thing: Any) -> str:
-    """Where a class or a function can be imported from, `module:name`.
+    """Returns the path that a class or function can be imported from, `module:name`.
 
     Raises:
-        ValueError: nowhere; the message says why.
+        ValueError: It cannot be imported; the message says why.
     """
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not (module and name):
         raise ValueError(f"`{type(thing).__name__}` is neither a class nor a function.")
     if module == "__main__":
-        raise ValueError(f"`{name}` is defined in the script itself; move it to a module of its own.")
+        raise ValueError(f"`{name}` is defined in the script itself; move it to a separate module.")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is not thing:
-        raise ValueError(f"`{name}` of the module {module} is made within a function.")
+        raise ValueError(f"`{name}` of the module {module} is defined inside a function.")
     return f"{module}:{name}"
 
 
 def _import(what: str, path: str, import_code: bool) -> Any:
-    """Imports what a run names."""
+    """Imports the code that a run names."""
     if not import_code:
         raise _refusal(what, path)
     return registry.load(path, f"This run's {what}")
@@ -409,13 +410,13 @@ def _import(what: str, path: str, import_code: bool) -> Any:
 
 def _refusal(what: str, path: str) -> ValueError:
     return ValueError(
-        f"This run's {what} is `{path}`, code that its run.json names. Importing that runs it: if you trust "
-        "this run, allow it by --import-code (in Python: import_code=True)."
+        f"This run's {what} is `{path}`, code that its run.json names. Importing it runs it: if you trust "
+        "this run, allow that with --import-code (in Python: import_code=True)."
     )
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON gives it back; anything else becomes a name in angle brackets."""
+    """Returns the value as read back from JSON; anything else becomes a name in angle brackets."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -427,7 +428,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value comes back from JSON as it was, lists as tuples."""
+    """Returns whether the value survives a round trip through JSON, with lists as tuples."""
     try:
         return bool(_with_tuples(json.loads(json.dumps(value))) == value)
     except (TypeError, ValueError):

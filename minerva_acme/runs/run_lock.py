@@ -1,4 +1,4 @@
-"""One run at a time in a folder."""
+"""A lock that lets one run at a time use a folder."""
 
 import contextlib
 import datetime
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 from minerva_acme import writing
 
-_LOOK_SECONDS = 0.05  # between two looks whether it is free
+_LOOK_SECONDS = 0.05  # between checks whether the lock is free
 _MAX_COMMAND = 200  # characters of a command line that are shown
 
 _logger = logging.getLogger(__name__)
@@ -31,22 +31,23 @@ def hold(
 ) -> Iterator[None]:
     """Keeps every other run out of a folder, which is made if needed.
 
-    The lock is the system's, `flock` on a file. It ends with the process, however that ends, and
-    processes started meanwhile do not inherit it. The file says only who holds it, for the message.
-    Whoever reads the folder needs no lock.
+    The lock is the operating system's `flock` on a file. It is released when the process ends, however it
+    ends, and processes started meanwhile do not inherit it. The file's content only names the holder, for the
+    message. Reading the folder needs no lock.
 
-    Between machines that share a network file system, this holds where that passes `flock` on: NFS and
-    most others do, some only if mounted for it. Where there are no locks, a warning says so and the run goes
-    on. A folder that is moved or deleted while a run writes to it is not protected.
+    On a network file system, the lock works between machines if the file system supports `flock`: NFS and
+    most others do, some only with a mount option. Without locks, a warning is logged and the run continues. A
+    folder that is moved or deleted while a run writes to it is not protected.
 
     Args:
         directory: The folder.
-        file: The name of the file that is locked in it.
-        should_wait: Returns whether to wait longer for another process that holds it; called again and again.
+        file: The name of the lock file in it.
+        should_wait: Returns whether to keep waiting for another process that holds the lock; called
+            repeatedly.
 
     Raises:
-        ValueError: another run holds it, and the message names its process; or the file is a link.
-        OSError: the folder cannot be made or written to.
+        ValueError: Another run holds the lock, and the message names its process; or the file is a link.
+        OSError: The folder cannot be made or written to.
     """
     path = pathlib.Path(directory) / file
     try:
@@ -61,7 +62,7 @@ def hold(
                 time.sleep(_LOOK_SECONDS)
     except OSError as error:
         raise OSError(
-            f"A run needs a folder that can be written to, but {path.parent} is none: {error.strerror}. "
+            f"Cannot write the run to {path.parent}: {error.strerror}. "
             "Choose another directory for the run, or check the permissions there."
         ) from error
     _held.add(descriptor)
@@ -84,7 +85,7 @@ def _open_and_lock(path: pathlib.Path) -> int:
         try:
             _check_own(descriptor, path)
             _lock(descriptor, path)
-            # Whoever held it may have deleted the file since it was opened here.
+            # The previous holder may have deleted the file after it was opened here.
             if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except BaseException:
@@ -94,12 +95,12 @@ def _open_and_lock(path: pathlib.Path) -> int:
 
 
 def _check_own(descriptor: int, path: pathlib.Path) -> None:
-    # It is cut off and written to: what has another name, too, is somebody else's.
+    # The file will be overwritten, so it must not have another name, which could belong to other software.
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise ValueError(
-            f"{path} must be a file of the run's own, got one that has other names or is no plain file. "
-            "Remove it, or choose another directory for the run."
+            f"{path} must be a regular file that only the run uses, got one with other hard links or of "
+            "another kind. Remove it, or choose another directory for the run."
         )
 
 
@@ -114,7 +115,7 @@ def _lock(descriptor: int, path: pathlib.Path) -> None:
             f"{_read(descriptor) or 'another process'}. Stop that run first, or choose another directory."
         ) from error
     except (ImportError, OSError) as error:
-        _logger.warning("%s cannot be locked (%s): start no other run there.", path.parent, error)
+        _logger.warning("%s cannot be locked (%s): do not start another run there.", path.parent, error)
 
 
 def _sign(descriptor: int, path: pathlib.Path) -> None:
@@ -133,7 +134,7 @@ def _read(descriptor: int) -> str:
 
 
 def _forget() -> None:
-    # A copy of the descriptor would keep the lock for as long as the new process lives.
+    # A copy of the descriptor would hold the lock as long as the new process lives.
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()

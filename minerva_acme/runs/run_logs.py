@@ -1,4 +1,4 @@
-"""Where the rows and films of a run go: CSV files, TensorBoard, Weights & Biases."""
+"""The logs of a run, for its rows and videos: CSV files, TensorBoard, Weights & Biases."""
 
 import contextlib
 import logging
@@ -26,10 +26,10 @@ class RunLogs:
         """Opens the logs.
 
         Args:
-            config: of the run.
-            description: what the run is, which TensorBoard and Weights & Biases show. All but `options`,
-                which may change when a run is resumed, is in TensorBoard's table of runs.
-            resources: closes them.
+            config: The run's config.
+            description: The run's description, which TensorBoard and Weights & Biases show. All but
+                `options`, which may change when a run is resumed, is in TensorBoard's table of runs.
+            resources: A stack that closes the logs.
 
         Raises:
             ValueError: Weights & Biases does not start, or a file or folder of logs is a symbolic link; the
@@ -56,19 +56,19 @@ class RunLogs:
             self._tensorboard = resources.enter_context(loggers.TensorBoardRun(folder))
             self._tensorboard.write_description(description)
         self.newest_row = loggers.NewestRow()
-        """Holds the learner's newest row."""
+        """A logger that keeps the learner's newest row."""
         self.actor, self.learner, self.evaluator = (
             resources.enter_context(self._make_logger(label)) for label in self._steps_keys
         )
-        """A row for each training episode, every `log_period_seconds`, and for each evaluation."""
+        """The loggers: a row for each training episode, every `log_period_seconds` and each evaluation."""
 
     def cut(self, **last: int) -> None:
-        """Takes out what was logged after a checkpoint, before those steps are made again.
+        """Removes the rows that were logged after a checkpoint, before those steps are repeated.
 
-        Weights & Biases keeps its rows, for they cannot be taken back: it shows those steps twice.
+        Rows in Weights & Biases cannot be removed: it shows those steps twice.
 
         Args:
-            last: the step of the last row that stays, by the label of the logger.
+            last: The step of the last row to keep, by the label of the logger.
         """
         if self._tensorboard is not None:
             rows = {f"{label}/{self._steps_keys[label]}": step for label, step in last.items()}
@@ -78,14 +78,14 @@ class RunLogs:
         for label, step in last.items():
             path, steps_key = self._csv[label].path, self._steps_keys[label]
             if num_rows := self._csv[label].cut(steps_key, step):
-                level = logging.INFO if step > 0 else logging.WARNING  # all of them
-                message = "%s: %d rows with `%s` above %d are taken out; the run makes these steps again"
+                level = logging.INFO if step > 0 else logging.WARNING  # at step 0, all rows are removed
+                message = "%s: %d rows with `%s` above %d are removed; the run repeats these steps"
                 _logger.log(level, message, path, num_rows, steps_key, step)
                 if self._wandb is not None:
                     _logger.warning("Weights & Biases keeps these rows and will show the steps twice")
 
     def write_film(self, gif: bytes, *, step: int) -> None:
-        """Shows the film of an evaluation, an animated gif, at a step of the run."""
+        """Logs the video of an evaluation, an animated GIF, at a step of the run."""
         if "evaluator" in self._events:
             self._events["evaluator"].write_film(_FILM, gif, step=step)
         if self._wandb is not None:
@@ -115,7 +115,7 @@ class RunLogs:
         return loggers.TimeFilter(loggers.Dispatcher(parts), seconds)
 
     def _hyperparameters(self) -> dict[str, Any]:
-        """What distinguishes this run from others; the options may change when it resumes."""
+        """Returns the values that tell runs apart, without the options, which may change on a resume."""
         description = self._description
         parameters = {k: v for k, v in description.items() if k not in ("hyperparameters", "options")}
         return parameters | description["hyperparameters"]

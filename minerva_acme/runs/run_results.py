@@ -1,4 +1,4 @@
-"""From runs' folders to results: rows, and what produced them."""
+"""Makes results from runs' folders: rows, and the settings and machines that produced them."""
 
 import contextlib
 import dataclasses
@@ -14,10 +14,10 @@ from minerva_acme.agents import registry
 from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
 
 UNSEEN_SEED = 10_000
-"""Added to a run's seed, it is that of the initial states which score its last policy."""
+"""Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
-# The options that change what comes out of a run, or what its evaluations are worth.
+# The options that affect the result of a run, or the precision of its evaluations.
 _OPTIONS = (
     "stop_at_return",
     "replay",
@@ -32,16 +32,16 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
     """Returns the folders of runs among these folders and below them, each once.
 
     Raises:
-        ValueError: there is none in one of them, or no folder was given.
+        ValueError: One of the folders holds no run, or no folder was given.
     """
     if not directories:
-        raise ValueError("At least one run must be given, got none. Give the folders that trainings wrote.")
-    found: dict[pathlib.Path, pathlib.Path] = {}  # by where they really are: none counts twice
+        raise ValueError("At least one run must be given, got none. Give the folders of trained runs.")
+    found: dict[pathlib.Path, pathlib.Path] = {}  # by resolved path, so that no run counts twice
     for directory in directories:
         below = [directory] if (directory / run_folder.FILE).exists() else []
         below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
         if not below:
-            run_folder.read(directory)  # says that there is none
+            run_folder.read(directory)  # raises: there is no run
         found |= {path.resolve(): path for path in below}
     return list(found.values())
 
@@ -49,16 +49,18 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 def collect(
     directories: Iterable[pathlib.Path], *, name: str = "", num_episodes: int = 0, import_code: bool = False
 ) -> list[results.Experiment]:
-    """Makes experiments of runs: rows of every evaluation, and of what training had cost by the last one.
+    """Makes experiments from runs: rows of every evaluation, and of the cost of training up to the last one.
 
     Args:
-        directories: the runs' folders, such as `find_runs` returns.
-        name: of the experiment; by default agent, preset and what differs from it name each run's.
-        num_episodes: of the last policy, from unseen initial states, for `final_return`; 0: none.
-        import_code: whether code that is not this library's may be imported to play them.
+        directories: The runs' folders, such as `find_runs` returns.
+        name: The name of the experiment; by default each run's is made of its agent, its preset and the
+            differences from that.
+        num_episodes: The number of episodes to play with the last policy, from unseen initial states, for
+            `final_return`; 0 plays none.
+        import_code: Whether code that is not part of this library may be imported to play them.
 
     Raises:
-        ValueError: a run has no evaluations, or two runs are of the same experiment, environment and seed.
+        ValueError: A run has no evaluations, or two runs have the same experiment, environment and seed.
     """
     found: dict[str, results.Experiment] = {}
     places: dict[tuple[str, str, int], pathlib.Path] = {}
@@ -68,7 +70,7 @@ def collect(
         if place in places:
             raise ValueError(
                 f"{places[place]} and {directory} are both {made.exp_name} on {place[1]} with seed "
-                f"{place[2]}. Leave one of them out, or name one apart: --name"
+                f"{place[2]}. Leave one of them out, or give one another name: --name"
             )
         places[place] = directory
         old = found.get(made.exp_name)
@@ -77,7 +79,7 @@ def collect(
 
 
 def exp_name(description: run_folder.RunDescription) -> str:
-    """Names the experiment that a run belongs to: its agent's nearest preset, and what differs from it."""
+    """Returns the name of a run's experiment: its agent's nearest preset, and the differences from it."""
     preset, changes = _nearest_preset(description)
     if preset is None:
         return re.sub(r"\W+", "_", description.title)
@@ -85,7 +87,7 @@ def exp_name(description: run_folder.RunDescription) -> str:
 
 
 def random_return(directory: pathlib.Path) -> float | None:
-    """Mean return of random actions before a run's training, as its newest checkpoint knows it; else None."""
+    """Returns the mean return of random actions before training, from the newest checkpoint, or None."""
     if not checkpointing.latest(directory / "checkpoints"):
         return None
     found = evaluation.Evaluations.of(checkpointing.load_state(checkpointing.find(directory))).random
@@ -128,7 +130,7 @@ def _make_experiment(
         commands={env_name: _command(description)},
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
         updates_per_step=None if updates is None else float(f"{updates / last:.3g}"),
-        # Where dm_control's tasks have settings in their ids, they say it: an experiment may have several.
+        # dm_control ids with settings include the action repeat: an experiment may have several.
         action_repeat=None
         if description.environment_factory or _has_settings(description.environment)
         else 1,
@@ -151,7 +153,7 @@ def _play_unseen(
 
 
 def _nearest_preset(description: run_folder.RunDescription) -> tuple[str | None, dict[str, Any]]:
-    """Returns the preset with fewest differences, and these; of an agent without a name, none and all."""
+    """Returns the preset with the fewest differences, and these; None and all values for an unnamed agent."""
     if description.agent not in registry.AGENTS:
         return None, description.hyperparameters
     entry = registry.AGENTS[description.agent]
@@ -180,6 +182,6 @@ def _command(description: run_folder.RunDescription) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON gives them back."""
+    """Returns the values as read back from JSON."""
     found: dict[str, Any] = json.loads(json.dumps(values))
     return found

@@ -1,4 +1,4 @@
-"""Settings by agent and environment, as data (`tasks.toml`), beside the scores that they really reached.
+"""Settings by agent and environment, as data (`tasks.toml`), with the scores that they reached.
 
 The scores are rows of `minerva_acme.results`.
 """
@@ -19,7 +19,7 @@ from minerva_acme import results
 from minerva_acme.agents import registry
 
 _FILE = "tasks.toml"
-_USUAL_STEPS = (  # pattern of an id, steps, what these environments are
+_USUAL_STEPS = (  # pattern of an id, steps, name of these environments
     (r"dm_control/", 1_000_000, "dm_control"),
     (r"(CartPole|Acrobot|MountainCar|MountainCarContinuous|Pendulum)(-v\d+)?$", 100_000, "classic control"),
     (r"(tabular/|FrozenLake|CliffWalking|Blackjack|Taxi)", 100_000, "small tables"),
@@ -29,15 +29,15 @@ _USUAL_STEPS = (  # pattern of an id, steps, what these environments are
 
 
 class Run(NamedTuple):
-    """One training and how its last policy was judged."""
+    """One training run and the score of its last policy."""
 
     seed: int
-    score: float  # mean return of ten episodes, without exploration, from unseen initial states
-    std: float  # of those ten returns
+    score: float  # the mean return of ten episodes, without exploration, from unseen initial states
+    std: float  # the standard deviation of those ten returns
 
 
 class Task(NamedTuple):
-    """What one agent is trained with in one environment, and what came of it."""
+    """The settings of one agent in one environment, and the runs made with them."""
 
     agent: str
     environment: str
@@ -48,17 +48,17 @@ class Task(NamedTuple):
 
     @property
     def exp_name(self) -> str:
-        """The experiment whose rows the runs are."""
+        """The name of the experiment that the runs belong to."""
         return results.make_name(self.agent, self.preset, self.settings)
 
     @property
     def mean(self) -> float:
-        """Mean score over the runs."""
+        """The mean score over the runs."""
         return statistics.fmean(run.score for run in self.runs)
 
     @property
     def median(self) -> float:
-        """Median score over the runs."""
+        """The median score over the runs."""
         return statistics.median(run.score for run in self.runs)
 
     @property
@@ -71,20 +71,21 @@ class Task(NamedTuple):
         return dataclasses.replace(registry.find(self.agent).presets[self.preset], **self.settings)
 
     def command(self, seed: int) -> str:
-        """Returns the shell command that trains with these settings, whatever becomes of this entry."""
+        """Returns a shell command that trains with these settings, even if this entry is changed later."""
         words = ["minerva", "train", self.agent, "--env", self.environment, "--preset", self.preset]
         words += [*self.flags, "--num-env-steps", str(self.num_env_steps), "--seed", str(seed)]
         return shlex.join(words)
 
 
 def default_num_env_steps(agent: str, environment: str) -> tuple[int, str]:
-    """Returns how many environment steps to train for where nobody says it, and why.
+    """Returns the default number of environment steps to train for, and the reason for it.
 
-    Those of the agent's entry for this environment, if it has one; else the usual number of the suite.
+    This is the number of the agent's entry for this environment, if there is one, or else the suite's usual
+    number.
 
     Args:
-        agent: its name, or where its builder is.
-        environment: its id; Gymnasium's with or without `gymnasium/`.
+        agent: The agent's name, or the `module:name` of its builder.
+        environment: The environment's id; for Gymnasium, with or without `gymnasium/`.
     """
     environment = environment.removeprefix("gymnasium/")
     for table in _tables():
@@ -97,7 +98,7 @@ def default_num_env_steps(agent: str, environment: str) -> tuple[int, str]:
 
 @functools.cache
 def load() -> tuple[Task, ...]:
-    """Returns all entries of the file, by agent and environment."""
+    """Returns all entries of the file, sorted by agent and environment."""
     entries = parse(_text(), [row for experiment in results.load().values() for row in experiment.rows])
     agents = list(registry.AGENTS)
     return tuple(sorted(entries, key=lambda task: (agents.index(task.agent), task.environment.lower())))
@@ -107,19 +108,19 @@ def find(agent: str, environment: str) -> Task:
     """Returns the entry of an agent and an environment.
 
     Args:
-        agent: its name, or where its builder is.
-        environment: its id; Gymnasium's with or without `gymnasium/`.
+        agent: The agent's name, or the `module:name` of its builder.
+        environment: The environment's id; for Gymnasium, with or without `gymnasium/`.
 
     Raises:
-        ValueError: there is none; the message has the environments that this agent has entries for, the
-            nearest of them, and the presets that need none.
+        ValueError: There is no such entry. The message lists the environments that have entries for this
+            agent, the nearest of them, and the presets that need no entry.
     """
     environment = environment.removeprefix("gymnasium/")
     by_environment = {task.environment: task for task in load() if task.agent == agent}
     if environment in by_environment:
         return by_environment[environment]
     parts = [f"{agent} has no task preset for '{environment}'; it has {', '.join(by_environment) or 'none'}."]
-    # Without the prefix, which makes everything behind it look alike.
+    # The prefix is removed, since names that share it would all look similar.
     by_short = {name.removeprefix("dm_control/").lower(): name for name in by_environment}
     near = difflib.get_close_matches(environment.removeprefix("dm_control/").lower(), by_short, n=1)
     parts += [f"Did you mean '{by_short[short]}'?" for short in near]
@@ -128,14 +129,14 @@ def find(agent: str, environment: str) -> Task:
 
 
 def parse(text: str, rows: Iterable[results.Row]) -> tuple[Task, ...]:
-    """Reads entries.
+    """Parses entries.
 
     Args:
-        text: TOML, an array of tables `task`; the head of `tasks.toml` says what is in one. The tests check
-            the entries of that file.
-        rows: the results, among them those of the entries.
+        text: TOML, an array of tables `task`; the head of `tasks.toml` describes them. The tests check the
+            entries of that file.
+        rows: The rows of the results, including the ones that belong to the entries.
     """
-    values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # of each metric, by seed
+    values: dict[tuple[str, str, int, str], dict[int, float]] = {}  # by seed, for each metric
     for row in rows:
         values.setdefault((row.exp_name, row.env_name, row.env_step, row.metric), {})[row.seed] = row.value
     return tuple(_make_task(values, **table) for table in tomllib.loads(text)["task"])
@@ -147,7 +148,7 @@ def _text() -> str:
 
 @functools.cache
 def _tables() -> tuple[Mapping[str, Any], ...]:
-    """The entries without their runs, which take longer to read."""
+    """Returns the entries without their runs, which take longer to read."""
     return tuple(tomllib.loads(_text())["task"])
 
 

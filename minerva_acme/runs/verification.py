@@ -1,4 +1,4 @@
-"""Whether weights still reach the score that was noted beside them."""
+"""Verifies that weights still reach the score that is stored with them."""
 
 import contextlib
 import math
@@ -9,19 +9,19 @@ from typing import NamedTuple
 from minerva_acme.runs import evaluation, policies, run_results
 
 STANDARD_ERRORS = 3.0
-"""By how many standard errors of their difference two scores may differ."""
+"""The allowed difference of two scores, in standard errors of that difference."""
 
 ARITHMETIC = 0.005
-"""By what share of its size a score may differ besides, since another CPU rounds otherwise: an environment
-makes much of little."""
+"""An additional allowed difference, relative to the score: CPUs round differently, and environments amplify
+small differences."""
 
 
 class Verdict(NamedTuple):
-    """What weights were said to reach, and what they reach."""
+    """The stored score of weights, and the score that they reach now."""
 
     stored: policies.Score
     played: evaluation.Evaluation
-    tolerance: float  # of the return
+    tolerance: float  # the allowed difference of the mean returns
     is_same: bool
 
 
@@ -32,19 +32,19 @@ def score(
     *,
     import_code: bool = False,
 ) -> policies.Score:
-    """Plays a file that was exported from a run, and notes the score in it.
+    """Plays the weights in a file that was exported from a run, and stores their score in it.
 
-    The run's own weights play the same episodes, whose initial states were not seen in training. So it is
-    known what rounding the weights has changed.
+    The run's own weights play the same episodes, whose initial states were not seen in training. This shows
+    the effect of rounding the weights.
 
     Args:
-        run: its folder, or that of the checkpoint that was exported.
-        file: what `export_policy` wrote; it is replaced as a whole.
-        num_episodes: >= 2.
-        import_code: as for `load_policy`.
+        run: The folder of the run, or of the checkpoint that was exported.
+        file: The file that `export_policy` wrote; it is replaced as a whole.
+        num_episodes: The number of episodes to play, >= 2.
+        import_code: As for `load_policy`.
 
     Raises:
-        ValueError: there are too few episodes, or as of `load_policy`.
+        ValueError: There are too few episodes, or as for `load_policy`.
     """
     if num_episodes < 2:
         raise ValueError(
@@ -64,25 +64,25 @@ def score(
 def verify(
     file: str | os.PathLike[str], *, num_episodes: int | None = None, seed: int | None = None
 ) -> Verdict:
-    """Plays weights and compares their mean return with the noted one.
+    """Plays weights and compares their mean return with the stored one.
 
-    They may differ by `STANDARD_ERRORS` of their difference, by what rounding the weights had changed when
-    the score was noted, and by the share `ARITHMETIC` of it.
+    The tolerance is the sum of `STANDARD_ERRORS` standard errors of the difference, the effect of rounding
+    the weights when the score was stored, and the fraction `ARITHMETIC` of the score.
 
     Args:
-        file: weights with a score, or the name of such that are installed with the library.
-        num_episodes: to play, >= 2; by default as many as the score is of.
-        seed: of the initial states; by default the score's.
+        file: A file of weights with a score, or the name of such weights installed with the library.
+        num_episodes: The number of episodes to play, >= 2; by default the same as for the stored score.
+        seed: The seed of the initial states; by default the same as for the stored score.
 
     Raises:
-        ValueError: there is no such file, or it has no score.
-        ImportError: the environment needs a package that is not installed.
+        ValueError: There is no such file, it has no score, or there are too few episodes.
+        ImportError: The environment needs a package that is not installed.
     """
     found = policies.find(file)
     stored = found.score
     if stored is None:
         raise ValueError(
-            f"{file} must have a score to be compared with, but has none. Note it when the file is written: "
+            f"{file} must have a score to compare with, but has none. Store it when writing the file: "
             "minerva export RUN --episodes 10"
         )
     num_episodes = stored.num_episodes if num_episodes is None else num_episodes

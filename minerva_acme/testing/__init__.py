@@ -1,4 +1,4 @@
-"""For the tests of your own parts: fakes of the others, and each contract as tests to inherit."""
+"""Tools to test your own parts: fakes of the other parts, and each contract as tests to inherit."""
 
 from minerva_acme.specs import check_conforms, check_timestep
 from minerva_acme.testing.checks import assert_nests_equal, read_items, through_a_file

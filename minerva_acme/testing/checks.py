@@ -1,4 +1,4 @@
-"""Checks that name what is wrong."""
+"""Assertions with informative messages."""
 
 import contextlib
 import io
@@ -14,15 +14,15 @@ from minerva_acme.replay import base as replay
 
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
-    """Asserts that two nests of arrays, tensors, numbers and strings are equal to the last bit.
+    """Asserts that two nests of arrays, tensors, numbers and strings are equal bit for bit.
 
     Args:
-        actual: what was found.
-        expected: what it must be equal to.
-        what: what the message says first, such as "`select_action` must not change its observation."
+        actual: The actual nest.
+        expected: The expected nest.
+        what: The beginning of the message, such as "`select_action` must not change its observation."
 
     Raises:
-        AssertionError: they differ; the message names the leaf and gives both sides.
+        AssertionError: The nests differ; the message names the leaf and shows both values.
     """
     assert_same_structure(actual, expected, what)
     for (path, left), right in zip(tree.flatten_with_path(actual), tree.flatten(expected), strict=True):
@@ -33,7 +33,7 @@ def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
 
 
 def assert_same_structure(actual: Any, expected: Any, what: str) -> None:
-    """Asserts that two nests differ in their leaves at most."""
+    """Asserts that two nests have the same structure; their leaves may differ."""
     try:
         tree.assert_same_structure(actual, expected)
     except (TypeError, ValueError) as error:
@@ -41,19 +41,19 @@ def assert_same_structure(actual: Any, expected: Any, what: str) -> None:
 
 
 def are_equal(one: Any, other: Any) -> bool:
-    """Whether two nests hold the same leaves, to the last bit."""
+    """Returns whether two nests have the same leaves, bit for bit."""
     leaves = tree.flatten(one), tree.flatten(other)
     return len(leaves[0]) == len(leaves[1]) and not any(map(differ, *leaves))
 
 
 def differ(one: Any, other: Any) -> bool:
-    """Whether two arrays, tensors or numbers differ in some bit."""
+    """Returns whether two arrays, tensors or numbers differ in any bit."""
     return not _same(_to_array(one), _to_array(other))
 
 
 @contextlib.contextmanager
 def no_value_error(rule: str) -> Iterator[None]:
-    """Asserts that no ValueError is raised inside; the message is the rule and the error."""
+    """Asserts that the block raises no ValueError; the message is the rule and the error."""
     try:
         yield
     except ValueError as error:
@@ -77,9 +77,9 @@ def read_items(
 
     Args:
         client: The client of the store.
-        table: The name of a table whose sampler is `Fifo` with `max_times_sampled` 1, so that each item comes
-            once. What is read is gone.
-        unpack: Turns the fields of a batch into what a learner takes, such as `layout.unpack`.
+        table: The name of a table whose sampler is `Fifo` with `max_times_sampled` 1, so that each item is
+            read once. Items are removed when they are read.
+        unpack: Converts the fields of a batch into a learner's data, such as `layout.unpack`.
 
     Returns:
         The items in the order in which they were written, each a nest of arrays without the batch axis.
@@ -95,7 +95,7 @@ def read_items(
 
 
 def through_a_file(state: core.State) -> core.State:
-    """The state as a checkpoint gives it back: written, and read without executing any code in it."""
+    """Returns the state as after loading a checkpoint: written, and read without executing any code."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)

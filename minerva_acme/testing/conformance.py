@@ -1,10 +1,10 @@
-"""What each contract of `core` promises, as tests that your own part can inherit.
+"""The contracts of `core` as tests that your own part can inherit.
 
     class TestMyLearner(testing.LearnerConformance):
         def make_learner(self):
             return MyLearner(...)
 
-pytest collects the subclass; the classes here stand for no part and are not collected.
+pytest collects the subclass; the abstract classes here are not collected.
 """
 
 import abc
@@ -24,24 +24,24 @@ from minerva_acme import core, environments, specs, types
 from minerva_acme.testing import checks
 
 _MOST_STEPS = 8
-"""Of episodes whose items are counted: more than the n of usual n-step returns."""
+"""The maximum length of episodes whose items are counted: more than the n of usual n-step returns."""
 _MOST_NOISE = 5
-"""Times that an actor's variables are changed to see another action."""
+"""How often an actor's variables are changed to get a different action."""
 
 
 class ActorConformance(abc.ABC):
-    """Plays an actor in an environment that it was made for."""
+    """Tests of an actor, in an environment that it was made for."""
 
     @abc.abstractmethod
     def make_actor(self) -> core.Actor:
-        """Makes a new actor; two of them may share nothing that changes."""
+        """Makes a new actor; actors must not share anything that changes."""
 
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
         """Makes the environment, with short episodes."""
 
     def make_source(self) -> core.VariableSource | None:
-        """Makes a source of the actor's variables; override it, and `make_actor_of`, if it follows one."""
+        """Makes a source of the actor's variables; override it, and `make_actor_of`, if the actor has one."""
         return None
 
     def make_actor_of(self, source: core.VariableSource) -> core.Actor:
@@ -49,11 +49,11 @@ class ActorConformance(abc.ABC):
         raise NotImplementedError(f"{type(self).__name__} must define `make_actor_of` with `make_source`.")
 
     def vary(self, variables: types.NestedArray, random: np.random.Generator) -> types.NestedArray:
-        """Returns other values of a variable, which change some action; noise unless you override it."""
+        """Returns other values of a variable, which change some action; adds noise unless overridden."""
         return tree.map_structure(lambda leaf: _add_noise(np.asarray(leaf), random), variables)
 
     def make_actor_with(self, adder: core.Adder) -> core.Actor | None:
-        """Makes a new actor that adds to this adder; override it if it records extras. None: not tested."""
+        """Makes a new actor with this adder, or None to skip its test; override it for actors with extras."""
         del adder
         return None
 
@@ -72,7 +72,7 @@ class ActorConformance(abc.ABC):
                 actor.update()
 
     def test_update_may_come_before_the_first_timestep_and_between_episodes(self) -> None:
-        """`update` must be safe at any time: loops call it before the first episode and between two."""
+        """`update` must be safe at any time: loops call it before the first episode and between episodes."""
         actor = self.make_actor()
         loop = environments.EnvironmentLoop(environment=self.make_environment(), actor=actor)
         for episode in range(1, 3):
@@ -81,7 +81,7 @@ class ActorConformance(abc.ABC):
             checks.assert_nests_equal(played, episode, "`update` must let the loop continue.")
 
     def test_update_asks_the_variable_source(self) -> None:
-        """`update(wait=True)` must ask the source each time, and `select_action` never."""
+        """`update(wait=True)` must query the source every time, and `select_action` never."""
         source = self.make_source()
         if source is None:
             return
@@ -89,7 +89,7 @@ class ActorConformance(abc.ABC):
         actor = self.make_actor_of(spy)
         actor.update(wait=True)
         assert spy.num_calls > 0, (
-            "`update(wait=True)` must ask the variable source for the newest variables, expected a call of "
+            "`update(wait=True)` must ask the variable source for the newest variables, expected a call to "
             "`poll_variables` or `get_variables`, got none."
         )
         environment = self.make_environment()
@@ -110,7 +110,7 @@ class ActorConformance(abc.ABC):
             )
 
     def test_an_actor_acts_by_the_variables_that_it_takes(self) -> None:
-        """After `update(wait=True)` other variables must lead to other actions."""
+        """After `update(wait=True)`, other variables must lead to other actions."""
         source = self.make_source()
         if source is None:
             return
@@ -118,7 +118,7 @@ class ActorConformance(abc.ABC):
         episodes = [_play_episode(environment, player) for _ in range(2)]
 
         def act(seed: int | None) -> list[types.NestedArray]:
-            """The actions of the second episode, before which the variables change."""
+            """Returns the actions of the second episode, before which the variables change."""
             newer = self.make_source()
             assert newer is not None
             spy = _Spy(newer)
@@ -132,15 +132,15 @@ class ActorConformance(abc.ABC):
 
         expected = act(None)
         if not checks.are_equal(act(None), expected):
-            return  # Each new actor draws in a way of its own: there is nothing to compare.
+            return  # Each new actor draws different numbers, so there is nothing to compare.
         assert not all(checks.are_equal(act(seed), expected) for seed in range(_MOST_NOISE)), (
             "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions "
-            f"after each of {_MOST_NOISE} changes of them. Set them where actions are selected; if noise "
-            "cannot change an action, override `vary`."
+            f"after each of {_MOST_NOISE} changes of them. Select actions by them; if noise cannot change an "
+            "action, override `vary`."
         )
 
     def test_extras_are_recorded_with_the_action_that_they_belong_to(self) -> None:
-        """The adder gets the actions and timesteps in order, with the extras of each action and no other."""
+        """The adder must get actions and timesteps in order, each action with its own extras."""
         player = self.make_actor_with(_Tape())
         if player is None:
             return
@@ -148,7 +148,7 @@ class ActorConformance(abc.ABC):
         first, second = (_play_episode(environment, player) for _ in range(2))
         expected = self._record(first, second)
         if expected != self._record(first, second):
-            return  # Each new actor draws in a way of its own: there is nothing to compare.
+            return  # Each new actor draws different numbers, so there is nothing to compare.
         num_steps = len(first) - 1
         others = [timestep.observation for timestep in first + second]
         is_late, is_in_time = False, False
@@ -162,22 +162,22 @@ class ActorConformance(abc.ABC):
                     f"`observe` must add the extras of an action with that action, got leaf {leaf} of them"
                 )
                 assert not steps or steps[-1] < num_steps, (
-                    f"{promise} later: what was observed in step {k + 1} of an episode changed those of "
+                    f"{promise} later: the observation of step {k + 1} of an episode changed the extras of "
                     "the next one."
                 )
-                assert not steps or steps[0] <= k + 1, (  # by one: what is remembered before the step
-                    f"{promise} later: what was observed in step {k + 1} changed those of step "
-                    f"{steps[0] + 1} first."
+                assert not steps or steps[0] <= k + 1, (  # one later: extras may be from before the step
+                    f"{promise} later: the observation of step {k + 1} first changed the extras of step "
+                    f"{steps[0] + 1}."
                 )
                 is_in_time |= k in steps
                 is_late |= steps == [k + 1] and k + 2 < num_steps
         assert is_in_time or not is_late, (
-            "`observe` must add the extras of an action with that action; got them a step late: what was "
-            "observed in a step changed those of the next one alone."
+            "`observe` must add the extras of an action with that action; got them a step late: the "
+            "observation of a step only changed the extras of the next one."
         )
 
     def _record(self, *episodes: Sequence[dm_env.TimeStep]) -> list[list[Any]]:
-        """Lets a new actor live through episodes; returns for each leaf of its extras those of all steps."""
+        """Replays episodes with a new actor; returns, for each leaf of its extras, the values by step."""
         tape = _Tape()
         actor = self.make_actor_with(tape)
         assert actor is not None
@@ -190,22 +190,22 @@ class ActorConformance(abc.ABC):
         extras = [[np.asarray(leaf).tolist() for leaf in tree.flatten(step[2])] for step in tape.steps]
         sizes = [len(leaves) for leaves in extras]
         assert len(set(sizes)) == 1, (
-            f"`observe` must add extras of one structure at every step, got {sizes} leaves step by step."
+            f"`observe` must add extras of the same structure at every step, got {sizes} leaves step by step."
         )
         return [*map(list, zip(*extras, strict=True))]
 
     def test_what_the_environment_gives_is_left_as_it_is(self) -> None:
-        """An actor must not write into observations: the adder and other observers read them later."""
+        """An actor must not write into observations: adders and observers read them later."""
         environment, actor = self.make_environment(), self.make_actor()
         timestep = environment.reset()
         before = tree.map_structure(np.copy, timestep.observation)
         actor.observe_first(timestep)
         actor.select_action(timestep.observation)
-        what = "`select_action` must leave the observation that it is given as it is."
+        what = "`select_action` must not change its observation."
         checks.assert_nests_equal(timestep.observation, before, what)
 
     def test_an_action_given_out_is_not_changed_later(self) -> None:
-        """Each action must be of arrays of its own, since the caller may keep it."""
+        """Each action must have its own arrays, since the caller may keep it."""
         environment, actor = self.make_environment(), self.make_actor()
         timestep = environment.reset()
         actor.observe_first(timestep)
@@ -220,22 +220,22 @@ class ActorConformance(abc.ABC):
         checks.assert_nests_equal(action, before, what)
 
     def test_what_an_episode_showed_is_forgotten_in_the_next(self) -> None:
-        """Override it for an actor that is meant to remember more than one episode."""
+        """An episode must not affect the next; override it for an actor that remembers more than one."""
         environment, player = self.make_environment(), self.make_actor()
         episodes = [_play_episode(environment, player) for _ in range(2)]
         again, reference, other = (
             _replay(self.make_actor(), episodes, is_reversed)[-1] for is_reversed in (False, False, True)
         )
         if not checks.are_equal(again, reference):
-            return  # Each new actor draws in a way of its own: there is nothing to compare.
+            return  # Each new actor draws different numbers, so there is nothing to compare.
         what = (
-            "`observe_first` must begin an episode in which nothing is remembered of the one before: the "
-            "action differs where that had shown its observations in another order."
+            "`observe_first` must begin an episode in which the previous one is forgotten: the action "
+            "changes if the previous episode shows its observations in another order."
         )
         checks.assert_nests_equal(other, reference, what)
 
     def test_a_state_that_can_be_saved_reproduces_the_actions(self) -> None:
-        """An actor that can be saved must act after `restore` as the saved one would have."""
+        """An actor that can be saved must act after `restore` as the saved one would."""
         first, second = self.make_actor(), self.make_actor()
         if not isinstance(first, core.Saveable) or not isinstance(second, core.Saveable):
             return
@@ -244,41 +244,41 @@ class ActorConformance(abc.ABC):
         second.restore(_through_a_file(first))
         for _ in range(3):
             expected = first.select_action(observation)
-            what = "`restore` must let an actor act as the saved one continues to act."
+            what = "`restore` must let an actor act as the saved one does."
             checks.assert_nests_equal(second.select_action(observation), expected, what)
 
 
 class AdderConformance(abc.ABC):
-    """Adds episodes, in order and out of it."""
+    """Tests of an adder, with calls in order and out of order."""
 
     @abc.abstractmethod
     def make_adder(self) -> core.Adder:
-        """Makes a new adder, whose store takes a few hundred steps without a sample being taken."""
+        """Makes a new adder, whose store accepts a few hundred steps without any sampling."""
 
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
-        """Makes an environment whose specs are the adder's, with short episodes."""
+        """Makes an environment with the adder's specs and short episodes."""
 
     @abc.abstractmethod
     def make_action(self) -> types.NestedArray:
-        """Makes an action that the environment and the adder take."""
+        """Makes an action that the environment and the adder accept."""
 
     def make_extras(self) -> types.NestedArray:
-        """Makes extras that the adder takes; override it if there are any."""
+        """Makes extras that the adder accepts; override it if the adder has extras."""
         return ()
 
     def num_items(self, num_steps: int) -> int | None:
-        """Items that an episode of so many steps gives in all; None: that is not tested."""
+        """Returns the number of items of an episode with `num_steps` steps, or None to skip this test."""
         del num_steps
         return None
 
     def read_items(self, adder: core.Adder) -> Sequence[types.NestedArray] | None:
-        """Reads back what the adder wrote; it is the newest that `make_adder` made, and closed.
+        """Reads all items of an adder, the newest one from `make_adder`, which is closed.
 
         Returns:
-            All of its items in any order, each as a learner gets it but as arrays without a batch axis: a
+            The items in any order, each as a learner gets it but as arrays without a batch axis: a
             `types.Transition`, a `types.Trajectory` or another nest. `testing.read_items` reads them from a
-            table. None: what is written is not tested.
+            table. None skips the tests of the items.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define `read_items(self, adder)`, which returns the items that the "
@@ -287,7 +287,7 @@ class AdderConformance(abc.ABC):
         )
 
     def test_every_episode_adds_items_and_the_count_never_falls(self) -> None:
-        """`num_inserted` must be 0 at first and grow with every episode: runners pace learning by it."""
+        """`num_inserted` must start at 0 and grow with every episode: the pace of learning depends on it."""
         environment = self.make_environment()
         with self.make_adder() as adder:
             counts = [adder.num_inserted]
@@ -302,11 +302,11 @@ class AdderConformance(abc.ABC):
             assert counts == sorted(counts), f"`num_inserted` must never fall, got {counts} step by step."
 
     def test_calls_out_of_order_are_refused_and_change_nothing(self) -> None:
-        """A call out of order must raise ValueError and leave the episode as it is."""
+        """A call out of order must raise ValueError and leave the episode unchanged."""
         first, step = self._begin(self.make_environment())
         second = step[1]
         with self.make_adder() as adder:
-            checks.assert_refused("`add` where no episode is open", adder.add, *step)
+            checks.assert_refused("`add` when no episode is open", adder.add, *step)
             checks.assert_refused("`add_first` with a MID timestep", adder.add_first, second)
             adder.add_first(first)
             checks.assert_refused("`add_first` while an episode is open", adder.add_first, first)
@@ -315,12 +315,12 @@ class AdderConformance(abc.ABC):
             assert_nothing_lost("reset", adder)
 
     def test_a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable(self) -> None:
-        """What breaks its spec must raise ValueError before anything is written; the episode continues."""
+        """A violated spec must raise ValueError before anything is written; the episode continues."""
         environment = self.make_environment()
         first, (action, second, extras) = self._begin(environment)
         with self.make_adder() as adder:
             broken = first._replace(observation=_break(first.observation))
-            wrong = "that breaks its spec by an axis too many"
+            wrong = "that violates its spec with an extra axis"
             checks.assert_refused(f"`add_first` with an observation {wrong}", adder.add_first, broken)
             adder.add_first(first)
             before = adder.num_inserted
@@ -342,7 +342,7 @@ class AdderConformance(abc.ABC):
             assert_nothing_lost("reset", adder, before)
 
     def test_the_end_of_an_episode_loses_no_transition(self) -> None:
-        """LAST must write what is left of an episode, however short, at a true end and at a time limit."""
+        """LAST must write the rest of an episode, however short, at a true end and at a time limit."""
         first, (action, second, extras) = self._begin(self.make_environment())
         for discount, end in ((0, "a true end (LAST, discount 0)"), (1, "a time limit (LAST, discount 1)")):
             last = _last(second, discount)
@@ -354,16 +354,16 @@ class AdderConformance(abc.ABC):
                     adder.add(action, last, extras)
                     expected, found = self.num_items(num_steps), adder.num_inserted
                 assert found > 0, (
-                    f"`add` must write what is left of an episode at {end}, expected items after {num_steps} "
+                    f"`add` must write the rest of an episode at {end}, expected items after {num_steps} "
                     "steps, got 0."
                 )
                 assert expected is None or found == expected, (
-                    f"`add` must write what is left of an episode at {end}, expected {expected} items after "
+                    f"`add` must write the rest of an episode at {end}, expected {expected} items after "
                     f"{num_steps} steps, got {found}."
                 )
 
     def test_reset_ends_the_open_episode_and_loses_no_transition(self) -> None:
-        """`reset` must write as many items as a time limit would, and a new episode may begin."""
+        """`reset` must write as many items as a time limit would, and allow a new episode to begin."""
         with self.make_adder() as cut, self.make_adder() as truncated:
             first, (action, second, extras) = self._begin(self.make_environment())
             truncated.add_first(first)
@@ -388,17 +388,17 @@ class AdderConformance(abc.ABC):
         expected = [*alone[0], *alone[1], *alone[0]]
         for item in together:
             assert any(checks.are_equal(item, one) for one in expected), (
-                "Each episode must be written as if it were the only one, but behind an episode that `reset` "
-                f"or LAST ended there was an item that none gives alone: {item!r}."
+                "Each episode must be written as if it were the only one, but after an episode that `reset` "
+                f"or LAST ended there was an item that no single episode has: {item!r}."
             )
         for item in expected:
             assert any(checks.are_equal(item, one) for one in together), (
-                "Each episode must be written as if it were the only one, but behind an episode that `reset` "
+                "Each episode must be written as if it were the only one, but after an episode that `reset` "
                 f"or LAST ended this item was lost: {item!r}."
             )
 
     def test_a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are(self) -> None:
-        """Items end with discount 0 at a true end alone; `reset` writes what a time limit would."""
+        """Items must end with discount 0 only at a true end; `reset` must write what a time limit would."""
         episode = self._episode(self.make_environment(), is_cut=True)
         *steps, (action, timestep, extras) = episode[1:]
         open_end = _last(timestep, 1)._replace(step_type=dm_env.StepType.MID)
@@ -414,19 +414,19 @@ class AdderConformance(abc.ABC):
         ):
             for item in items:
                 assert any(checks.are_equal(item, one) for one in other), (
-                    f"{what}, which is not so of {item!r}."
+                    f"{what}, which is not true for {item!r}."
                 )
         assert not all(any(checks.are_equal(item, one) for one in limited) for item in ended), (
             "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
             f"discount 1): {ended!r}."
         )
         assert all(not _has_zero(item) for item in limited), (
-            "A time limit (LAST, discount 1) must be written as such: learners do not bootstrap where the "
+            "A time limit (LAST, discount 1) must be written as such: learners do not bootstrap if the "
             f"discount is 0, got {limited!r}."
         )
 
     def test_reset_and_flush_may_come_at_any_time(self) -> None:
-        """`reset` and `flush` must write nothing where no episode is open."""
+        """`reset` and `flush` must write nothing if no episode is open."""
         environment = self.make_environment()
         with self.make_adder() as adder:
             adder.reset()
@@ -438,7 +438,7 @@ class AdderConformance(abc.ABC):
             count = adder.num_inserted
             adder.reset()
             adder.flush()
-            what = "`reset` must write nothing where no episode is open."
+            what = "`reset` must write nothing if no episode is open."
             checks.assert_nests_equal(adder.num_inserted, count, what)
 
     def test_close_ends_the_open_episode(self) -> None:
@@ -456,7 +456,7 @@ class AdderConformance(abc.ABC):
         return first, (self.make_action(), environment.step(self.make_action()), self.make_extras())
 
     def _episode(self, environment: dm_env.Environment, is_cut: bool = False) -> list[Any]:
-        """An episode's FIRST timestep and the arguments of `add`; if cut, 3 steps at most without LAST."""
+        """Returns an episode's FIRST timestep and the arguments of `add`; if cut, up to 3 steps, no LAST."""
         timestep = environment.reset()
         episode: list[Any] = [copy.deepcopy(timestep)]
         while not timestep.last() and not (is_cut and len(episode) > 3):
@@ -468,7 +468,7 @@ class AdderConformance(abc.ABC):
         return episode
 
     def _written(self, *episodes: Sequence[Any]) -> Sequence[types.NestedArray] | None:
-        """What a new adder writes of episodes; those without LAST are ended by `reset`."""
+        """Returns the items that a new adder writes for episodes; `reset` ends those without LAST."""
         with self.make_adder() as adder:
             for first, *steps in episodes:
                 adder.add_first(first)
@@ -476,7 +476,7 @@ class AdderConformance(abc.ABC):
                     adder.add(*step)
                 adder.reset()
         items = self.read_items(adder)
-        assert items is None or items, "`read_items` must return what the adder wrote, got no item."
+        assert items is None or items, "`read_items` must return the adder's items, got none."
         return items
 
     def _play(self, adder: core.Adder, environment: dm_env.Environment) -> Any:
@@ -490,10 +490,10 @@ class AdderConformance(abc.ABC):
 
 
 class VariableSourceConformance(abc.ABC):
-    """Asks a source for its variables."""
+    """Tests of a variable source."""
 
     names: Sequence[str] = ("policy",)
-    """Variables that the source has."""
+    """The names of the source's variables."""
 
     @abc.abstractmethod
     def make_source(self) -> core.VariableSource:
@@ -506,7 +506,7 @@ class VariableSourceConformance(abc.ABC):
     def test_each_name_gives_one_nest_of_arrays(self) -> None:
         """`get_variables` must return one nest of numpy arrays for each name."""
         values = self.make_source().get_variables(self.names)
-        what = "`get_variables` must return one nest a name."
+        what = "`get_variables` must return one nest per name."
         checks.assert_nests_equal(len(values), len(self.names), what)
         for name, value in zip(self.names, values, strict=True):
             leaves = tree.flatten(value)
@@ -518,7 +518,7 @@ class VariableSourceConformance(abc.ABC):
                 )
 
     def test_variables_come_in_the_order_that_is_asked_for(self) -> None:
-        """Each variable must be the one that its name alone brings, in whatever order names are given."""
+        """Variables must be the same as when requested one by one, in the order of the given names."""
         source = self.make_source()
         for _ in range(2):
             alone = {name: source.get_variables([name])[0] for name in self.names}
@@ -526,11 +526,11 @@ class VariableSourceConformance(abc.ABC):
                 for names in (self.names, self.names[::-1]):
                     what = f"`{method}` must return the variables in the order of the names {[*names]}."
                     checks.assert_nests_equal(self._variables(source, method, names), alone, what)
-            self.change(source)  # at first all may be alike
+            self.change(source)  # initially all variables may be equal
         checks.assert_nests_equal(source.get_variables([]), [], "`get_variables` of no names must return [].")
 
     def test_variables_given_out_are_copies(self) -> None:
-        """What one caller does with its arrays, and what the source does later, must not reach another's."""
+        """Writing into a caller's arrays, and later changes of the source, must not affect other arrays."""
         for method in ("get_variables", "poll_variables"):
             source = self.make_source()
             values = self._variables(source, method)
@@ -542,8 +542,8 @@ class VariableSourceConformance(abc.ABC):
             kept = copy.deepcopy(other)
             for leaf in tree.flatten([values, one]):
                 if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
-                    leaf[...] = np.equal(leaf, 0)  # no number stays as it is
-            what += " A caller wrote into its own, and another one's changed."
+                    leaf[...] = np.equal(leaf, 0)  # changes every number
+            what += " A caller wrote into its own, and another caller's changed."
             for found in (other, self._variables(source), self._variables(source, "poll_variables")):
                 checks.assert_nests_equal(found, kept, what)
 
@@ -558,12 +558,12 @@ class VariableSourceConformance(abc.ABC):
             raise AssertionError("`get_variables` of an unknown name must raise KeyError, got no error.")
         for name in self.names:
             assert name in message, (
-                f"`get_variables` must list the names there are when it refuses one, expected '{name}' in: "
+                f"`get_variables` must list the known names when it refuses one, expected '{name}' in: "
                 f"{message}"
             )
 
     def test_versions_grow_and_nothing_is_sent_twice(self) -> None:
-        """`poll_variables` must return None where the caller has the newest version already."""
+        """`poll_variables` must return None if the caller already has the newest version."""
         source = self.make_source()
         first = source.poll_variables(self.names)
         assert first is not None, "`poll_variables` without `newer_than` must return variables, got None."
@@ -579,11 +579,11 @@ class VariableSourceConformance(abc.ABC):
         second = source.poll_variables(self.names, newer_than=first.version)
         if second is not None:
             assert second.version is not None and second.version > first.version, (
-                f"`poll_variables` must count versions up, expected > {first.version}, got {second.version}."
+                f"`poll_variables` must increase versions, expected > {first.version}, got {second.version}."
             )
 
     def test_versions_never_fall_and_tell_every_change(self) -> None:
-        """Changed variables must have a higher version: a client ignores what is not newer than it has."""
+        """Changed variables must have a higher version: a client ignores all others."""
         source = self.make_source()
         before = source.poll_variables(self.names)
         for number in range(5):
@@ -595,12 +595,12 @@ class VariableSourceConformance(abc.ABC):
             )
             if before.version is None or after.version is None:
                 assert before.version == after.version, (
-                    "`poll_variables` must count versions always or never, got one and None."
+                    "`poll_variables` must return versions always or never, got one and None."
                 )
                 return
             assert after.version >= before.version, (
-                f"`poll_variables` must never count versions down, got {after.version} after "
-                f"{before.version}. A client ignores what is older than it has."
+                f"`poll_variables` must never decrease versions, got {after.version} after "
+                f"{before.version}. A client ignores variables older than its own."
             )
             assert after.version > before.version or checks.are_equal(after.values, before.values), (
                 f"`poll_variables` must give changed variables a higher version, got {after.version} again."
@@ -613,7 +613,7 @@ class VariableSourceConformance(abc.ABC):
         method: str = "get_variables",
         names: Sequence[str] | None = None,
     ) -> dict[str, types.NestedArray]:
-        """The variables by name, for messages."""
+        """Returns the variables by name, for messages."""
         names = self.names if names is None else names
         if method == "get_variables":
             values = source.get_variables(names)
@@ -627,14 +627,14 @@ class VariableSourceConformance(abc.ABC):
 
 
 class LearnerConformance(VariableSourceConformance):
-    """Lets a learner learn, and saves and restores it."""
+    """Tests of a learner: its steps, and saving and restoring it."""
 
     steps_per_update: int = 1
-    """Steps in which something must have been learned, for a learner that gathers gradients over several."""
+    """The number of steps per update, for a learner that accumulates gradients over several steps."""
 
     @abc.abstractmethod
     def make_learner(self) -> core.Learner:
-        """Makes a new learner, equal to every other that this makes, on a dataset that repeats one batch."""
+        """Makes a new learner, always an equal one, on a dataset that repeats one batch."""
 
     def make_source(self) -> core.VariableSource:
         return self.make_learner()
@@ -655,7 +655,7 @@ class LearnerConformance(VariableSourceConformance):
         )
 
     def test_every_step_learns_from_its_batch(self) -> None:
-        """A step that is counted must change a variable or a tensor of the state: no batch may be dropped."""
+        """Every counted step must change a variable or a tensor of the state: no batch may be dropped."""
         learner = self.make_learner()
         before = self._learned(learner)
         for number in range(1, _MOST_STEPS + 1):
@@ -663,48 +663,46 @@ class LearnerConformance(VariableSourceConformance):
             after = self._learned(learner)
             assert len(after) != len(before) or any(map(checks.differ, before, after)), (
                 f"`step` must learn from its batch, but call {number * self.steps_per_update} changed no "
-                f"number of the variables {list(self.names)} and no tensor of floats in `save`. If several "
-                "steps make one update, set `steps_per_update`."
+                f"number of the variables {list(self.names)} and no float tensor in `save`. If several steps "
+                "make one update, set `steps_per_update`."
             )
             before = after
 
     def test_run_makes_as_many_steps_as_it_is_told(self) -> None:
-        """`run(num_steps)` must do what as many calls of `step` do."""
+        """`run(num_steps)` must do the same as `num_steps` calls of `step`."""
         stepped, run = self.make_learner(), self.make_learner()
         for _ in range(3):
             stepped.step()
         run.run(num_steps=0)
         run.run(num_steps=3)
-        what = "`run(num_steps=3)` must do what 3 calls of `step` do."
+        what = "`run(num_steps=3)` must do the same as 3 calls of `step`."
         checks.assert_nests_equal(self._variables(run), self._variables(stepped), what)
 
     def test_a_restored_learner_continues_as_the_saved_one(self) -> None:
-        """A new learner that restores a state must learn as the saved learner does."""
+        """A new learner that restores a state must learn in the same way as the saved learner."""
         saved, restored = self.make_learner(), self.make_learner()
         saved.run(num_steps=2)
         restored.restore(_through_a_file(saved))
         for num_steps in range(3):
-            what = f"`restore` must let a learner continue as the saved one, {num_steps} steps later too."
+            what = f"`restore` must let a learner continue as the saved one, also {num_steps} steps later."
             checks.assert_nests_equal(self._variables(restored), self._variables(saved), what)
             saved.step()
             restored.step()
 
     def test_restore_brings_back_all_that_was_saved(self) -> None:
-        """`save` after `restore` must return the restored state: target networks, counts and all else."""
+        """`save` after `restore` must return the restored state, including target networks and counts."""
         saved, used = self.make_learner(), self.make_learner()
         saved.run(num_steps=4)
         used.run(num_steps=1)
-        # Halved, as target networks may still be those of a new learner.
+        # The numbers are halved, because target networks may still equal those of a new learner.
         state = tree.map_structure(_halve, _through_a_file(saved))
         for learner, which in ((self.make_learner(), "new"), (used, "used")):
             learner.restore(copy.deepcopy(state))
-            what = (
-                f"`restore` must bring a {which} learner to the state that it is given, whatever its numbers."
-            )
+            what = f"`restore` must bring a {which} learner to the given state, whatever its numbers."
             checks.assert_nests_equal(_through_a_file(learner), state, what)
 
     def test_other_threads_get_what_a_completed_step_left(self) -> None:
-        """Variables that another thread asks for must be of one completed step, never of half of one."""
+        """Variables that another thread requests must be those after a completed step, never during one."""
         learner, is_done = self.make_learner(), threading.Event()
         completed = [learner.get_variables(self.names)]
         answers: list[list[types.NestedArray]] = []
@@ -729,12 +727,12 @@ class LearnerConformance(VariableSourceConformance):
             while last < len(completed) and not checks.are_equal(answer, completed[last]):
                 last += 1
             assert last < len(completed), (
-                "`poll_variables` must give another thread what the last completed step left, got what none "
-                "of 20 steps left, or what an earlier one did. `learners.ModuleLearner` says how."
+                "`poll_variables` must give another thread the variables after the last completed step, got "
+                "those of an earlier step, or of none of 20 steps. See `learners.ModuleLearner`."
             )
 
     def test_a_saved_state_is_a_copy(self) -> None:
-        """`save` must return a copy, which later steps leave as it is."""
+        """`save` must return a copy, which later steps do not change."""
         learner = self.make_learner()
         learner.step()
         state = learner.save()
@@ -743,7 +741,7 @@ class LearnerConformance(VariableSourceConformance):
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
 
     def _learned(self, learner: core.Learner) -> list[Any]:
-        """Copies of the numbers that learning changes, without scalars of the state, which may be counts."""
+        """Returns the numbers that learning changes, without scalars of the state, which may be counts."""
         tensors = (leaf for leaf in tree.flatten(learner.save()) if isinstance(leaf, torch.Tensor))
         weights = [tensor for tensor in tensors if tensor.is_floating_point() and tensor.numel() > 1]
         return [*tree.flatten(learner.get_variables(self.names)), *weights]
@@ -763,13 +761,13 @@ def _play_episode(environment: dm_env.Environment, actor: core.Actor) -> list[dm
 def _replay(
     actor: core.Actor, episodes: Sequence[Sequence[dm_env.TimeStep]], is_reversed: bool = False
 ) -> list[list[types.NestedArray]]:
-    """Lets an actor live through recorded episodes; returns its actions in each.
+    """Replays recorded episodes with an actor; returns its actions in each.
 
     Args:
-        actor: a new one; its actions have no consequences.
-        episodes: the timesteps of each.
-        is_reversed: whether it selects its actions in the others as if their observations came from the end
-            to the beginning.
+        actor: A new actor; its actions have no consequences.
+        episodes: The timesteps of each episode.
+        is_reversed: Whether the actor selects its actions from observations in reverse order, in all
+            episodes but the last.
     """
     actions: list[list[types.NestedArray]] = []
     for timesteps in episodes:
@@ -786,7 +784,7 @@ def _replay(
 
 
 class _Spy(core.VariableSource):
-    """Counts how often a source is asked, and gives what `change`, if it is set, makes of its variables."""
+    """Counts how often a source is queried, and applies `change`, if set, to its variables."""
 
     change: Callable[[types.NestedArray], types.NestedArray] | None = None
 
@@ -814,7 +812,7 @@ class _Spy(core.VariableSource):
 
 
 class _Tape(core.Adder):
-    """Keeps copies of what is added."""
+    """Keeps copies of all added steps."""
 
     num_inserted = 0
 
@@ -843,7 +841,7 @@ class _Tape(core.Adder):
 
 
 def _add_noise(leaf: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Numbers with noise of the size of 1, which leaves those that are not negative so, as variances are."""
+    """Adds noise of scale 1 to an array; an array without negative numbers, such as variances, gets none."""
     if leaf.dtype.kind != "f":
         return leaf
     noise = random.normal(size=leaf.shape)
@@ -851,7 +849,7 @@ def _add_noise(leaf: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _last(timestep: dm_env.TimeStep, discount: float) -> dm_env.TimeStep:
-    """The timestep as the last one of its episode."""
+    """Returns the timestep as the last one of its episode."""
     discounts = tree.map_structure(lambda leaf: np.full_like(leaf, discount)[()], timestep.discount)
     return timestep._replace(step_type=dm_env.StepType.LAST, discount=discounts)
 
@@ -862,8 +860,8 @@ def _through_a_file(part: core.Saveable) -> core.State:
         return checks.through_a_file(state)
     except pickle.UnpicklingError as error:
         raise AssertionError(
-            "`save` must return dicts, lists, tuples, tensors, numbers, strings, booleans and None alone, "
-            f"got {state!r}. Turn numpy's arrays into tensors or lists."
+            "`save` must only return dicts, lists, tuples, tensors, numbers, strings, booleans and None, "
+            f"got {state!r}. Convert numpy arrays to tensors or lists."
         ) from error
 
 
@@ -879,7 +877,7 @@ def assert_nothing_lost(method: str, adder: core.Adder, before: int = 0) -> None
 
 
 def _has_zero(item: types.NestedArray) -> bool:
-    """Whether a field `discount` of the item is 0 where a step happened."""
+    """Returns whether the item's field `discount` is 0 at any step that is not padding."""
     fields = item._asdict() if hasattr(item, "_asdict") else item if isinstance(item, Mapping) else {}
     is_real = np.asarray(fields.get("mask", 1)) > 0
     zeros = (np.asarray(leaf) == 0 for leaf in tree.flatten(fields.get("discount", ())))
@@ -887,6 +885,6 @@ def _has_zero(item: types.NestedArray) -> bool:
 
 
 def _break(nest: types.NestedArray) -> types.NestedArray:
-    """The nest with an axis too many in its first leaf."""
+    """Returns the nest with an extra axis in its first leaf."""
     first, *others = tree.flatten(nest)
     return tree.unflatten_as(nest, [np.asarray(first)[None], *others])

@@ -1,4 +1,4 @@
-"""What a learner needs of its dataset, as tests that your own dataset can inherit.
+"""The requirements of a learner on its dataset, as tests that your own dataset can inherit.
 
 class TestMyDataset(testing.DatasetConformance):
     def make_dataset(self):
@@ -28,37 +28,37 @@ T = TypeVar("T")
 
 
 class DatasetConformance(abc.ABC):
-    """Draws samples of a few items that are known, and closes the dataset."""
+    """Tests of a dataset: samples of a few known items, and closing."""
 
     batch_size: int = 4
-    """Items in a batch, B."""
+    """The number of items in a batch, B."""
 
     batch_axis: int = 0
-    """Axis of B in every tensor of `data`: 1 for a `types.Rollout`, whose time is first."""
+    """The axis of B in every tensor of `data`: 1 for a `types.Rollout`, whose first axis is time."""
 
     num_samples: int = 50
-    """Samples in which every item comes at least once, drawn without anything being inserted meanwhile."""
+    """The number of samples in which every item occurs at least once, drawn without further inserts."""
 
     device: str = "cpu"
-    """Where the tensors are."""
+    """The device of the tensors."""
 
     timeout_seconds: float = 10.0
-    """What takes longer counts as a wait without end."""
+    """The maximum time of a call; a longer one counts as an endless wait."""
 
     @abc.abstractmethod
     def make_dataset(self) -> Iterator[Any]:
-        """Makes a new dataset of `batch_size` items in each sample, over `make_items` and nothing else."""
+        """Makes a new dataset with `batch_size` items per sample, over exactly the items of `make_items`."""
 
     @abc.abstractmethod
     def make_items(self) -> Sequence[types.NestedArray]:
-        """Returns the items, about five and equal at each call: nests of arrays without the batch axis."""
+        """Returns about five items, equal at each call: nests of arrays without the batch axis."""
 
     def make_waiting_dataset(self) -> Iterator[Any] | None:
-        """Makes a new dataset over an empty store, for which `next` waits. None: that is not tested."""
+        """Makes a new dataset over an empty store, on which `next` waits, or None to skip its test."""
         return None
 
     def test_samples_have_the_structure_shapes_and_dtypes_of_their_items(self) -> None:
-        """`data` must be a nest of tensors on the device: an item's, with B items along the batch axis."""
+        """`data` must be a nest like an item's, of tensors on the device with B items on the batch axis."""
         item = self.make_items()[0]
         with self._open() as dataset:
             for sample in self._draw(dataset, 3):
@@ -82,44 +82,44 @@ class DatasetConformance(abc.ABC):
                     )
 
     def test_what_was_inserted_comes_out_and_nothing_else(self) -> None:
-        """Every item of every sample must be one that was inserted, bit for bit, and each must come."""
+        """Every sampled item must equal an inserted one bit for bit, and every inserted item must occur."""
         items = self.make_items()
         is_missing = [True] * len(items)
         with self._open() as dataset:
             for sample in self._draw(dataset, self.num_samples):
                 for found in self._items(sample):
                     alike = [index for index, item in enumerate(items) if checks.are_equal(found, item)]
-                    assert alike, f"A sample must be of items that were inserted, got {found!r}."
+                    assert alike, f"A sample must only have items that were inserted, got {found!r}."
                     for index in alike:
                         is_missing[index] = False
         assert not any(is_missing), (
-            f"Every item that was inserted must come, but of items 0 to {len(items) - 1} these were not in "
-            f"{self.num_samples} samples: {np.flatnonzero(is_missing).tolist()}. If that is by chance, raise "
+            f"Every inserted item must be sampled, but of items 0 to {len(items) - 1} these were not in "
+            f"{self.num_samples} samples: {np.flatnonzero(is_missing).tolist()}. If this is by chance, raise "
             "`num_samples`."
         )
 
     def test_a_sample_is_not_changed_by_later_ones_or_by_close(self) -> None:
-        """A learner may keep a sample: no later one, nor `close`, may write into its tensors."""
+        """A learner may keep a sample: neither later samples nor `close` may write into its tensors."""
         with self._open() as dataset:
             kept = self._draw(dataset, 8)
             copies = [tree.map_structure(_copy, _data(sample)) for sample in kept]
             self._draw(dataset, self.num_samples - 8)
         for number, (sample, copied) in enumerate(zip(kept, copies, strict=True), start=1):
-            what = f"A sample must be of fresh tensors, but number {number} was changed by a later one."
+            what = f"A sample must have fresh tensors, but number {number} was changed by a later one."
             checks.assert_nests_equal(_data(sample), copied, what)
 
     def test_consecutive_samples_share_no_memory(self) -> None:
-        """A learner may write into its sample: the next one must be of other tensors."""
+        """A learner may write into its sample: the next one must have other tensors."""
         with self._open() as dataset:
             samples = [tree.flatten(_data(sample)) for sample in self._draw(dataset, 4)]
         for one, other in itertools.pairwise(samples):
             shared = [left for left, right in zip(one, other, strict=True) if _share(left, right)]
             assert not shared, (
-                f"Samples must be of fresh tensors, got two that share the memory of {shared[0]!r}."
+                f"Samples must have fresh tensors, got two that share the memory of {shared[0]!r}."
             )
 
     def test_info_is_of_the_items_of_the_sample(self) -> None:
-        """`info`, if there is any, must have B entries in the order of `data`; a key stays with its item."""
+        """`info`, if present, must have B entries in the order of `data`, and each item must keep its key."""
         seen: dict[int, types.NestedArray] = {}
         with self._open() as dataset:
             for sample in self._draw(dataset, self.num_samples):
@@ -133,48 +133,48 @@ class DatasetConformance(abc.ABC):
                     )
                 probability = np.asarray(info.probability)
                 assert np.all((probability > 0) & (probability <= 1)), (
-                    f"`info.probability` must lie in (0, 1] for an item that was drawn, got {probability}."
+                    f"`info.probability` must be in (0, 1] for a sampled item, got {probability}."
                 )
                 for key, item in zip(np.asarray(info.key).tolist(), self._items(sample), strict=True):
-                    what = f"`info.key` must be of the item in the same place, but {key} was of another one."
+                    what = f"`info.key` must belong to the item at its index, but {key} was another item's."
                     checks.assert_nests_equal(item, seen.setdefault(key, item), what)
 
     def test_it_never_ends_or_stays_ended(self) -> None:
-        """A dataset that raises StopIteration must raise it again; one that does not must give samples."""
+        """A dataset must return samples, and once it raises StopIteration it must always raise it."""
         with self._open() as dataset:
             found = self._draw(dataset, self.num_samples)
-            assert found, "A dataset must give samples, got StopIteration at once."
+            assert found, "A dataset must return samples, got StopIteration at once."
             if len(found) < self.num_samples:
                 again = self._draw(dataset, 1)
-                assert not again, "A dataset that has ended must stay so, got a sample after StopIteration."
+                assert not again, "A dataset must end only once, got a sample after StopIteration."
 
     def test_close_may_come_twice_and_nothing_comes_after_it(self) -> None:
-        """`close`, if there is one, must end the dataset's threads; `next` must raise then, not wait."""
+        """`close`, if it exists, must end the dataset's threads; `next` must then raise, not wait."""
         before = set(threading.enumerate())
         dataset = self.make_dataset()
         if not hasattr(dataset, "close"):
             return
-        assert self._draw(dataset, 1), "A dataset must give samples, got StopIteration at once."
+        assert self._draw(dataset, 1), "A dataset must return samples, got StopIteration at once."
         for attempt in ("first", "second"):
             try:
                 dataset.close()
             except Exception as error:
-                raise AssertionError(f"The {attempt} `close` must do no harm, got {error!r}.") from error
+                raise AssertionError(f"The {attempt} `close` must not raise, got {error!r}.") from error
         try:
-            after = self._in_time("ask a closed dataset", lambda: next(dataset))
+            after = self._in_time("call `next` on a closed dataset", lambda: next(dataset))
         except AssertionError:
             raise
-        except Exception:  # StopIteration too
+        except Exception:  # including StopIteration
             pass
         else:
-            raise AssertionError(f"A dataset that is closed must give nothing more, got {after!r}.")
+            raise AssertionError(f"A closed dataset must return nothing more, got {after!r}.")
         deadline = time.monotonic() + self.timeout_seconds
         while (left := set(threading.enumerate()) - before) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left, f"`close` must end the dataset's threads, got {[thread.name for thread in left]}."
 
     def test_close_releases_a_thread_that_waits(self) -> None:
-        """`close` from another thread must end the wait of a learner for its next sample."""
+        """`close` from another thread must end a learner's wait for its next sample."""
         dataset = self.make_waiting_dataset()
         if dataset is None:
             return
@@ -187,11 +187,11 @@ class DatasetConformance(abc.ABC):
             )
         except AssertionError:
             raise
-        except Exception:  # StopIteration too
+        except Exception:  # including StopIteration
             pass
         finally:
             timer.join()
-        assert not found, f"`make_waiting_dataset` must make one that has no sample, got {found[0]!r}."
+        assert not found, f"`make_waiting_dataset` must make an empty dataset, got {found[0]!r}."
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Iterator[Any]]:
@@ -202,7 +202,7 @@ class DatasetConformance(abc.ABC):
             getattr(dataset, "close", lambda: None)()
 
     def _draw(self, dataset: Iterator[Any], number: int) -> list[Any]:
-        """Returns so many samples, or fewer where the dataset ends."""
+        """Returns `number` samples, or fewer if the dataset ends."""
         found: list[Any] = []
         for _ in range(number):
             try:
@@ -212,7 +212,7 @@ class DatasetConformance(abc.ABC):
         return found
 
     def _in_time(self, what: str, call: Callable[[], T]) -> T:
-        """Calls in another thread, so that a wait without end fails and does not hang."""
+        """Calls a function in another thread, so that an endless wait fails instead of hanging."""
         results: list[T] = []
         errors: list[BaseException] = []
 
@@ -226,14 +226,14 @@ class DatasetConformance(abc.ABC):
         thread.start()
         thread.join(self.timeout_seconds)
         assert not thread.is_alive(), (
-            f"To {what} must not take for ever, got nothing in {self.timeout_seconds:g} seconds."
+            f"To {what} must not take forever, got nothing in {self.timeout_seconds:g} seconds."
         )
         if errors:
             raise errors[0]
         return results[0]
 
     def _items(self, sample: Any) -> list[types.NestedArray]:
-        """The items of a sample, as arrays without the batch axis."""
+        """Returns the items of a sample, as arrays without the batch axis."""
         arrays = tree.map_structure(lambda leaf: leaf.detach().cpu().numpy(), _data(sample))
         return [
             tree.map_structure(lambda leaf, index=index: leaf.take(index, self.batch_axis), arrays)
@@ -242,8 +242,8 @@ class DatasetConformance(abc.ABC):
 
 
 def _data(sample: Any) -> Any:
-    """The data of a sample, which may come with an `info` or by itself."""
-    is_bare = isinstance(sample, np.ndarray | torch.Tensor)  # which have a `data` of their own
+    """Returns the data of a sample, which may be a pair with an `info` or only data."""
+    is_bare = isinstance(sample, np.ndarray | torch.Tensor)  # whose attribute `data` is something else
     return sample if is_bare else getattr(sample, "data", sample)
 
 

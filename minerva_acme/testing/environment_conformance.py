@@ -1,4 +1,4 @@
-"""What dm_env and a wrapper promise, as tests that your own environment or wrapper can inherit.
+"""The contracts of environments and wrappers, as tests that your own environment or wrapper can inherit.
 
 class TestMyEnvironment(testing.EnvironmentConformance):
     def make_environment(self):
@@ -27,37 +27,37 @@ from minerva_acme.testing import checks, fakes
 
 _MANY_EPISODES = 10
 _MOST_REWARDS = 16
-"""Steps whose rewards are followed through a wrapper: more than the usual number of skipped frames."""
+"""The number of steps whose rewards are traced through a wrapper: more than usual frame skips."""
 
 
 class EnvironmentConformance(abc.ABC):
-    """Plays episodes to their end and cuts some short."""
+    """Tests of an environment, in complete and interrupted episodes."""
 
     max_steps: int = 10_000
-    """An episode that is longer counts as one without end."""
+    """The maximum number of steps of an episode; a longer one counts as endless."""
 
     num_kept: int = 200
-    """Timesteps, of one or more episodes, that are kept to see whether a later call changes them."""
+    """The number of timesteps that are kept to check that later calls do not change them."""
     depends_on_seed: bool = True
-    """Whether episodes of different seeds differ."""
+    """Whether episodes with different seeds differ."""
     episodes_differ: bool = True
-    """Whether the episodes of one environment differ; set it to False if the seed fixes them all."""
+    """Whether the episodes of one environment differ; set it to False if the seed determines them all."""
 
     @abc.abstractmethod
     def make_environment(self) -> dm_env.Environment:
-        """Makes a new environment, with short episodes if it can."""
+        """Makes a new environment, with short episodes if possible."""
 
     def make_seeded_environment(self, seed: int) -> dm_env.Environment | None:
-        """Makes a new environment of a seed; override it if there are seeds. None: that is not tested."""
+        """Makes a new environment from a seed, or None to skip its test; override it if there are seeds."""
         del seed
         return None
 
     def make_actor(self, action_spec: types.NestedSpec) -> core.Actor:
-        """Makes who plays; override it where random actions do not reach the end of an episode."""
+        """Makes the actor; override it if random actions do not reach the end of an episode."""
         return actors.RandomActor(tree.map_structure(_bounded, action_spec), seed=0)
 
     def test_the_four_specs_are_nests_of_specs_and_stay_the_same(self) -> None:
-        """Specs must be nests of dm_env specs that episodes do not change."""
+        """Specs must be nests of dm_env specs, and not change after an episode."""
         environment = self.make_environment()
         before = specs.make_environment_spec(environment)
         for name, nest in before._asdict().items():
@@ -75,7 +75,7 @@ class EnvironmentConformance(abc.ABC):
             )
 
     def test_reset_returns_first_before_within_and_after_an_episode(self) -> None:
-        """`reset` must return FIRST without reward and discount, whenever it is called."""
+        """`reset` must return FIRST without reward and discount at any time."""
         environment = self.make_environment()
         for when in ("before the first episode", "twice in a row"):
             assert_is_first("reset", when, environment.reset())
@@ -85,7 +85,7 @@ class EnvironmentConformance(abc.ABC):
         assert_is_first("reset", "after LAST", environment.reset())
 
     def test_a_step_before_the_first_reset_and_after_last_begins_an_episode(self) -> None:
-        """`step` must ignore its action and return FIRST where no episode is open."""
+        """`step` must ignore its action and return FIRST if no episode is open."""
         environment = self.make_environment()
         action = self._act(environment, self.make_environment().reset())
         assert_is_first("step", "before the first reset", environment.step(action))
@@ -101,11 +101,11 @@ class EnvironmentConformance(abc.ABC):
         for _ in range(2):
             for number, timestep in enumerate(self._play(environment)):
                 method = f"`step` number {number}" if number else "`reset`"
-                with checks.no_value_error(f"{method} must return what the specs say"):
+                with checks.no_value_error(f"{method} must conform to the specs"):
                     specs.check_timestep(timestep, specs.make_environment_spec(environment))
 
     def test_discounts_lie_between_0_and_1(self) -> None:
-        """A discount above 1 would let values grow without end."""
+        """A discount must be in [0, 1]: with more, values would grow without bound."""
         for number, timestep in enumerate(self._play(self.make_environment())[1:], start=1):
             for leaf in tree.flatten(timestep.discount):
                 assert np.all(np.asarray(leaf) >= 0) and np.all(np.asarray(leaf) <= 1), (
@@ -120,12 +120,12 @@ class EnvironmentConformance(abc.ABC):
                 f"`step` number {number} must return MID before the end, got {timestep.step_type!r}."
             )
         assert episode[-1].last(), (
-            f"`step` must return LAST at some time, got {len(episode) - 1} steps without one. If the "
-            "episodes are longer, raise `max_steps`; if they have no end, wrap them in a step limit."
+            f"`step` must return LAST at some time, got {len(episode) - 1} steps without it. If the "
+            "episodes are longer, raise `max_steps`; if they are endless, add a step limit."
         )
 
     def test_what_was_given_out_is_not_changed_later(self) -> None:
-        """No call may write into arrays of an earlier timestep, however many lie between."""
+        """No call may write into arrays of any earlier timestep."""
         environment = self.make_environment()
         actor = self.make_actor(environment.action_spec())
         timestep = environment.reset()
@@ -147,7 +147,7 @@ class EnvironmentConformance(abc.ABC):
         environment = self.make_environment()
         ended = self._play(environment)
         firsts = [ended[0].observation]
-        for _ in range(_MANY_EPISODES):  # of few states, one may well end where the next begins
+        for _ in range(_MANY_EPISODES):  # with few states, an episode may end where the next begins
             following = self._play(environment)
             firsts.append(following[0].observation)
             if not ended[-1].last() or not checks.are_equal(ended[-1].observation, firsts[-1]):
@@ -155,11 +155,11 @@ class EnvironmentConformance(abc.ABC):
             ended = following
         assert all(checks.are_equal(first, firsts[0]) for first in firsts), (
             "`step` must return with LAST the observation in which the episode ended, got the one that the "
-            "next episode begins with. Keep the last observation apart from the reset."
+            "next episode begins with. Return the last observation before the reset."
         )
 
     def test_a_seed_determines_what_happens(self) -> None:
-        """A seed must reproduce all episodes, another seed must give others, and no episode may repeat."""
+        """A seed must reproduce all episodes, another seed must give others, and episodes must differ."""
         first, second, other = (self.make_seeded_environment(seed) for seed in (7, 7, 8))
         if first is None or second is None or other is None:
             return
@@ -169,38 +169,38 @@ class EnvironmentConformance(abc.ABC):
         )
         pairs = itertools.zip_longest(itertools.chain(*episodes), itertools.chain(*same), fillvalue=())
         for number, (expected, found) in enumerate(pairs):
-            what = f"Two environments of one seed must give the same, but timestep {number} differs."
+            what = f"Two environments with the same seed must be equal, but timestep {number} differs."
             checks.assert_nests_equal(tuple(found), tuple(expected), what)
         if not self.depends_on_seed:
             return
         assert not checks.are_equal(episodes, another), (
-            "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8. Draw "
-            "from a generator made of the seed; if nothing is random, set `depends_on_seed = False`."
+            "Environments with different seeds must differ, got the same two episodes for seeds 7 and 8. Use "
+            "a generator made from the seed; if nothing is random, set `depends_on_seed = False`."
         )
         later = (self._play(first, self.num_kept) for _ in range(_MANY_EPISODES))
         alike = (checks.are_equal(episode, episodes[0]) for episode in itertools.chain(episodes[1:], later))
         assert not self.episodes_differ or not all(alike), (
             f"Episodes of an environment must differ, got the same one {_MANY_EPISODES + 2} times. Make the "
-            "generator with the environment and not in `reset`; if the seed fixes the episode, set "
+            "generator with the environment and not in `reset`; if the seed determines the episode, set "
             "`episodes_differ = False`."
         )
 
     def test_an_action_is_left_as_it_is(self) -> None:
-        """`step` may not write into its action, not even to clip one that lies beyond the bounds."""
+        """`step` must not write into its action, not even to clip it to the bounds."""
         environment = self.make_environment()
         action = self._act(environment, environment.reset())
-        rule = "`step` must not change the action that it is given."
+        rule = "`step` must not change its action."
         before = copy.deepcopy(action)
         environment.step(action)
         checks.assert_nests_equal(action, before, rule)
-        for sign in (1, -1):  # what clips in place leaves an action within the bounds as it is
+        for sign in (1, -1):  # clipping in place only changes actions beyond the bounds
             environment = self.make_environment()
             environment.reset()
             action = tree.map_structure(functools.partial(_beyond, sign), environment.action_spec(), before)
             beyond = copy.deepcopy(action)
             with contextlib.suppress(Exception):  # it may be refused
                 environment.step(action)
-            checks.assert_nests_equal(action, beyond, f"{rule} Clip a copy of one beyond the bounds.")
+            checks.assert_nests_equal(action, beyond, f"{rule} To clip it, make a copy.")
 
     def _act(self, environment: dm_env.Environment, timestep: dm_env.TimeStep) -> types.NestedArray:
         return self.make_actor(environment.action_spec()).select_action(timestep.observation)
@@ -211,7 +211,7 @@ class EnvironmentConformance(abc.ABC):
         max_steps: int | None = None,
         actor: core.Actor | None = None,
     ) -> list[dm_env.TimeStep]:
-        """Plays an episode, of `max_steps` at most, and returns its timesteps."""
+        """Plays an episode of at most `max_steps` steps and returns its timesteps."""
         actor = actor or self.make_actor(environment.action_spec())
         episode = [environment.reset()]
         while len(episode) <= (max_steps or self.max_steps) and not episode[-1].last():
@@ -220,27 +220,27 @@ class EnvironmentConformance(abc.ABC):
 
 
 class WrapperConformance(EnvironmentConformance):
-    """Wraps an environment, plays in it, copies it, and looks through it."""
+    """Tests of a wrapper: as an environment, its copies, and access to the wrapped environment."""
 
     max_reward_delay: int | None = 0
-    """Steps by which a reward may come later; None where the wrapper makes rewards of its own: not tested."""
+    """The number of steps by which a reward may be late, or None if the wrapper makes its own rewards."""
 
     @abc.abstractmethod
     def wrap(self, environment: dm_env.Environment) -> dm_env.Environment:
         """Wraps an environment that `make_wrapped` made."""
 
     def make_wrapped(self) -> dm_env.Environment:
-        """Makes what is wrapped, equal to every other that this makes."""
+        """Makes the environment to wrap, always an equal one."""
         return fakes.FakeEnvironment()
 
     def make_environment(self) -> dm_env.Environment:
         return self.wrap(self.make_wrapped())
 
     def test_public_attributes_reach_through(self) -> None:
-        """Public attributes of the environment must be found through the wrapper."""
+        """Public attributes of the environment must be accessible through the wrapper."""
         inner = self.make_wrapped()
         wrapper = self.wrap(inner)
-        # Set later than the wrapper was made: it has to look rather than to copy.
+        # Set after the wrapper was made, so that copied attributes are not enough.
         inner.conformance_marker = marker = object()  # type: ignore[attr-defined]
         assert getattr(wrapper, "conformance_marker", None) is marker, (
             f"{type(wrapper).__name__} must forward public attributes: expected `conformance_marker` of the "
@@ -259,11 +259,11 @@ class WrapperConformance(EnvironmentConformance):
             )
 
     def test_a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0(self) -> None:
-        """The discount of LAST arrives as what it is, 0, 1 or between: learners bootstrap by it."""
+        """The discount of LAST must be passed on unchanged, 0, 1 or between: learners bootstrap by it."""
         found: dict[float, Any] = {}
         for ends_with, what in (
-            (0.0, "true end, of discount 0,"),
-            (1.0, "time limit, of discount 1,"),
+            (0.0, "true end (discount 0)"),
+            (1.0, "time limit (discount 1)"),
             (0.625, "discount of 0.625"),
             (0.640625, "discount of 0.640625"),
         ):
@@ -276,21 +276,21 @@ class WrapperConformance(EnvironmentConformance):
                 continue  # the environment counts discounts in integers
             name, discounts = type(wrapper).__name__, _flat(timestep.discount)
             assert all((not np.any(leaf)) == (ends_with == 0) for leaf in discounts), (
-                f"`step` of {name} must hand on a {what} as what it is, got a discount of "
-                f"{timestep.discount!r}. Learners bootstrap where it is not 0."
+                f"`step` of {name} must pass on a {what} unchanged, got a discount of "
+                f"{timestep.discount!r}. Learners bootstrap if it is not 0."
             )
             for other, given in found.items():
                 assert not any(map(checks.are_equal, discounts, given)), (
-                    f"`step` of {name} must hand on a {what} as what it is, got {timestep.discount!r} as for "
+                    f"`step` of {name} must pass on a {what} unchanged, got {timestep.discount!r} as for "
                     f"{other:g}. Do not round it."
                 )
             found[ends_with] = discounts
 
     def test_every_reward_arrives_with_the_step_that_it_is_of(self) -> None:
-        """A reward of any step that was made of the environment shows, not later than `max_reward_delay`."""
+        """The reward of every step of the environment must be passed on, at most `max_reward_delay` late."""
         expected, again = self._rewards(), self._rewards()
         if self.max_reward_delay is None or expected != again:
-            return  # The wrapper makes rewards of its own, or each one draws in a way of its own.
+            return  # The wrapper makes its own rewards, or each wrapper draws different numbers.
         made = [number for numbers, _ in expected for number in numbers]
         for number in made[:_MOST_REWARDS]:
             due = next(index for index, (numbers, _) in enumerate(expected) if number in numbers)
@@ -300,22 +300,22 @@ class WrapperConformance(EnvironmentConformance):
                 if one != other
             ]
             name = type(self.make_environment()).__name__
-            promise = f"`step` of {name} must hand on the reward of each step that it makes"
+            promise = f"`step` of {name} must pass on the reward of each step that it makes"
             assert changed, (
-                f"{promise}, got none of step {number} of the environment, which it made in its step "
-                f"{due + 1}. If it gives rewards of its own, set `max_reward_delay = None`."
+                f"{promise}, got none for step {number} of the environment, which it made in its step "
+                f"{due + 1}. If it makes its own rewards, set `max_reward_delay = None`."
             )
             assert due <= changed[0] <= due + self.max_reward_delay, (
-                f"{promise}, expected that of step {number} of the environment in its step {due + 1}, got it "
-                f"in its step {changed[0] + 1}. If it is late on purpose, set `max_reward_delay`."
+                f"{promise}, expected the one of step {number} of the environment in its step {due + 1}, got "
+                f"it in its step {changed[0] + 1}. If it is late on purpose, set `max_reward_delay`."
             )
 
     def _rewards(self, rewarded: int | None = None) -> list[tuple[range, list[Any]]]:
-        """Plays an episode in which one step is rewarded; None: none is.
+        """Plays an episode in which step `rewarded` has a reward, or no step if it is None.
 
         Returns:
-            Of each step of the wrapper the steps of the environment that it made, counted from the first
-            one ever, and its rewards.
+            For each step of the wrapper, the numbers of the steps of the environment that it made, and its
+            rewards.
         """
         inner = _Scripted(self.make_wrapped(), rewarded=lambda number: number == rewarded)
         wrapper = self.wrap(inner)
@@ -356,8 +356,8 @@ class WrapperConformance(EnvironmentConformance):
             undisturbed = make_copy(wrapper)
         except Exception as error:
             raise AssertionError(
-                f"{how} must copy {name}, got {type(error).__name__}: {error}. Keep nothing that cannot be "
-                "copied, such as a lambda or an open file, in an attribute."
+                f"{how} must copy {name}, got {type(error).__name__}: {error}. Do not keep anything in an "
+                "attribute that cannot be copied, such as a lambda or an open file."
             ) from error
         expected = wrapper.step(action)
         for other, what in (
@@ -370,7 +370,7 @@ class WrapperConformance(EnvironmentConformance):
 
 
 class _Scripted(wrappers.EnvironmentWrapper):
-    """Ends episodes with one discount, or rewards some steps alone, and counts its steps."""
+    """Ends episodes with a given discount, or only rewards some steps, and counts its steps."""
 
     newest: dm_env.TimeStep
 
@@ -398,16 +398,16 @@ class _Scripted(wrappers.EnvironmentWrapper):
 
 
 def assert_unchanged(method: str, kept: Sequence[tuple[dm_env.TimeStep, dm_env.TimeStep]]) -> None:
-    """Asserts that timesteps are still as they were when the copies beside them were made."""
+    """Asserts that timesteps still equal their earlier copies."""
     for timestep, before in kept:
         for name in ("observation", "reward", "discount"):
             found, expected = getattr(timestep, name), getattr(before, name)
-            what = f"Timesteps must be of fresh arrays. {method} changed the {name} given out before."
+            what = f"Timesteps must have fresh arrays. {method} changed the {name} of an earlier one."
             checks.assert_nests_equal(found, expected, what)
 
 
 def _bounded(spec: specs.Array) -> specs.Array:
-    """Bounds for the random actor where there are none."""
+    """Returns the spec with bounds for the random actor if it has none."""
     if isinstance(spec, specs.DiscreteArray):
         return spec
     low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
@@ -418,7 +418,7 @@ def _bounded(spec: specs.Array) -> specs.Array:
 
 
 def _beyond(sign: int, spec: specs.Array, action: types.NestedArray) -> types.NestedArray:
-    """An action above its bounds, or below for a sign of -1, as far as it has any; else the action."""
+    """Returns an action above its bounds, or below for a sign of -1; or the action if it has none."""
     if not np.issubdtype(spec.dtype, np.floating):
         return action
     low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
@@ -429,7 +429,7 @@ def _beyond(sign: int, spec: specs.Array, action: types.NestedArray) -> types.Ne
 
 
 def _within(value: float, spec: specs.Array) -> np.ndarray:
-    """A reward of the spec that is as near to a value as its bounds allow."""
+    """Returns a reward of the spec that is as close to a value as its bounds allow."""
     low, high = specs.bounds(spec) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
     return np.full(spec.shape, np.clip(value, low, high)).astype(spec.dtype)[()]
 

@@ -1,4 +1,4 @@
-"""Parts that do as little as their contract allows, and remember what was done with them."""
+"""Parts that do as little as their contract allows, and record how they were used."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -21,16 +21,16 @@ _DISCOUNT = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
 
 
 class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
-    """Episodes of a fixed length with random observations, which refuse an action that breaks its spec.
+    """An environment with random observations and episodes of a fixed length, which checks its actions.
 
-    The reward of a step is its number in the episode, from 1, so that no two transitions of an episode
-    are alike and an episode of n steps returns n * (n + 1) / 2; every leaf of a nest or an array of
-    rewards is that number. `timesteps` holds all that was given out, each checked against the specs,
-    `actions` all that was taken.
+    The reward of a step is its number in the episode, from 1, so that all transitions of an episode differ
+    and an episode of n steps returns n * (n + 1) / 2; every leaf of a nest or an array of rewards is that
+    number. `timesteps` has all returned timesteps, each checked against the specs, and `actions` all
+    accepted actions. An action that violates its spec is refused.
 
         FakeEnvironment.continuous()    vectors without bounds
-        FakeEnvironment.bounded()       vectors with bounds that differ from one element to the next
-        FakeEnvironment.discrete()      an action out of five, an integer as observation
+        FakeEnvironment.bounded()       vectors with different bounds for each element
+        FakeEnvironment.discrete()      one of five actions, an integer as observation
         FakeEnvironment.nested()        a dict with an image, an integer and a tuple; a two-leaf action
     """
 
@@ -48,13 +48,13 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
         """Makes an environment.
 
         Args:
-            episode_length: steps until LAST, >= 1.
-            observation_spec: a spec or a nest of them; by default a float32 vector of 3.
-            action_spec: likewise; by default a float32 vector of 2 in [-1, 1].
-            reward_spec: likewise; by default a float32 scalar.
-            discount_spec: likewise; by default a float32 scalar in [0, 1].
-            truncates: whether episodes end by a time limit (discount 1) rather than truly (discount 0).
-            seed: of the observations.
+            episode_length: The number of steps until LAST, >= 1.
+            observation_spec: A spec or nest of specs; by default a float32 vector of 3.
+            action_spec: A spec or nest of specs; by default a float32 vector of 2 in [-1, 1].
+            reward_spec: A spec or nest of specs; by default a float32 scalar.
+            discount_spec: A spec or nest of specs; by default a float32 scalar in [0, 1].
+            truncates: Whether episodes end by a time limit (discount 1) instead of a true end (discount 0).
+            seed: The seed of the observations.
         """
         if episode_length < 1:
             raise ValueError(f"`episode_length` must be >= 1 step, got {episode_length}.")
@@ -70,7 +70,7 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
     def continuous(
         cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
     ) -> "FakeEnvironment":
-        """Makes one whose observations and actions are float32 vectors without bounds."""
+        """Makes an environment whose observations and actions are float32 vectors without bounds."""
         observation_spec = specs.Array((observation_size,), np.float32, name="observation")
         action_spec = specs.Array((action_size,), np.float32, name="action")
         return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
@@ -79,7 +79,7 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
     def bounded(
         cls, *, observation_size: int = 3, action_size: int = 2, **settings: Any
     ) -> "FakeEnvironment":
-        """Makes one whose observations and actions are float32 vectors, element i in [-i - 1, 2 i + 1]."""
+        """Makes an environment with float32 vectors, whose element i is in [-i - 1, 2 i + 1]."""
 
         def vector(size: int, name: str) -> specs.BoundedArray:
             element = np.arange(size, dtype=np.float32)
@@ -92,14 +92,14 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
     def discrete(
         cls, *, num_observations: int = 7, num_actions: int = 5, **settings: Any
     ) -> "FakeEnvironment":
-        """Makes one with `num_actions` actions whose observation is an int32 in [0, num_observations)."""
+        """Makes an environment with `num_actions` actions and int32 observations in [0, num_observations)."""
         observation_spec = specs.DiscreteArray(num_observations, name="observation")
         action_spec = specs.DiscreteArray(num_actions, name="action")
         return cls(observation_spec=observation_spec, action_spec=action_spec, **settings)
 
     @classmethod
     def nested(cls, **settings: Any) -> "FakeEnvironment":
-        """Makes one whose observations are a dict and whose actions have two leaves."""
+        """Makes an environment whose observations are a dict and whose actions have two leaves."""
         return cls(
             observation_spec={
                 "camera": specs.BoundedArray((4, 4, 3), np.uint8, 0, 255, name="camera"),
@@ -149,13 +149,13 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
         return np.asarray(values, spec.dtype)
 
     def _remember(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        specs.check_timestep(timestep, specs.make_environment_spec(self))  # as a subclass may say
+        specs.check_timestep(timestep, specs.make_environment_spec(self))  # a subclass may change specs
         self.timesteps.append(timestep)
         return timestep
 
 
 class FakeActor(core.Actor):
-    """Always selects the same action. `timesteps` and `actions` hold what it observed."""
+    """An actor that always selects the same action. `timesteps` and `actions` have what it observed."""
 
     def __init__(
         self, action: types.NestedArray, environment_spec: specs.EnvironmentSpec | None = None
@@ -163,9 +163,9 @@ class FakeActor(core.Actor):
         """Makes an actor.
 
         Args:
-            action: what it selects.
-            environment_spec: what every observation, timestep and action must conform to; a ValueError
-                names the leaf that does not. None: nothing is checked.
+            action: The action that it selects.
+            environment_spec: The spec that every observation, timestep and action must conform to; a
+                ValueError names a leaf that does not. None disables these checks.
         """
         self.timesteps: list[dm_env.TimeStep] = []
         self.actions: list[types.NestedArray] = []
@@ -195,7 +195,7 @@ class FakeActor(core.Actor):
 
 
 class FakeLearner(core.Learner):
-    """Learns to count: its only variable, `policy`, is a dict with an array of its steps."""
+    """A learner that counts: its only variable, `policy`, is a dict with an array of its step count."""
 
     def __init__(
         self, dataset: Iterator[types.NestedTensor] | None = None, batch_spec: types.NestedSpec = None
@@ -203,9 +203,9 @@ class FakeLearner(core.Learner):
         """Makes a learner.
 
         Args:
-            dataset: of which each step takes a batch; None: it learns without.
-            batch_spec: what every batch must conform to, its leading axis included; a ValueError names
-                the leaf that does not. None: nothing is checked.
+            dataset: The dataset, from which each step takes a batch, or None for no dataset.
+            batch_spec: The spec that every batch must conform to, including its leading axis; a ValueError
+                names a leaf that does not. None disables this check.
         """
         self._dataset = dataset
         self._batch_spec = batch_spec
@@ -232,7 +232,7 @@ class FakeLearner(core.Learner):
     def _variables(self, names: Sequence[str], num_steps: int) -> list[types.NestedArray]:
         unknown = sorted(set(names) - {"policy"})
         if unknown:
-            raise KeyError(f"Unknown variables {unknown}; there is ['policy'].")
+            raise KeyError(f"Unknown variables {unknown}; there are ['policy'].")
         return [{"steps": np.full((2,), num_steps, np.float32)} for _ in names]
 
     def save(self) -> core.State:
@@ -243,14 +243,15 @@ class FakeLearner(core.Learner):
 
 
 class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
-    """A dataset that gives one batch again and again, as `LearnerConformance` wants its learners fed."""
+    """A dataset that repeats one batch, as `LearnerConformance` requires."""
 
     def __init__(self, batch: T, batch_size: int = 1) -> None:
         """Makes a dataset.
 
         Args:
-            batch: what a learner gets as `data`, such as a `types.Transition` of tensors.
-            batch_size: items that `info` describes, each as if alone in its table and sampled evenly.
+            batch: The learner's `data`, such as a `types.Transition` of tensors.
+            batch_size: The number of items in `info`, which describes a table of these items with uniform
+                sampling.
         """
         ones = np.ones(batch_size)
         self._sample = datasets.ReplaySample(
@@ -268,11 +269,11 @@ class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
         return self._sample
 
     def close(self) -> None:
-        """Does nothing: there is nothing to give back."""
+        """Does nothing, since there are no resources to release."""
 
 
 class FakeLogger(loggers.Logger):
-    """Keeps its rows in `rows`."""
+    """A logger that keeps its rows in `rows`."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -288,5 +289,5 @@ class FakeLogger(loggers.Logger):
 
 
 def _fill(nested_spec: types.NestedSpec, value: float) -> types.NestedArray:
-    # Scalars as numpy's scalars, as environments give them.
+    # Scalars are numpy scalars, as in environments.
     return tree.map_structure(lambda spec: np.full(spec.shape, value, spec.dtype)[()], nested_spec)

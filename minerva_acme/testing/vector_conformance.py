@@ -1,4 +1,4 @@
-"""What a vector environment promises, as tests that your own can inherit.
+"""The contract of vector environments, as tests that your own can inherit.
 
 class TestMyVectorEnvironment(testing.VectorEnvironmentConformance):
     def make_environment(self):
@@ -18,14 +18,14 @@ from minerva_acme.testing import checks
 
 
 class VectorEnvironmentConformance(abc.ABC):
-    """Plays some steps, across the ends of episodes if they are short enough."""
+    """Tests of a vector environment, across the ends of episodes if they are short enough."""
 
     num_steps: int = 60
-    """Steps that a test makes; each environment should end an episode within them."""
+    """The number of steps of a test; each environment should end an episode within them."""
 
     @abc.abstractmethod
     def make_environment(self) -> environments.VectorEnvironment:
-        """Makes a new vector environment, with short episodes if it can."""
+        """Makes a new vector environment, with short episodes if possible."""
 
     def test_reset_returns_a_first_timestep_of_every_environment(self) -> None:
         """`reset` must return one FIRST timestep for each environment."""
@@ -35,13 +35,13 @@ class VectorEnvironmentConformance(abc.ABC):
                 assert_step_types("reset", [None] * environment.num_environments, arrived)
 
     def test_a_step_before_the_first_reset_resets(self) -> None:
-        """`step` must ignore its actions and return FIRST where no episode is open."""
+        """`step` must ignore its actions and return FIRST if no episode is open."""
         with self.make_environment() as environment:
             actions = self._actions(environment)
             assert_step_types("step", [None] * environment.num_environments, environment.step(actions))
 
     def test_a_step_hands_out_one_timestep_or_last_and_first(self) -> None:
-        """`step` must return for each environment a timestep that may follow its newest one."""
+        """`step` must return, for each environment, timesteps that may follow its newest one."""
         with self.make_environment() as environment:
             newest: list[dm_env.TimeStep | None] = [*environment.reset()]
             has_ended = [False] * environment.num_environments
@@ -52,12 +52,12 @@ class VectorEnvironmentConformance(abc.ABC):
                 for index, timesteps in enumerate(arrived):
                     has_ended[index] |= timesteps[0].last()
             assert all(has_ended), (
-                f"Every environment should end an episode within `num_steps` = {self.num_steps}, so that its "
-                f"end is tested; raise it or shorten the episodes. Ended: {has_ended}."
+                f"Every environment must end an episode within `num_steps` = {self.num_steps}, to test its "
+                f"end; raise it or shorten the episodes. Ended: {has_ended}."
             )
 
     def test_timesteps_conform_to_the_specs_and_are_not_written_into_later(self) -> None:
-        """Timesteps must conform to the specs and be of arrays that no later call writes into."""
+        """Timesteps must conform to the specs, and no later call may write into their arrays."""
         with self.make_environment() as environment:
             spec = specs.make_environment_spec(environment)
             for leaf in tree.flatten(spec):
@@ -77,8 +77,8 @@ class VectorEnvironmentConformance(abc.ABC):
         """LAST must show the state in which the episode ended: learners bootstrap from it at a time limit."""
         with self.make_environment() as environment:
             assert environment.gives_last_observation, (
-                f"{type(environment).__name__} must give the true observation at LAST, but says that it does "
-                "not (`gives_last_observation` is False). Agents that bootstrap refuse it."
+                f"{type(environment).__name__} must return the true observation at LAST, but says that it "
+                "does not (`gives_last_observation` is False). Agents that bootstrap refuse it."
             )
             newest = environment.reset()
             firsts = [timestep.observation for timestep in newest]
@@ -103,40 +103,40 @@ class VectorEnvironmentConformance(abc.ABC):
         begin_alike = all(checks.are_equal(first, firsts[0]) for first in firsts)
         assert not are_next or not all(are_next) or begin_alike, (
             "`step` must return with LAST the observation in which the episode ended, got the one that the "
-            "next episode begins with. A simulator that resets in the same step has to hand out the "
-            "observation before the reset too, as Gymnasium's `final_obs`."
+            "next episode begins with. A simulator that resets in the same step must also return the "
+            "observation before the reset, like Gymnasium's `final_obs`."
         )
         assert not are_repeated or not all(are_repeated) or not all(changes), (
-            "`step` must return with LAST the observation in which the episode ended, got the one before it "
+            "`step` must return with LAST the observation in which the episode ended, got the previous one "
             "again, in every episode."
         )
 
     def test_each_action_reaches_its_own_environment(self) -> None:
-        """What follows in an environment must be what its own action leads to, whatever the others get."""
+        """Each environment must get its own action, whatever the others get."""
         with self.make_environment() as environment:
             number = environment.num_environments
         one, other = self._play([0] * number), self._play([1] * number)
         if number == 1 or not checks.are_equal(one, self._play([0] * number)):
-            return  # There is nothing to swap, or each vector draws in a way of its own.
+            return  # There is nothing to swap, or each vector draws different numbers.
         shown = [index for index in range(number) if not checks.are_equal(one[index], other[index])]
         if not shown:
             raise unittest.SkipTest(
-                f"No action made a difference in {self.num_steps} steps, so it cannot be seen which one an "
-                "environment got. Make environments that show it, or raise `num_steps`."
+                f"No action made a difference in {self.num_steps} steps, so this test cannot tell which one "
+                "an environment got. Make environments that show it, or raise `num_steps`."
             )
-        for bit in range((number - 1).bit_length()):  # any two of them differ in one
+        for bit in range((number - 1).bit_length()):  # any two indices differ in a bit
             kinds = [index >> bit & 1 for index in range(number)]
             found = self._play(kinds)
             for index in shown:
                 expected = (one, other)[kinds[index]][index]
                 assert checks.are_equal(found[index], expected), (
-                    f"`step` must give each environment its own action, but environment {index} did not do "
-                    f"what it does where all environments get that action: {[*kinds]} says which of two "
-                    "actions each one got."
+                    f"`step` must give each environment its own action, but environment {index} did not "
+                    f"behave as when all environments get that action: {[*kinds]} says which of two actions "
+                    "each one got."
                 )
 
     def _play(self, kinds: Sequence[int]) -> list[list[dm_env.TimeStep]]:
-        """Makes steps of a new vector; 0 and 1 say which of two streams of actions each environment gets."""
+        """Makes steps in a new vector; each environment gets the stream of actions 0 or 1, as in `kinds`."""
         with self.make_environment() as environment:
             players = [actors.RandomActor(environment.action_spec(), seed=seed) for seed in (0, 1)]
             streams = [[timestep] for timestep in environment.reset()]
@@ -157,7 +157,7 @@ class VectorEnvironmentConformance(abc.ABC):
                 checks.assert_refused(rule, environment.step, wrong, mentions="actions")
 
     def test_it_can_be_closed_twice(self) -> None:
-        """`close` must do no harm when it is called again."""
+        """`close` must be safe to call again."""
         environment = self.make_environment()
         environment.close()
         assert environment.close() is None
@@ -170,7 +170,7 @@ class VectorEnvironmentConformance(abc.ABC):
 def assert_step_types(
     method: str, before: Sequence[dm_env.TimeStep | None], arrived: Sequence[tuple[dm_env.TimeStep, ...]]
 ) -> None:
-    """Asserts that what a method returned may follow what was there before; None: no episode was open."""
+    """Asserts that returned timesteps may follow the previous ones, which are None if no episode was open."""
     assert len(arrived) == len(before), f"`{method}` must return {len(before)} entries, got {len(arrived)}."
     for index, (newest, timesteps) in enumerate(zip(before, arrived, strict=True)):
         names = " ".join(timestep.step_type.name for timestep in timesteps)

@@ -1,4 +1,4 @@
-"""Films of episodes."""
+"""Videos of episodes."""
 
 from minerva_acme.video.filming import Filmer, make_filmer
 

@@ -1,4 +1,4 @@
-"""Films of evaluations: short and small. Training waits while they are encoded."""
+"""Short, small videos of evaluations. Training waits while they are encoded."""
 
 import contextlib
 import functools
@@ -13,16 +13,16 @@ import numpy as np
 from minerva_acme import core, environments, wrappers
 from minerva_acme.video import recording
 
-# A film of ten seconds has at most 500 frames, one or two megabytes; TensorBoard keeps ten films in memory.
+# A video of ten seconds has at most 500 frames, one or two megabytes; TensorBoard keeps ten in memory.
 _MAX_SECONDS = 10.0
 _HEIGHT, _WIDTH = 240, 320  # pixels
 
 
 class Filmer:
-    """Films an actor's episode as an animated gif that plays in real time; an `experiments.EpisodeFilmer`.
+    """An `experiments.EpisodeFilmer` that records an episode as an animated gif in real time.
 
     The gif shows the episode's first 10 seconds, at most 320 pixels wide, with the return so far. It has
-    every frame if the environment makes at most 50 steps a second, else every second one (or third ...),
+    every frame if the environment makes at most 50 steps per second, else every second one (or third ...),
     since browsers show no more.
     """
 
@@ -32,22 +32,22 @@ class Filmer:
         *,
         render: recording.Render = wrappers.render_frame,
     ) -> None:
-        """Draws one frame, so that a machine that cannot draw says so before training starts.
+        """Draws one frame, so that a problem with drawing is found before training starts.
 
         Args:
-            make_environment: makes an environment from a seed, wrapped as the actor needs it. It can be
-                drawn and has a `control_timestep`.
-            render: draws it, uint8 [height, width, 3].
+            make_environment: Makes an environment from a seed, wrapped as the actor needs it. The environment
+                can be drawn and has a `control_timestep`.
+            render: Draws the environment as uint8 [height, width, 3].
 
         Raises:
-            ValueError: the environment cannot be drawn, or a package is missing; the message says what to
+            ValueError: The environment cannot be drawn, or a package is missing; the message says what to
                 do.
         """
         try:
             from minerva_acme.video import movie
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"Films need '{error.name}', which is not installed: pip install 'minerva-acme[video]', "
+                f"Videos need '{error.name}', which is not installed: pip install 'minerva-acme[video]', "
                 "or train without `evaluation_video`."
             ) from error
         self._movie = movie
@@ -61,7 +61,7 @@ class Filmer:
                 raise ValueError(f"{error} Or train without `evaluation_video`.") from error
 
     def __call__(self, actor: core.Actor, seed: int, should_stop: Callable[[], bool]) -> bytes | None:
-        """Plays an episode and returns its film, or None if `should_stop` ended it."""
+        """Plays an episode and returns its gif, or None if `should_stop` ended it."""
         movie = self._movie
         closing = contextlib.closing(self._make_environment(seed))
         with closing as environment, tempfile.TemporaryDirectory() as folder:
@@ -86,14 +86,14 @@ class Filmer:
 
 
 def make_filmer(environment_id: str, **task_kwargs: Any) -> Filmer:
-    """Makes a `Filmer` of a training environment by id. Call it before anything imports MuJoCo.
+    """Makes a `Filmer` for a training environment by id. Call it before anything imports MuJoCo.
 
     Args:
-        environment_id: as `environments.make` takes it.
-        **task_kwargs: likewise.
+        environment_id: The id, as for `environments.make`.
+        **task_kwargs: The task settings, as for `environments.make`.
 
     Raises:
-        ValueError: as `environments.make` and `Filmer`.
+        ValueError: See `environments.make` and `Filmer`.
     """
     recording.choose_renderer()
     size = (_HEIGHT, _WIDTH) if environment_id.startswith("dm_control/") else (None, None)

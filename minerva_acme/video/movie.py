@@ -1,4 +1,4 @@
-"""Frames to a film: mp4 and gif that play in real time, without holding the frames in memory."""
+"""Encodes frames as mp4 and gif files that play in real time, without keeping all frames in memory."""
 
 import contextlib
 import fractions
@@ -14,7 +14,7 @@ import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-_QUALITY = "18"  # of H.264, from 0 (lossless) to 51; below 18 nobody sees a difference
+_QUALITY = "18"  # of H.264, from 0 (lossless) to 51; lower values make no visible difference
 # Browsers slow down a gif whose frames change more often.
 _MAX_GIF_FRAMES_PER_SECOND = 50
 _TEXT_LINES_PER_FRAME = 18
@@ -23,19 +23,19 @@ _font = functools.cache(ImageFont.load_default)
 
 
 class MovieWriter:
-    """Encodes frames to an mp4 file as they come. The file appears, complete, at `close`.
+    """A context manager that encodes frames to an mp4 file as they arrive.
 
-    A context manager: if an exception leaves it, nothing is written.
+    The complete file appears at `close`. If an exception leaves the block, no file is written.
     """
 
     def __init__(self, path: pathlib.Path, *, frames_per_second: float) -> None:
-        """Args: path: ends in .mp4. frames_per_second: > 0.
+        """Args: path: The file, which must end in .mp4. frames_per_second: The frame rate, > 0.
 
         Raises:
-            ValueError: an argument is out of its range.
+            ValueError: An argument is out of range.
         """
         if path.suffix != ".mp4":
-            raise ValueError(f"`path` must end in .mp4, got '{path}'. `write_gif` makes gifs of such.")
+            raise ValueError(f"`path` must end in .mp4, got '{path}'. `write_gif` converts mp4 to gif.")
         if not frames_per_second > 0.0:
             raise ValueError(f"`frames_per_second` must be > 0, got {frames_per_second}.")
         self._path = path
@@ -59,11 +59,11 @@ class MovieWriter:
         """Appends a frame.
 
         Args:
-            frame: uint8 [height, width, 3], each of the same size.
+            frame: The frame, uint8 [height, width, 3]; all frames have the same size.
 
         Raises:
-            ValueError: the frame has another shape or dtype.
-            OSError: the encoder failed; the message is its own.
+            ValueError: The frame has a different shape or dtype.
+            OSError: The encoder failed; the message is its own.
         """
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ValueError(
@@ -72,19 +72,19 @@ class MovieWriter:
         if self._encoder is None:
             self._encoder, self._shape = self._start(*frame.shape[:2]), frame.shape
         if frame.shape != self._shape:
-            raise ValueError(f"`frame` must be as large as the first, {self._shape}, got {frame.shape}.")
+            raise ValueError(f"`frame` must have the shape of the first, {self._shape}, got {frame.shape}.")
         assert self._encoder.stdin is not None
         try:
             self._encoder.stdin.write(np.ascontiguousarray(frame).data)
         except BrokenPipeError:
-            self.close()  # raises what the encoder said
+            self.close()  # raises the encoder's error
 
     def close(self) -> None:
         """Finishes the file.
 
         Raises:
-            ValueError: no frame was written.
-            OSError: the encoder failed; the message is its own.
+            ValueError: No frame was written.
+            OSError: The encoder failed; the message is its own.
         """
         if self._encoder is None:
             raise ValueError("At least one frame must be written before `close`, got none.")
@@ -98,7 +98,7 @@ class MovieWriter:
             *_ffmpeg(),
             *("-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}"),
             *("-framerate", self._rate, "-i", "-"),
-            # Every player expects half as many colours as pixels: the sides must be even.
+            # All players support yuv420p, which halves the resolution of colours: both sides must be even.
             *("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"),
             *("-c:v", "libx264", "-crf", _QUALITY, "-movflags", "+faststart"),
             unfinished,
@@ -111,23 +111,23 @@ def write_gif(
 ) -> None:
     """Converts an mp4 to a gif that plays at the same speed, in a loop.
 
-    A gif shows each frame for whole hundredths of a second, and browsers want at least two: above 50
-    frames a second, only every second one (or third ...) is kept.
+    A gif shows each frame for whole hundredths of a second, and browsers need at least two: above 50
+    frames per second, only every second frame (or third ...) is kept.
 
     Args:
-        movie: what `MovieWriter` wrote.
-        path: of the gif.
-        frames_per_second: of the movie.
-        width: pixels that a wider movie is shrunk to; None: unchanged.
+        movie: The file that `MovieWriter` wrote.
+        path: The gif file.
+        frames_per_second: The frame rate of the movie.
+        width: The width in pixels to which a wider movie is shrunk, or None to keep its size.
 
     Raises:
-        OSError: the encoder failed; the message is its own.
+        OSError: The encoder failed; the message is its own.
     """
     filters = f"fps={_rate(frames_per_second / gif_period(frames_per_second))}"
     if width is not None:
         filters += f",scale='min(iw,{width})':-1:flags=area"
     with _complete_or_absent(path) as unfinished, tempfile.TemporaryDirectory() as folder:
-        # The 256 colours come first: in a single pass, all frames would wait for them in memory.
+        # A first pass finds the 256 colours; a single pass would keep all frames in memory.
         palette = os.path.join(folder, "palette.png")
         dithered = f"[0:v]{filters}[x];[x][1:v]paletteuse=dither=bayer:bayer_scale=5:diff_mode=rectangle"
         for arguments in (
@@ -139,7 +139,7 @@ def write_gif(
 
 
 def gif_period(frames_per_second: float) -> int:
-    """Returns which of a film's frames a gif keeps: 1: each, 2: every second, ..."""
+    """Returns which frames of a video a gif keeps: 1 for all, 2 for every second one, and so on."""
     return -int(-frames_per_second // _MAX_GIF_FRAMES_PER_SECOND)
 
 
@@ -147,25 +147,25 @@ def annotate(frame: np.ndarray, text: str) -> np.ndarray:
     """Returns the frame with a line of text in its upper left corner, white on dark.
 
     Args:
-        frame: uint8 [height, width, 3].
-        text: a line.
+        frame: The frame, uint8 [height, width, 3].
+        text: The line of text.
 
     Returns:
-        uint8 [height, width, 3], a copy.
+        A copy of the frame with the text, uint8 [height, width, 3].
     """
     size = max(10, frame.shape[0] // _TEXT_LINES_PER_FRAME)
     font = _font(size)
     # A multiple of the size, so that the box does not change with every digit.
     width, height = int(-(-font.getlength(text) // size) + 1) * size, int(1.8 * size)
     frame = frame.copy()
-    frame[:height, :width] //= 3  # darker, whatever is there
+    frame[:height, :width] //= 3  # darken the background
     image = Image.fromarray(frame)
     ImageDraw.Draw(image).text((size // 2, height // 2), text, font=font, fill="white", anchor="lm")
     return np.asarray(image)
 
 
 def _rate(frames_per_second: float) -> str:
-    """An exact ratio: 1 / 0.03 is 100/3, which two decimals would miss."""
+    """Returns the rate as an exact ratio: 1 / 0.03 is 100/3, which two decimals cannot express."""
     return str(fractions.Fraction(frames_per_second).limit_denominator(1000))
 
 
@@ -181,7 +181,7 @@ def _check(status: int, errors: bytes, path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _complete_or_absent(path: pathlib.Path) -> Iterator[str]:
-    """Gives another path to write to, which becomes `path` at the end and is removed after an error."""
+    """Yields a temporary path to write to, which is renamed to `path` at the end, or removed on an error."""
     unfinished = path.with_name(f".unfinished-{path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -14,9 +14,9 @@ import numpy as np
 from minerva_acme import types, wrappers
 
 Render = Callable[[dm_env.Environment], np.ndarray]
-"""Draws an environment: uint8 [height, width, 3]."""
+"""A function that draws an environment as uint8 [height, width, 3]."""
 
-_BACKENDS = ("egl", "osmesa")  # that need no display
+_BACKENDS = ("egl", "osmesa")  # backends that need no display
 _PROBE = "import mujoco; context = mujoco.GLContext(8, 8); context.make_current(); context.free()"
 _PROBE_SECONDS = 60.0
 _DM_CONTROL_SIZE: dict[str, Any] = {"height": 480, "width": 640}
@@ -25,7 +25,7 @@ _DM_CONTROL_SIZE: dict[str, Any] = {"height": 480, "width": 640}
 class Episode(NamedTuple):
     """The result of an episode."""
 
-    seed: int  # plays it again
+    seed: int  # replays the episode
     episode_return: float  # undiscounted sum of its rewards
     length: int  # environment steps
 
@@ -44,10 +44,10 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap and draw; its rewards are single numbers.
-            render: draws it, uint8 [height, width, 3].
-            on_frame: receives each frame, and the undiscounted sum of the rewards so far.
-            every: draws FIRST and then one in so many timesteps.
+            environment: The environment to wrap and draw; its rewards are single numbers.
+            render: Draws the environment as uint8 [height, width, 3].
+            on_frame: Receives each frame, and the undiscounted sum of the rewards so far.
+            every: The period of drawing, in timesteps from FIRST on.
         """
         super().__init__(environment)
         self._render = render
@@ -79,13 +79,13 @@ def find_best(
 ) -> Episode:
     """Plays episodes and returns the one with the highest return, the first if several are equal.
 
-    Only an episode's result is kept; its seed plays it again.
+    Only an episode's result is kept; its seed replays it.
 
     Args:
-        play: plays the episode of a seed.
-        num_episodes: >= 1; their seeds are `seed`, `seed` + 1 and so on.
-        seed: of the first.
-        on_episode: receives each episode's index, its result, and the best result so far.
+        play: Plays the episode of a seed.
+        num_episodes: The number of episodes, >= 1; their seeds are `seed`, `seed` + 1 and so on.
+        seed: The seed of the first episode.
+        on_episode: Receives each episode's index, its result, and the best result so far.
 
     Raises:
         ValueError: `num_episodes` is below 1.
@@ -103,16 +103,16 @@ def find_best(
 def drawing(
     environment_id: str, camera: int | str | None, height: int | None, width: int | None
 ) -> tuple[dict[str, Any], Render]:
-    """Returns the settings to make an environment with so that it can be drawn, and what draws it.
+    """Returns the settings that an environment needs to be drawn, and the function that draws it.
 
     Args:
-        environment_id: as `environments.make` takes it.
-        camera: number or name of a camera of the model; None: the environment's default.
-        height: pixels; None: likewise.
-        width: pixels; None: likewise.
+        environment_id: The id, as for `environments.make`.
+        camera: The number or name of one of the model's cameras, or None for the default.
+        height: The height in pixels, or None for the default.
+        width: The width in pixels, or None for the default.
 
     Raises:
-        ValueError: a size is below 1.
+        ValueError: A size is below 1.
     """
     size = {name: pixels for name, pixels in (("height", height), ("width", width)) if pixels is not None}
     for name, pixels in size.items():
@@ -128,10 +128,10 @@ def drawing(
 
 
 def check_drawable(environment: dm_env.Environment, render: Render) -> None:
-    """Draws the first picture of an episode.
+    """Draws the first frame of an episode.
 
     Raises:
-        ValueError: that fails; the message says why.
+        ValueError: Drawing fails; the message says why.
     """
     environment.reset()
     _try_to_render(render, environment)
@@ -140,8 +140,8 @@ def check_drawable(environment: dm_env.Environment, render: Render) -> None:
 def choose_renderer() -> None:
     """Lets MuJoCo and SDL draw without a display. Call it before MuJoCo is imported.
 
-    A MUJOCO_GL that the user set stays. Otherwise EGL and OSMesa are tried, each in its own process, since
-    a process can use only one. If neither works, none is chosen and drawing will fail.
+    If the user has set MUJOCO_GL, it is kept. Otherwise EGL and OSMesa are tried, each in its own process,
+    since a process can use only one. If neither works, none is chosen and drawing will fail.
     """
     if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         return
@@ -165,20 +165,20 @@ def _works(backend: str) -> bool:
 def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarray:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # third parties' warnings about their imports
+            warnings.simplefilter("ignore")  # third-party warnings about imports
             return render(environment)
     except NotImplementedError as error:
         raise ValueError(
-            "`environment` must be one that can be drawn, but its `render` is not implemented. Write one "
-            "that returns a picture, uint8 [height, width, 3], for the `render_mode` 'rgb_array'."
+            "`environment` must support drawing, but its `render` is not implemented. Implement it; for the "
+            "`render_mode` 'rgb_array' it must return a uint8 image [height, width, 3]."
         ) from error
     except (ValueError, MemoryError):
-        raise  # says what is wrong with the size or the camera
+        raise  # the message says what is wrong with the size or the camera
     except Exception as error:  # drawing libraries fail in many ways
         backend = os.environ.get("MUJOCO_GL")
         raise ValueError(
-            f"`environment` must be one that can be drawn on this machine, but that failed: {error} "
-            f"(MUJOCO_GL is {repr(backend) if backend else 'not set'}). Without a display MuJoCo draws with "
-            "EGL or OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before "
-            "the command. A Gymnasium environment that names a package needs that one."
+            f"`environment` must support drawing on this machine, but this failed: {error} "
+            f"(MUJOCO_GL is {repr(backend) if backend else 'not set'}). Without a display, MuJoCo needs EGL "
+            "or OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
+            "command. If the error of a Gymnasium environment names a package, install it."
         ) from error

@@ -15,17 +15,17 @@ class ActionRepeatWrapper(base.EnvironmentWrapper):
         environment        r1, d1   r2, d2   r3, d3
         this wrapper                                  r1 + r2 + r3, d1 * d2 * d3
 
-    The observation and the step type are those of the last repeat. Nests of rewards and of discounts are
-    combined leaf by leaf. The rewards are summed as they are (Acme's wrapper weights each with the
-    discounts before it): the same wherever only the last discount of an episode is not 1.
+    The observation and the step type come from the last repeat. Nests of rewards and of discounts are
+    combined leaf by leaf. Rewards are summed without weights, while Acme's wrapper weighs each by the
+    discounts before it: the two are equal if only the last discount of an episode differs from 1.
     """
 
     def __init__(self, environment: dm_env.Environment, *, num_repeats: int) -> None:
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap.
-            num_repeats: steps of the environment for one of the wrapper, >= 1.
+            environment: The environment to wrap.
+            num_repeats: The number of the environment's steps for one of the wrapper's, >= 1.
 
         Raises:
             ValueError: `num_repeats` is below 1.

@@ -1,4 +1,4 @@
-"""The base of all environment wrappers, and of those that convert by functions."""
+"""The base of all environment wrappers, and the base of wrappers that convert by functions."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -9,18 +9,18 @@ from minerva_acme import types
 from minerva_acme.wrappers import calls
 
 Conversion: TypeAlias = Callable[[types.NestedArray], types.NestedArray]
-"""Makes a nest of a nest, without a change to the one it is given."""
+"""Makes a new nest from a nest, without changing its argument."""
 
 
 class EnvironmentWrapper(dm_env.Environment):
-    """Behaves like the environment it wraps; a subclass overrides what differs.
+    """A wrapper that behaves like its environment; subclasses override what differs.
 
-    A subclass that changes timesteps, FIRST ones included, overrides `_convert`; one that changes actions
+    A subclass that changes timesteps, including FIRST, overrides `_convert`; one that changes actions
     overrides `step`.
 
-    Public attributes that a wrapper does not have are looked up in what it wraps, so that
-    `environment.physics` or `environment.save()` reach through any number of wrappers. Private
-    names are not: copying and unpickling ask for them before there is anything to forward to.
+    Public attributes that a wrapper does not have are looked up in the wrapped environment, so that
+    `environment.physics` or `environment.save()` reach through any number of wrappers. Private names are
+    not looked up there: copying and unpickling ask for them before the environment is set.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
@@ -49,7 +49,7 @@ class EnvironmentWrapper(dm_env.Environment):
         return self._convert(timestep)
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        """Returns what the wrapper gives in place of a timestep of the environment."""
+        """Returns the wrapper's timestep for a timestep of the environment."""
         return timestep
 
     def observation_spec(self) -> types.NestedSpec:
@@ -69,19 +69,19 @@ class EnvironmentWrapper(dm_env.Environment):
 
 
 class ConversionWrapper(EnvironmentWrapper):
-    """Converts what goes in and what comes out by functions, each of them None where nothing is to be done.
+    """A wrapper that converts actions and timesteps by functions, each None if nothing is converted.
 
-    A subclass sets those that it needs once it is initialised, and tells the specs of what comes of them.
+    A subclass sets the functions that it needs after `__init__` of this class, and overrides the specs.
     """
 
     _to_action: Conversion | None = None
-    """From the agent's action to the environment's."""
+    """Converts the agent's action to the environment's."""
     _to_observation: Conversion | None = None
-    """From the environment's observation to the agent's."""
+    """Converts the environment's observation to the agent's."""
     _to_reward: Conversion | None = None
-    """From the environment's reward to the agent's; FIRST has none."""
+    """Converts the environment's reward to the agent's; not called at FIRST, which has no reward."""
     _to_discount: Conversion | None = None
-    """From the environment's discount to the agent's, where rewards are converted too."""
+    """Converts the environment's discount to the agent's; only used together with `_to_reward`."""
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         if self._to_action is not None:
@@ -105,7 +105,7 @@ def wrap_all(
     environment: dm_env.Environment,
     wrappers: Sequence[Callable[[dm_env.Environment], dm_env.Environment]],
 ) -> dm_env.Environment:
-    """Applies wrappers in order: the first is nearest to the environment."""
+    """Applies wrappers in order: the first is closest to the environment."""
     for wrapper in wrappers:
         environment = wrapper(environment)
     return environment

@@ -1,4 +1,4 @@
-"""Calls of an environment's `reset` and `step`, held to what dm_env asks of both."""
+"""Calls of an environment's `reset` and `step`, checked against dm_env's requirements."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from minerva_acme import specs
 
 
 class EnvironmentExit(RuntimeError):
-    """An environment called `sys.exit`, which would have ended the program as if all was well."""
+    """An environment called `sys.exit`, which would have ended the program without an error."""
 
 
 def call(environment: Any, method: str, *arguments: Any) -> dm_env.TimeStep:
@@ -20,10 +20,10 @@ def call(environment: Any, method: str, *arguments: Any) -> dm_env.TimeStep:
         *arguments: The action, for "step".
 
     Raises:
-        EnvironmentExit: The environment called `sys.exit`. As an ordinary error it is handled, logged and
-            recovered from like any other.
-        SpecError: It returned something else than a `dm_env.TimeStep`.
-        Exception: Whatever else the environment raised, as it is.
+        EnvironmentExit: The environment called `sys.exit`. This is an ordinary error, which is handled,
+            logged and recovered from like any other.
+        SpecError: It did not return a `dm_env.TimeStep`.
+        Exception: Any other exception of the environment, unchanged.
     """
     timestep: dm_env.TimeStep = call_unchecked(environment, method, *arguments)
     if not isinstance(timestep, dm_env.TimeStep):
@@ -32,11 +32,11 @@ def call(environment: Any, method: str, *arguments: Any) -> dm_env.TimeStep:
 
 
 def call_unchecked(environment: Any, method: str, *arguments: Any) -> Any:
-    """Calls a method of an environment, or of a vector of them, and returns whatever it returns.
+    """Calls a method of an environment or of a vector of environments, and returns its result unchecked.
 
     Raises:
-        EnvironmentExit: As `call`.
-        Exception: As `call`.
+        EnvironmentExit: See `call`.
+        Exception: See `call`.
     """
     try:
         return getattr(environment, method)(*arguments)
@@ -45,22 +45,22 @@ def call_unchecked(environment: Any, method: str, *arguments: Any) -> Any:
 
 
 def exit_error(environment: Any, method: str, error: SystemExit) -> EnvironmentExit:
-    """Makes the error to raise in the place of a SystemExit of an environment."""
+    """Makes the error to raise instead of an environment's SystemExit."""
     code = "" if error.code is None else repr(error.code)
     return EnvironmentExit(
         f"`{method}` of {_name(environment)} called sys.exit({code}), which would end the run without saving "
         "it. An environment that cannot continue must raise an exception that says why. The traceback of the "
-        "SystemExit shows what called it."
+        "SystemExit shows where it was called."
     )
 
 
 def check(timestep: Any, environment: Any, method: str) -> None:
-    """Checks that what `reset` or `step` returned is a timestep.
+    """Checks that the result of `reset` or `step` is a timestep.
 
-    A class of the environment's own will do, as long as it has the fields of `dm_env.TimeStep`.
+    The environment's own class will do, as long as it has the fields of `dm_env.TimeStep`.
 
     Raises:
-        SpecError: It is none.
+        SpecError: It is not a timestep.
     """
     if all(hasattr(timestep, name) for name in dm_env.TimeStep._fields):
         return
@@ -75,8 +75,8 @@ def check(timestep: Any, environment: Any, method: str) -> None:
         found = f"a tuple of {len(timestep)} values"
         if len(timestep) == (2 if method == "reset" else 5):
             advice = (
-                "That is what an environment of Gymnasium's returns: make it a `gymnasium.Env` with spaces, "
-                f"which `environments.make_training_environment` takes, or a timestep. {advice}"
+                "Gymnasium's environments return that: make yours a `gymnasium.Env` with spaces, which "
+                f"`environments.make_training_environment` takes, or return a timestep. {advice}"
             )
     raise specs.SpecError(
         f"`{method}` of {_name(environment)} must return a `dm_env.TimeStep`, got {found}. {advice}"
@@ -84,7 +84,7 @@ def check(timestep: Any, environment: Any, method: str) -> None:
 
 
 def _name(environment: Any) -> str:
-    """The class that a user wrote, within wrappers."""
+    """Returns the name of the class inside all wrappers, which the user wrote."""
     while isinstance(inner := getattr(environment, "environment", None), dm_env.Environment):
         environment = inner
     return type(environment).__name__

@@ -22,12 +22,13 @@ class CanonicalActionWrapper(transforms.ActionTransformWrapper):
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap; each leaf of its action spec is a float array with finite bounds.
-            clip: whether an action outside [-1, 1] becomes the nearest inside. Otherwise it is
-                scaled beyond the bounds, for the environment to judge.
+            environment: The environment to wrap; each leaf of its action spec is a float array with finite
+                bounds.
+            clip: Whether an action outside [-1, 1] is clipped to it. Otherwise it is scaled beyond the
+                bounds, and handling it is left to the environment.
 
         Raises:
-            ValueError: an action is not a float, or not bounded on both sides.
+            ValueError: An action is not a float, or not bounded on both sides.
         """
         inner_spec = environment.action_spec()
         tree.map_structure_with_path(_check_scalable, inner_spec)
@@ -37,7 +38,7 @@ class CanonicalActionWrapper(transforms.ActionTransformWrapper):
 
 
 class _Scale:
-    """From [-1, 1] to the bounds of a spec, which are looked up once: dm_env's specs compute them anew."""
+    """Scales [-1, 1] to a spec's bounds, read only once: dm_env's specs compute them at every access."""
 
     def __init__(self, spec: specs.BoundedArray, clip: bool) -> None:
         self._shape, self._dtype = spec.shape, np.dtype(spec.dtype)
@@ -49,7 +50,7 @@ class _Scale:
     def __call__(self, action: Any) -> np.ndarray[Any, Any]:
         action = np.asarray(action, self._dtype)
         if action.shape != self._shape:
-            # A smaller shape would broadcast in silence.
+            # A smaller shape would broadcast silently.
             raise ValueError(f"`action` must have shape {self._shape}, got {action.shape}.")
         scaled = action if self._is_canonical else (action + 1) * self._half_range + self._minimum
         if self._clip:

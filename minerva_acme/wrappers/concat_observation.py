@@ -15,22 +15,22 @@ from minerva_acme.wrappers import base
 class ConcatObservationWrapper(base.ConversionWrapper):
     """Flattens and concatenates a nest of float observations into one vector.
 
-    The order is that of the nest: dicts by sorted key, at every level, whatever order the
-    environment lists them in; tuples and lists by position; each array row by row. A scalar counts
-    as one element. The dtype is the widest among the leaves.
+    The order is the nest's: dicts by sorted key at every level, regardless of the environment's order;
+    tuples and lists by position; each array row by row. A scalar counts as one element. The dtype is the
+    widest of the leaves'.
     """
 
     def __init__(self, environment: dm_env.Environment, *, name_filter: Sequence[str] | None = None) -> None:
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap; the leaves it uses are float arrays of at most two axes.
-            name_filter: the entries of a dict of observations to keep, or None for all of it. It
-                selects; the order stays sorted.
+            environment: The environment to wrap; the leaves in use are float arrays of at most two axes.
+            name_filter: The entries of a dict of observations to keep, or None for all. The order is still
+                by sorted key.
 
         Raises:
-            ValueError: an entry of the filter does not exist, or a leaf is not a float or looks
-                like an image.
+            ValueError: An entry of the filter does not exist, or a leaf is not a float or looks like an
+                image.
         """
         super().__init__(environment)
         spec = environment.observation_spec()
@@ -54,12 +54,12 @@ class ConcatObservationWrapper(base.ConversionWrapper):
 
 
 class _Concatenation:
-    """From a nest of arrays to one vector."""
+    """Concatenates a nest of arrays to one vector."""
 
     def __init__(self, spec: types.NestedSpec, dtype: np.dtype[Any], is_filtered: bool) -> None:
-        """Args: spec: of what is kept. is_filtered: whether a dict has other entries too."""
+        """Args: spec: The spec of the kept part. is_filtered: Whether a dict has other entries too."""
         self._dtype = dtype
-        # What `tree` would give of the usual observation, in a fifth of the time.
+        # Same result as `tree` for the usual observation, in a fifth of the time.
         is_flat = isinstance(spec, Mapping) and not any(map(tree.is_nested, spec.values()))
         self._sorted_names = sorted(spec) if is_flat else None
         self._names = tuple(spec) if is_filtered else None

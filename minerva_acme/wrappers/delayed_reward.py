@@ -9,7 +9,7 @@ from minerva_acme.wrappers import base, reward_sum
 
 
 class DelayedRewardWrapper(base.EnvironmentWrapper):
-    """Gives the rewards summed, every `period` steps and at the end of the episode, and 0 between.
+    """Gives the sum of the rewards every `period` steps and at the end of the episode, and 0 in between.
 
         environment       r1   r2   r3         r4   r5 LAST
         period 3           0    0   r1+r2+r3    0   r4+r5
@@ -22,8 +22,9 @@ class DelayedRewardWrapper(base.EnvironmentWrapper):
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap.
-            period: steps from one reward to the next, >= 1; None: only at the end of an episode.
+            environment: The environment to wrap.
+            period: The number of steps from one reward to the next, >= 1, or None for one reward at the end
+                of an episode.
 
         Raises:
             ValueError: `period` is below 1.
@@ -33,7 +34,7 @@ class DelayedRewardWrapper(base.EnvironmentWrapper):
         super().__init__(environment)
         self._period = period
         self._num_steps = 0
-        self._sum: types.NestedArray = None  # None: nothing is owed
+        self._sum: types.NestedArray = None  # None if nothing is owed
 
     def reward_spec(self) -> types.NestedSpec:
         return reward_sum.summed_spec(self._environment.reward_spec())

@@ -1,4 +1,4 @@
-"""The result of the last episode, at one place in a stack of wrappers."""
+"""The result of the last episode, at one layer of a stack of wrappers."""
 
 import time
 from typing import NamedTuple
@@ -22,9 +22,9 @@ class EpisodeStatistics(NamedTuple):
 class EpisodeStatisticsWrapper(base.EnvironmentWrapper):
     """Keeps the return, the length and the duration of the last complete episode.
 
-    They are those of its own layer: inside an action repeat or a change of rewards they are those of
-    the environment itself, by which results are compared. `last_episode` (None before the first end of
-    an episode) can be read through the wrappers around this one.
+    The numbers belong to this wrapper's layer: inside wrappers that repeat actions or change rewards, they
+    are the environment's own, by which results are compared. `last_episode` (None before the first episode
+    ends) can be read through the wrappers around this one.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:

@@ -11,28 +11,28 @@ from minerva_acme.wrappers import transforms
 
 
 class FlatActionWrapper(transforms.ActionTransformWrapper):
-    """Lets an agent act by one array where the environment takes a nest of actions.
+    """Lets an agent act with one array if the environment takes a nest of actions.
 
         the environment's actions            the agent's
         one in a nest                        that one
-        floats of any shapes                 one vector of floats, bounded as they are
-        discrete ones, integers with bounds  one vector of integers, as of `MultiDiscrete`
+        floats of any shapes                 one vector of floats, with the same bounds
+        discrete or bounded integers         one vector of integers, as for `MultiDiscrete`
 
-    The order is that of the nest: dicts by sorted key, each array row by row.
+    The order is the nest's: dicts by sorted key, each array row by row.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
         """Wraps an environment.
 
         Raises:
-            ValueError: floats and integers are mixed, or some action has no bounds.
+            ValueError: Floats and integers are mixed, or an action has no bounds.
         """
         nest = environment.action_spec()
         leaves = tree.flatten(nest)
         if not _is_of_one_kind(leaves):
             raise ValueError(
-                "`action_spec` must be of floats alone or of integers alone, with bounds, to become one "
-                f"vector, got {tree.map_structure(specs.describe, nest)}. Join them in a wrapper of your own."
+                "`action_spec` must hold only floats or only integers, with bounds, to become one vector, "
+                f"got {tree.map_structure(specs.describe, nest)}. Join them in your own wrapper."
             )
         spec = leaves[0]
         if len(leaves) > 1 or (spec.dtype.kind == "f" and len(spec.shape) != 1):
@@ -43,7 +43,7 @@ class FlatActionWrapper(transforms.ActionTransformWrapper):
 
 
 def is_nested(nest: types.NestedSpec) -> bool:
-    """Whether the wrapper changes actions of this spec, and can."""
+    """Returns whether the wrapper is needed for actions of this spec, and can convert them."""
     is_flat = isinstance(nest, specs.Array) and (nest.dtype.kind != "f" or len(nest.shape) == 1)
     return not is_flat and _is_of_one_kind(tree.flatten(nest))
 
@@ -55,7 +55,7 @@ def _is_of_one_kind(leaves: list[specs.Array]) -> bool:
 
 
 class _Split:
-    """From one array to the nest."""
+    """Splits one array into the nest."""
 
     def __init__(self, nest: types.NestedSpec, leaves: list[specs.Array]) -> None:
         self._nest, self._leaves = nest, leaves

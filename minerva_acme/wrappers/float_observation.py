@@ -1,4 +1,4 @@
-"""Observations of any numbers as floats that a network can take."""
+"""Observations of any numbers, as floats for a network."""
 
 import functools
 from collections.abc import Callable
@@ -11,24 +11,24 @@ import tree
 from minerva_acme import specs
 from minerva_acme.wrappers import leafwise, transforms
 
-_LARGEST = 1024  # numbers that one discrete part may become; a vector of more is for an encoder to make
+_LARGEST = 1024  # the most numbers that one discrete part may become; larger vectors are left to an encoder
 _LARGEST_BYTE = 255
-_TWO = 2  # values, which are a 0 or a 1 already
+_TWO = 2  # a choice of two values is already a 0 or a 1
 
 
 class FloatObservationWrapper(transforms.ObservationTransformWrapper):
-    """Turns what is discrete, boolean or an integer into float32, leaf by leaf.
+    """Turns discrete, boolean and integer leaves into float32.
 
         observation                                      becomes
-        one of n values (`DiscreteArray`)                n numbers, a 1 in the place of the value
-        integers between bounds (`MultiDiscrete`)        such numbers for each of them, side by side
+        one of n values (`DiscreteArray`)                a one-hot vector of n numbers
+        integers between bounds (`MultiDiscrete`)        a one-hot vector of each, concatenated
         integers in [0, 1] (`MultiBinary`), booleans     0.0 and 1.0
         a vector of bytes                                scaled from its bounds to [0, 1]
         other integers                                   the same numbers
         booleans of 3 axes and more (a grid of planes)   an image of bytes, 0 and 255
 
-    Floats stay, and so do bytes of two axes and more, which are images. What would become more than 1024
-    numbers stays one of several values, or becomes plain numbers.
+    Floats are unchanged, and so are bytes of two or more axes, which are images. If one-hot vectors would
+    have more than 1024 numbers, a discrete value is unchanged and several integers become plain numbers.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
@@ -41,17 +41,17 @@ class FloatObservationWrapper(transforms.ObservationTransformWrapper):
 
 
 def becomes_float(spec: specs.Array) -> bool:
-    """Whether the wrapper changes a part of the observation."""
+    """Returns whether the wrapper changes this part of the observation."""
     return _as_float(spec).spec is not spec
 
 
 class _Conversion(NamedTuple):
-    spec: specs.Array  # of what the leaf becomes
+    spec: specs.Array  # of the converted leaf
     convert: Callable[[Any], Any]
 
 
 def _as_float(spec: specs.Array) -> _Conversion:
-    """What becomes of a leaf."""
+    """Returns the conversion of a leaf."""
     kind, num_axes = spec.dtype.kind, len(spec.shape)
     is_byte = spec.dtype == np.uint8
     if kind not in "biu" or (is_byte and num_axes > 1):
@@ -82,10 +82,10 @@ def _as_float(spec: specs.Array) -> _Conversion:
 
 
 class _OneHot:
-    """Values as vectors with a 1 each, side by side."""
+    """Converts values to one-hot vectors and concatenates these."""
 
     def __init__(self, name: str | None, low: np.ndarray, sizes: np.ndarray) -> None:
-        """Args: name: for messages. low: the smallest values, [n]. sizes: how many each has, [n]."""
+        """Args: name: Name for messages. low: Smallest values, [n]. sizes: Number of values of each, [n]."""
         self._name = name or "observation"
         self._low, self._sizes = low.astype(np.int64), sizes.astype(np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
@@ -94,8 +94,8 @@ class _OneHot:
         places = np.ravel(value).astype(np.int64) - self._low
         if (places < 0).any() or (places >= self._sizes).any():
             raise specs.SpecError(
-                f"`{self._name}` must lie within the bounds of its spec to become a vector with a 1 in the "
-                f"place of the value, got {value!r}. Correct the environment or its spec."
+                f"`{self._name}` must lie within the bounds of its spec to become a one-hot vector, got "
+                f"{value!r}. Correct the environment or its spec."
             )
         vector = np.zeros(self._sizes.sum(), np.float32)
         vector[self._starts + places] = 1.0

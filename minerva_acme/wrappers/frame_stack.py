@@ -1,4 +1,4 @@
-"""Observations that hold the last few ones."""
+"""Observations that are stacks of the last few frames."""
 
 import collections
 
@@ -16,22 +16,22 @@ class FrameStackWrapper(base.EnvironmentWrapper):
         environment        o0             o1             o2             o3
         num_frames 3   [o0, o0, o0]   [o0, o0, o1]   [o0, o1, o2]   [o1, o2, o3]
 
-    Each leaf of shape [...] becomes [num_frames, ...] with the same dtype and bounds. The first
-    observation is repeated rather than padded with zeros, which need not lie in the bounds.
+    Each leaf of shape [...] becomes [num_frames, ...] with the same dtype and bounds. The first observation
+    is repeated instead of padded with zeros, which may lie outside the bounds.
     """
 
     def __init__(self, environment: dm_env.Environment, *, num_frames: int) -> None:
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap; any nest of observations.
-            num_frames: how many observations to stack, >= 1.
+            environment: The environment to wrap; any nest of observations.
+            num_frames: The number of observations to stack, >= 1.
 
         Raises:
             ValueError: `num_frames` is below 1.
         """
         if num_frames < 1:
-            raise ValueError(f"`num_frames` must be >= 1, got {num_frames}. 1 adds an axis alone.")
+            raise ValueError(f"`num_frames` must be >= 1, got {num_frames}. 1 only adds an axis.")
         super().__init__(environment)
         self._num_frames = num_frames
         self._frames: collections.deque[types.NestedArray] = collections.deque(maxlen=num_frames)
@@ -47,6 +47,6 @@ class FrameStackWrapper(base.EnvironmentWrapper):
 
     def _stacked_spec(self, spec: specs.Array) -> specs.Array:
         shape = (self._num_frames, *spec.shape)
-        if isinstance(spec, specs.BoundedArray):  # a discrete one too: several numbers are no longer one
+        if isinstance(spec, specs.BoundedArray):  # DiscreteArray too: several numbers are not a single choice
             return specs.BoundedArray(shape, spec.dtype, spec.minimum, spec.maximum, spec.name)
         return spec.replace(shape=shape)

@@ -11,16 +11,16 @@ from minerva_acme import types
 
 
 def apply_each(functions: types.NestedArray) -> Callable[[types.NestedArray], types.NestedArray]:
-    """Makes one function of nests from a nest of functions of their leaves."""
+    """Makes one function of nests from a nest of functions for the leaves."""
     if callable(functions):  # the usual case; `tree` takes ten times as long
         return functions
     return functools.partial(tree.map_structure, _call, functions)
 
 
 def copy(nest: types.NestedArray) -> types.NestedArray:
-    """Returns a nest whose arrays are copies; what is no array stays.
+    """Returns a nest whose arrays are copies; other leaves are the same.
 
-    An environment gets its action this way: whatever it does to it, the actor's own is what is stored.
+    Environments get their actions this way, so that they cannot change the actor's action, which is stored.
     """
     if isinstance(nest, (np.ndarray, np.generic)):  # the usual case; `tree` takes ten times as long
         return nest.copy()

@@ -8,13 +8,13 @@ from minerva_acme.wrappers import base, leafwise, random_state
 
 
 class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
-    """Begins each episode with a random number of no-ops, from 0 to `max_noops`, that nobody sees.
+    """Begins each episode with a random number of hidden no-ops, from 0 to `max_noops`.
 
         environment     FIRST   MID r1   MID r2   MID r3   ..
         2 no-ops drawn                   FIRST    MID r3   ..
 
-    The rewards of the no-ops are dropped. An episode that ends among them is followed by a new one, in
-    which the rest of the no-ops is made.
+    The rewards of the no-ops are dropped. If the episode ends during them, the remaining no-ops are made in
+    a new one.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap.
-            noop_action: the action that does nothing, conforming to the action spec.
-            max_noops: the most that are made, >= 0.
-            random: draws how many.
+            environment: The environment to wrap.
+            noop_action: The action that does nothing, conforming to the action spec.
+            max_noops: The largest number of no-ops, >= 0.
+            random: Draws the number of no-ops.
 
         Raises:
             ValueError: `max_noops` is negative, or the action does not conform.
@@ -49,16 +49,16 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         timestep = super().step(action)
-        # The environment resets by itself after LAST, and when it was seeded or restored.
+        # The environment resets by itself after LAST, and after it was seeded or restored.
         return self._start(timestep) if timestep.first() else timestep
 
     def seed(self, seed: int) -> None:
-        """Seeds the environment, which must have the method too, and the number of no-ops."""
+        """Seeds the environment, which must also have this method, and the generator of the no-ops."""
         self._environment.seed(seed)  # type: ignore[attr-defined]
         self._random = np.random.default_rng(seed)
 
     def save(self) -> core.State:
-        """Returns the state of the generator, and that of the environment if it can be saved."""
+        """Returns the state of the generator, and the environment's state if it can be saved."""
         return {
             "random": random_state.to_plain(self._random.bit_generator.state),
             "environment": core.save_if_saveable(self._environment),

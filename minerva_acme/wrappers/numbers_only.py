@@ -11,18 +11,18 @@ from minerva_acme.wrappers import base
 
 
 class NumbersOnlyWrapper(base.EnvironmentWrapper):
-    """Leaves out the parts of an observation that hold no number: strings, such as an instruction in words,
+    """Leaves out the parts of an observation that hold no numbers: strings, such as a written instruction,
     and arrays of size 0.
 
-    Dicts and tuples without anything left go too. What the text says is lost to the agent: where it matters,
-    turn it into numbers with `ObservationTransformWrapper` instead.
+    Dicts and tuples that become empty are left out too. The agent never sees the text: if it matters, turn it
+    into numbers with `ObservationTransformWrapper` instead.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
         """Wraps an environment.
 
         Raises:
-            ValueError: nothing is left of the observation.
+            ValueError: No part of the observation holds numbers.
         """
         super().__init__(environment)
         spec = environment.observation_spec()
@@ -42,19 +42,19 @@ class NumbersOnlyWrapper(base.EnvironmentWrapper):
 
 
 def holds_no_number(spec: Any) -> bool:
-    """Whether a spec is of strings or of nothing."""
+    """Returns whether a spec is of strings or of an empty array."""
     if not isinstance(spec, specs.Array):
         return False
     return isinstance(spec, specs.StringArray) or spec.dtype.kind in "SU" or 0 in spec.shape
 
 
 def _numbers(spec: types.NestedSpec) -> types.NestedSpec:
-    """What of the nest holds numbers; None where nothing is left."""
+    """Returns the parts of the nest that hold numbers, or None if there are none."""
     return None if holds_no_number(spec) else _like(spec, spec)
 
 
 def _like(spec: types.NestedSpec, nest: types.NestedArray) -> types.NestedArray:
-    """The parts of a nest, or of its spec, that hold numbers by the spec; None where nothing is left."""
+    """Returns the parts of a nest, or of its spec, that hold numbers by the spec; None if nothing is left."""
     if isinstance(spec, Mapping):
         parts = {name: _like(part, nest[name]) for name, part in spec.items() if not holds_no_number(part)}
         return {name: part for name, part in parts.items() if part is not None} or None

@@ -1,4 +1,4 @@
-"""Pictures in the place of observations."""
+"""Images instead of observations."""
 
 from typing import Any
 
@@ -10,35 +10,35 @@ from minerva_acme.wrappers import base, rendering
 
 
 class PixelsWrapper(base.EnvironmentWrapper):
-    """Shows what an environment looks like, and nothing else.
+    """Replaces observations by images of the environment.
 
-    The observation is a picture, uint8 [size, size, 3], drawn by `physics`, which dm_control's have.
-    Shadows are not drawn: in software they take two thirds of the time.
+    The observation is an image, uint8 [size, size, 3], drawn by `physics`, which dm_control's environments
+    have. Shadows are not drawn: in software rendering they take two thirds of the time.
     """
 
     def __init__(self, environment: dm_env.Environment, *, size: int = 84, camera_id: int | str = 0) -> None:
-        """Initialises the wrapper, and draws once, so that a machine which cannot is found out here.
+        """Initialises the wrapper, and draws once, so that a missing renderer is found here.
 
         Args:
-            environment: what to draw; with `physics`.
-            size: of the picture, pixels on each side.
-            camera_id: number or name of a camera of the model; -1 is the free one.
+            environment: The environment to draw, with `physics`.
+            size: The size of the image, in pixels on each side.
+            camera_id: The number or name of a camera of the model; -1 is the free one.
 
         Raises:
-            ValueError: the size is below 1, or the environment has no `physics`.
-            RuntimeError: this machine cannot draw; the message says why, and what to do.
+            ValueError: The size is below 1, or the environment has no `physics`.
+            RuntimeError: This machine cannot draw; the message says why, and what to do.
         """
         if size < 1:
             raise ValueError(f"`size` must be >= 1 pixel, got {size}.")
         if not hasattr(environment, "physics"):
             raise ValueError(
-                f"`environment` must have `physics`, as dm_control's have, got {environment!r}. Draw others "
-                "in a wrapper of your own."
+                f"`environment` must have `physics`, as dm_control's do, got {environment!r}. Draw other "
+                "environments in your own wrapper."
             )
         super().__init__(environment)
         self._size, self._camera_id = size, camera_id
         physics: Any = environment.physics
-        physics.model.vis.quality.shadowsize = 0  # before the first picture, which settles it
+        physics.model.vis.quality.shadowsize = 0  # must be set before the first image
         try:
             self._draw()
         except Exception as error:  # PyOpenGL, EGL and OSMesa fail in many ways

@@ -12,9 +12,9 @@ from minerva_acme.wrappers import base
 class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
     """Saves and restores the random generator of a dm_control task.
 
-    The generator alone, not the physics: saved at the end of an episode and restored into an
-    environment made in the same way with the same seed, the episodes that follow are those that
-    would have followed without the interruption. Restoring drops an episode in progress.
+    Only the generator is saved, not the physics. If it is saved at the end of an episode and restored into
+    an environment made in the same way with the same seed, the next episodes are the same as without the
+    interruption. Restoring drops an episode in progress.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
@@ -31,10 +31,10 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
         return self._environment.step(action)
 
     def seed(self, seed: int) -> None:
-        """Makes the next episode, and those after it, the ones that follow from this seed.
+        """Seeds the next episode and all later ones.
 
         Args:
-            seed: in [0, 2**32). What a task draws when it is made stays as it is.
+            seed: The seed, in [0, 2**32). Random numbers that a task drew when it was made do not change.
         """
         self._random().seed(seed)
         self._reset_next_step = True
@@ -47,7 +47,7 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
         self._reset_next_step = True
 
     def _random(self) -> np.random.RandomState:
-        # dm_env knows no task; dm_control's environments have one.
+        # dm_env has no tasks; dm_control's environments do.
         random: np.random.RandomState = self._environment.task.random  # type: ignore[attr-defined]
         return random
 
@@ -63,7 +63,7 @@ def restore_generator(generator: Any, state: core.State) -> bool:
     """Restores a state that `save_generator` returned, into a generator of the same kind.
 
     Returns:
-        Whether it is of the same kind. Otherwise nothing is changed.
+        Whether the kind is the same. If not, nothing is changed.
 
     Raises:
         ValueError: The two have different bit generators.
@@ -79,7 +79,7 @@ def restore_generator(generator: Any, state: core.State) -> bool:
 
 
 def to_plain(state: Any) -> Any:
-    """The state of a numpy bit generator with lists and Python numbers in place of numpy's."""
+    """Returns the state of a numpy bit generator with lists and Python numbers instead of numpy's."""
     if isinstance(state, dict):
         return {key: to_plain(value) for key, value in state.items()}
     if isinstance(state, np.ndarray | np.generic):

@@ -1,4 +1,4 @@
-"""Pictures of an environment, whichever library it comes from."""
+"""Images of an environment of any library."""
 
 import dm_env
 import numpy as np
@@ -7,20 +7,20 @@ import numpy as np
 def render_frame(
     environment: dm_env.Environment, *, height: int = 240, width: int = 320, camera_id: int | str = 0
 ) -> np.ndarray:
-    """Draws what the environment looks like now.
+    """Draws the current state of the environment.
 
     Args:
-        environment: dm_control's (anything with `physics`) or one with a `render` method, such as
-            `GymnasiumEnvironment`; wrappers around them do not matter.
-        height: pixels; for `physics` only, as the width and the camera: `render` has its own.
-        width: pixels.
-        camera_id: number or name of a camera of the model; -1 is the free one.
+        environment: One of dm_control's (anything with `physics`) or one with a `render` method, such as
+            `GymnasiumEnvironment`, with or without wrappers.
+        height: The height in pixels. Like width and camera it is only for `physics`: `render` uses its own.
+        width: The width in pixels.
+        camera_id: The number or name of a camera of the model; -1 is the free one.
 
     Returns:
-        uint8 [height, width, 3].
+        The image, uint8 [height, width, 3].
 
     Raises:
-        ValueError: the environment cannot be drawn.
+        ValueError: The environment cannot be drawn.
     """
     if hasattr(environment, "physics"):
         return np.asarray(environment.physics.render(height=height, width=width, camera_id=camera_id))
@@ -37,7 +37,7 @@ def frames_per_second(environment: dm_env.Environment) -> float:
     """Returns the rate at which one frame a step plays in real time: 1 / control_timestep.
 
     Raises:
-        ValueError: the environment has no `control_timestep` method.
+        ValueError: The environment has no `control_timestep` method.
     """
     if not hasattr(environment, "control_timestep"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Rewards that are sums of the environment's."""
+"""Sums of an environment's rewards."""
 
 import operator
 
@@ -13,5 +13,5 @@ def add(total: types.NestedArray, reward: types.NestedArray) -> types.NestedArra
 
 
 def summed_spec(reward_spec: types.NestedSpec) -> types.NestedSpec:
-    """The spec of such a sum: that of the rewards without their bounds, which a sum can leave."""
+    """Returns the spec of such a sum: the rewards' spec without bounds, which a sum can exceed."""
     return tree.map_structure(lambda spec: specs.Array(spec.shape, spec.dtype, spec.name), reward_spec)

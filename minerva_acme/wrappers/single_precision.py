@@ -18,11 +18,11 @@ _NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
 
 
 class SinglePrecisionWrapper(specs.SpecMethods, base.ConversionWrapper):
-    """Turns float64 into float32 and int64 into int32 in all that an environment gives.
+    """Turns float64 into float32 and int64 into int32 in everything that an environment returns.
 
-    Specs, observations, rewards and discounts are converted, nests of them too; every other dtype
-    stays. Actions are taken in the narrow dtype and given to the environment in its own.
-    Placed outermost, so that what is inside still computes in the environment's own precision.
+    Specs, observations, rewards and discounts are converted, also in nests; other dtypes are unchanged.
+    Actions are taken in the narrow dtype and passed to the environment in its own. Make this the outermost
+    wrapper, so that the wrappers inside still compute in the environment's own precision.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
@@ -39,12 +39,12 @@ class SinglePrecisionWrapper(specs.SpecMethods, base.ConversionWrapper):
 
 
 def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[Any], Any]:
-    """Converts values to the dtypes of their specs: to arrays, or if `scalars` to scalars where they are."""
+    """Makes a conversion to the specs' dtypes: to arrays or, with `scalars` and shape (), to scalars."""
 
     def as_spec(spec: specs.Array) -> Callable[[Any], Any]:
         dtype = np.dtype(spec.dtype)
         if scalars and spec.shape == ():
-            # A fifth of the time of an array's, which it gives just so of what is not a number.
+            # Takes a fifth of an array's time, and still returns an array for a value that is not a number.
             return dtype.type
         return functools.partial(np.asarray, dtype=dtype)
 
@@ -52,10 +52,10 @@ def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[An
 
 
 def narrow(nest: types.NestedArray) -> types.NestedArray:
-    """Returns a nest of arrays in 32 bits where it has 64.
+    """Returns a nest of arrays with 64 bits converted to 32.
 
     Raises:
-        ValueError: an integer does not fit.
+        ValueError: An integer does not fit.
     """
     if isinstance(nest, np.ndarray):  # the usual case; `tree` takes ten times as long
         return _narrow_leaf(nest)
@@ -71,14 +71,14 @@ def _narrow_leaf(value: Any) -> Any:
     if dtype == np.int32 and not np.array_equal(cast, wide):
         raise ValueError(
             f"An int64 value of the environment does not fit int32: {wide}. Leave out "
-            "SinglePrecisionWrapper, or rescale the value in a wrapper inside it; of a vector, in each "
+            "SinglePrecisionWrapper, or rescale the value in a wrapper inside it; for a vector, in each "
             "environment."
         )
     return cast
 
 
 def narrow_spec(spec: specs.Array) -> specs.Array:
-    """Returns a spec in 32 bits where it has 64; bounds out of reach become the furthest there are."""
+    """Returns a spec with 64 bits converted to 32; bounds out of range become the largest possible."""
     dtype = _NARROWER.get(spec.dtype)
     if dtype is None:
         return spec
@@ -93,5 +93,5 @@ def narrow_spec(spec: specs.Array) -> specs.Array:
 
 def _narrow_bound(bound: Any, dtype: np.dtype[Any]) -> Any:
     limits = np.iinfo(dtype) if dtype == np.int32 else np.finfo(dtype)
-    # An infinite bound stays infinite; a finite one that is out of reach becomes the furthest.
+    # An infinite bound stays infinite; a finite one out of range becomes the largest possible.
     return np.where(np.isinf(bound), bound, np.clip(bound, limits.min, limits.max)).astype(dtype)

@@ -1,4 +1,4 @@
-"""An environment and an agent that are held to the specs."""
+"""Checks of an environment's timesteps and an agent's actions against the specs."""
 
 import collections
 import logging
@@ -13,32 +13,33 @@ from minerva_acme.wrappers import base, calls
 
 _LOG = logging.getLogger(__name__)
 _HUGE = 1e12
-"""In single precision the next number is 65,536 away: a sum or a mean with it loses what is of size 1."""
+"""At this size float32 numbers are 65,536 apart: in a sum or a mean with one, changes of 1 are lost."""
 
 _seen: collections.Counter[tuple[str, str, str]] = collections.Counter()
-"""How often this process saw what it warns of, by environment, field and kind."""
+"""The number of times that this process saw a problem, by environment, field and kind of problem."""
 
 
 class SpecCheck:
-    """Checks the timesteps of one environment, in the order in which they come, against its specs.
+    """Checks the timesteps of one environment against its specs, in the order of the timesteps.
 
-        found                                          strict      otherwise
-        wrong structure, shape or dtype                error       error; of a reward any number is taken
+        problem                                        strict      otherwise
+        wrong structure, shape or dtype                error       error; a reward may be any number
         not finite, or beyond 1e15                     error       error
-        no reward, or no discount, where one is due    error       error
+        reward or discount missing                     error       error
         discount out of bounds                         error       error
         observation or reward out of bounds            error       warning, once for each field
         beyond 1e12                                    -           warning, at the 1st, 10th, 100th... time
 
-    A message names the environment, the step, the episode and the field. Steps count from an episode's
-    start, episodes from when the check was made. Environments of one name share their warnings in a process.
+    Messages name the environment, the step, the episode and the field. Steps are counted from the start of an
+    episode, episodes from the creation of the check. Environments with the same name share their warnings in
+    a process.
 
-    A timestep with nothing to tell takes 1.6 us of CPU time where the observation is one array, 3.5 us where
-    that has bounds, and 4.6 us where it is a dict of five.
+    A timestep without problems takes 1.6 us of CPU time if the observation is one array, 3.5 us if that has
+    bounds, and 4.6 us if it is a dict of five.
     """
 
     def __init__(self, environment_spec: specs.EnvironmentSpec, *, name: str, strict: bool) -> None:
-        """Args: environment_spec: what to hold to. name: of the environment. strict: see the table."""
+        """Args: environment_spec: The specs. name: The environment's name. strict: See the table."""
         self._specs = environment_spec
         self._name, self._index = name, ""
         self._strict = strict
@@ -55,18 +56,18 @@ class SpecCheck:
         )
 
     def set_index(self, index: int) -> None:
-        """Says which of a vector's environments it is."""
+        """Sets the index of the environment in a vector."""
         self._index = f", environment {index}"
 
     def describe_place(self) -> str:
-        """Where the newest timestep came from."""
+        """Returns where the newest timestep came from, for messages."""
         return f"{self._name}{self._index}, step {self._step} of episode {self._episode}"
 
     def __call__(self, timestep: dm_env.TimeStep) -> None:
         """Checks a timestep.
 
         Raises:
-            SpecError: as in the table.
+            SpecError: See the table.
         """
         if timestep.first():
             self._step = 0
@@ -80,7 +81,7 @@ class SpecCheck:
             self._examine(timestep)
 
     def _examine(self, timestep: dm_env.TimeStep) -> None:
-        """Says what is wrong with a timestep, if something is."""
+        """Raises or warns if there is a problem in a timestep."""
         unbounded = () if self._strict else ("observation", "reward")
         try:
             if timestep.first():
@@ -111,8 +112,8 @@ class SpecCheck:
                 if str(count).strip("0") == "1":
                     is_reward = name == "reward"
                     _LOG.warning(
-                        "%s: `%s` reaches %g%s. Beside that, single precision loses what is of size 1. Clip "
-                        "or rescale it in a wrapper, such as %s.",
+                        "%s: `%s` reaches %g%s. At that size, float32 cannot represent changes of 1. Clip or "
+                        "rescale it in a wrapper, such as %s.",
                         self.describe_place(),
                         field,
                         largest,
@@ -125,8 +126,8 @@ class SpecCheck:
                 if is_outside.any():
                     if self._count(field, "bounds") == 1:
                         _LOG.warning(
-                            "%s: `%s` must be %s, got %g. This is not checked any more. Clip it, or correct "
-                            "the spec.",
+                            "%s: `%s` must be %s, got %g. Its bounds are not checked any more. Clip it, or "
+                            "correct the spec.",
                             self.describe_place(),
                             field,
                             specs.describe(spec),
@@ -140,7 +141,7 @@ class SpecCheck:
         return _seen[key]
 
     def _forget_bounds(self, name: str, path: tuple[Any, ...]) -> None:
-        """What is known to leave its bounds costs no more time."""
+        """Stops checking the bounds of a field that is known to leave them, to save time."""
         spec = tree.map_structure_with_path(
             lambda other, leaf: specs.Array(leaf.shape, leaf.dtype, leaf.name) if other == path else leaf,
             getattr(self._specs, f"{name}s"),
@@ -150,21 +151,21 @@ class SpecCheck:
 
 
 class SpecCheckWrapper(base.EnvironmentWrapper):
-    """Checks every timestep that comes out as `SpecCheck` does, and if `strict` every action that goes in.
+    """Checks every timestep as `SpecCheck` does and, if `strict`, every action.
 
-    What the environment raises gets a note that says where that was. An action that the environment
-    ignores, before the first reset and after LAST, is not looked at.
+    Exceptions of the environment get a note with the step and the episode. Actions that the environment
+    ignores, before the first reset and after LAST, are not checked.
     """
 
     def __init__(
         self, environment: dm_env.Environment, *, name: str | None = None, strict: bool = True
     ) -> None:
-        """Initialises the wrapper with the specs as they are now.
+        """Initialises the wrapper with the environment's current specs.
 
         Args:
-            environment: what to check.
-            name: for messages; None: that of its type.
-            strict: as in `SpecCheck`; for those who write environments. Otherwise for training.
+            environment: The environment to check.
+            name: The environment's name for messages, or None for its type's name.
+            strict: As in `SpecCheck`: True for authors of environments, False for training.
         """
         super().__init__(environment)
         self._action = specs.Checker(environment.action_spec(), "action") if strict else None
@@ -174,14 +175,14 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         self._reset_next_step = True
 
     def set_index(self, index: int) -> None:
-        """Says which of a vector's environments it is, for messages."""
+        """Sets the index of the environment in a vector, for messages."""
         self._check.set_index(index)
 
     def reset(self) -> dm_env.TimeStep:
         """Starts an episode.
 
         Raises:
-            SpecError: the timestep is not FIRST or breaks a spec; the message names the leaf.
+            SpecError: The timestep is not FIRST or does not conform to a spec; the message names the leaf.
         """
         try:
             timestep = self._environment.reset()
@@ -199,7 +200,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         """Makes a step.
 
         Raises:
-            SpecError: the action or the timestep breaks a spec; the message names the leaf.
+            SpecError: The action or the timestep does not conform to a spec; the message names the leaf.
         """
         if self._action is not None and not self._reset_next_step and self._action.fits(action) is None:
             self._action.explain(action)
@@ -216,7 +217,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
         return timestep
 
     def _note(self, error: BaseException, method: str) -> None:
-        """Notes in an error where it came from; a SystemExit is raised as what `calls.call` makes of it."""
+        """Adds a note to an error about its place; raises a SystemExit as the error of `calls.call`."""
         note = f"Raised after {self._check.describe_place()}."
         if not isinstance(error, SystemExit):
             error.add_note(note)
@@ -227,7 +228,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
 
 
 class _Outcome(NamedTuple):
-    """What a step led to; named as in messages."""
+    """The outcome of a step; field names as in messages."""
 
     observation: types.NestedArray
     reward: types.NestedArray

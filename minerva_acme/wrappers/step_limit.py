@@ -7,21 +7,21 @@ from minerva_acme.wrappers import base
 
 
 class StepLimitWrapper(base.EnvironmentWrapper):
-    """Truncates an episode after `max_steps` steps: LAST with the discount that the step had.
+    """Truncates an episode after `max_steps` steps: LAST with the step's own discount.
 
         step           1     2     3 = max_steps          4
         step_type     MID   MID   LAST                  FIRST
         discount       1     1     1, or 0 at a true end
 
-    A limit is no terminal: what would have followed still has its value.
+    A limit is not a terminal state: the states that would have followed still have their value.
     """
 
     def __init__(self, environment: dm_env.Environment, *, max_steps: int) -> None:
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap.
-            max_steps: steps until LAST, as this wrapper's callers count them; >= 1.
+            environment: The environment to wrap.
+            max_steps: The number of steps until LAST, >= 1, as counted by this wrapper's callers.
 
         Raises:
             ValueError: `max_steps` is below 1.

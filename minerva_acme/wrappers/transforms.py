@@ -1,4 +1,4 @@
-"""Observations and actions by a function of your own."""
+"""Observations and actions transformed by your own function."""
 
 import dm_env
 
@@ -19,8 +19,8 @@ class ObservationTransformWrapper(base.ConversionWrapper):
 
         Args:
             environment: The environment to wrap.
-            transform: From the environment's observation to the agent's. It must not change its argument. The
-                wrapper can be pickled if the function can: a function of a module, not a lambda.
+            transform: Converts the environment's observation to the agent's, without changing its argument.
+                The wrapper can be pickled if the function can: a module's function, not a lambda.
             spec: The spec of the agent's observation.
         """
         super().__init__(environment)
@@ -44,8 +44,8 @@ class ActionTransformWrapper(base.ConversionWrapper):
 
         Args:
             environment: The environment to wrap.
-            transform: From the agent's action to the environment's. It must not change its argument. The
-                wrapper can be pickled if the function can: a function of a module, not a lambda.
+            transform: Converts the agent's action to the environment's, without changing its argument. The
+                wrapper can be pickled if the function can: a module's function, not a lambda.
             spec: The spec of the agent's action.
         """
         super().__init__(environment)

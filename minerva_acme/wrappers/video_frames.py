@@ -1,4 +1,4 @@
-"""The pictures of an episode."""
+"""The frames of an episode."""
 
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ class VideoFramesWrapper(base.EnvironmentWrapper):
     An episode of T steps has T + 1 frames, including those of FIRST and LAST.
 
     Attributes:
-        frames: those so far, each uint8 [height, width, 3]. The next episode begins a new list.
-        frame_rate: frames a second in real time, 1 / control_timestep.
+        frames: The frames so far, each uint8 [height, width, 3]. Each episode begins a new list.
+        frame_rate: The number of frames per second in real time, 1 / control_timestep.
     """
 
     def __init__(
@@ -27,12 +27,12 @@ class VideoFramesWrapper(base.EnvironmentWrapper):
         """Initialises the wrapper.
 
         Args:
-            environment: what to wrap and draw.
-            render: draws the environment, uint8 [height, width, 3]; for other sizes and cameras
+            environment: The environment to wrap and draw.
+            render: Draws the environment, uint8 [height, width, 3]; for other sizes and cameras use
                 `functools.partial(render_frame, height=480, width=640)`.
 
         Raises:
-            ValueError: the environment does not tell its control timestep.
+            ValueError: The environment has no `control_timestep` method.
         """
         super().__init__(environment)
         self._render = render

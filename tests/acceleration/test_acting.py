@@ -233,23 +233,26 @@ def double_precision() -> nn.Module:
 
 # Makes each network, and says why it is not known.
 UNKNOWN = {
-    "a policy of the user's": (UserPolicy, "UserPolicy is not known"),
-    "a layer of the user's": (lambda: with_torso(Doubling(OBSERVATION_SIZE, 16)), "Doubling is not known"),
+    "a policy of the user's": (UserPolicy, "UserPolicy is not supported"),
+    "a layer of the user's": (
+        lambda: with_torso(Doubling(OBSERVATION_SIZE, 16)),
+        "Doubling is not supported",
+    ),
     "an unknown layer": (
         lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.Dropout(0.0)),
-        "Dropout is not known",
+        "Dropout is not supported",
     ),
     "a torso of another kind": (
         lambda: with_torso(nn.Sequential(nn.Linear(OBSERVATION_SIZE, 16), nn.GELU())),
-        "GELU is not known",
+        "GELU is not supported",
     ),
     "another ELU": (
         lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.ELU(alpha=0.5)),
-        "an ELU of another alpha is not known",
+        "an ELU with an alpha other than 1 is not supported",
     ),
     "a LayerNorm without weights": (
         lambda: with_torso(nn.Linear(OBSERVATION_SIZE, 16), nn.LayerNorm(16, elementwise_affine=False)),
-        "a LayerNorm without weights is not known",
+        "a LayerNorm without weights is not supported",
     ),
     "hooks": (hooked, "Linear has hooks"),
     "double precision": (double_precision, "a parameter is not float32 on the CPU"),
@@ -294,7 +297,7 @@ def test_the_noise_can_be_seeded_saved_and_restored(make):
 
 # Agreement with the module.
 
-WARNING = "acting: plain torch from here on, as the faster way gave something else: "
+WARNING = "acting: plain torch from now on, because the faster way gave other results: "
 
 
 def assert_acts_as_its_module(policy, rows) -> None:

@@ -123,7 +123,7 @@ def test_a_disagreement_is_one_warning_that_names_the_part(caplog, said):
         Agreement("part").settle(make_network(), values=Pair(2.0 * X, X))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert said()[0].startswith(
-        "part: plain torch from here on, as the faster way gave something else: values"
+        "part: plain torch from now on, because the faster way gave other results: values"
     )
 
 

@@ -282,7 +282,7 @@ def test_both_ways_make_the_same_steps_and_may_take_turns(kind, said):
         (parameter - initial.get_parameter(name)).abs().max() > 1e-3
         for name, parameter in other.named_parameters()
     )
-    assert said() == ["PPO's updates: arrays, the gradient written down"]
+    assert said() == ["PPO's updates: arrays, with hand-written gradients"]
 
 
 def _hook(settings, network):
@@ -303,7 +303,10 @@ def _hook_inside(settings, network):
         ),
         (_hook, "TanhMLP has hooks"),
         (_hook_inside, "Linear has hooks"),
-        (lambda settings, network: network.double(), "a parameter is not a plain one in float32 on the CPU"),
+        (
+            lambda settings, network: network.double(),
+            "a parameter is not a plain float32 parameter on the CPU",
+        ),
     ],
 )
 def test_where_arrays_do_not_suit_the_plain_step_is_returned_and_the_log_says_why(change, reason, said):
@@ -323,7 +326,7 @@ def test_another_optimiser_makes_plain_steps(said):
     sgd = torch.optim.SGD(network.parameters(), lr=1e-2)
     with array_ppo.make_step(plain, network, sgd, agreement=Agreement("PPO's updates"), **settings) as step:
         assert step is plain
-    assert said() == ["PPO's updates: autograd: SGD is not known"]
+    assert said() == ["PPO's updates: autograd: SGD is not supported"]
 
 
 def test_a_gradient_that_is_not_finite_is_reported_in_the_norm():
@@ -394,7 +397,7 @@ def in_two_groups(network):
 @pytest.mark.parametrize(
     ("make_adam", "reason"),
     [
-        (lambda network: OwnAdam(network.parameters()), "OwnAdam is not known"),
+        (lambda network: OwnAdam(network.parameters()), "OwnAdam is not supported"),
         (lambda network: adam(network, amsgrad=True), "Adam has several groups"),
         (hooked, "Adam has several groups"),
         (in_two_groups, "Adam has several groups"),

@@ -20,6 +20,7 @@ def onednn(monkeypatch):
         pytest.skip("this torch has no oneDNN linear kernel")
     monkeypatch.setattr(kernels, "uses_onednn", lambda: True)
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
+    monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
     monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
 
 
@@ -101,7 +102,7 @@ def test_an_accelerated_network_computes_and_learns_as_the_plain_one(make, said)
     ("mode", "uses_onednn", "line"),
     [
         ("off", True, "it: plain torch: acceleration is off"),
-        ("auto", False, "it: plain torch: its kernels are the fast ones on this CPU"),
+        ("auto", False, "it: plain torch: its kernels are the faster ones on this CPU"),
     ],
 )
 def test_a_network_that_is_not_accelerated_stays_and_the_log_says_why(
@@ -118,7 +119,7 @@ def test_a_network_that_is_not_accelerated_stays_and_the_log_says_why(
 
 def test_a_network_without_a_known_layer_is_said_to_be_plain(onednn, said):
     acceleration.Acceleration("auto").network("it", nn.Bilinear(2, 2, 1))
-    assert said() == ["it: plain torch: no layer is known"]
+    assert said() == ["it: plain torch: no supported layer"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_updates_side_by_side_give_what_they_give_one_by_one(said):
         gradients.append([p.grad for _, network, _ in updates for p in network.parameters()])
     for ours, theirs in zip(*gradients, strict=True):
         assert_close_to_norm(ours, theirs)
-    assert said() == ["updates: side by side, by one thread each", "updates: one by one: acceleration is off"]
+    assert said() == ["updates: side by side, one thread each", "updates: one by one: acceleration is off"]
 
 
 def _share(updates):

@@ -166,7 +166,7 @@ def test_parameters_may_be_frozen_before_and_during_training():
 
 def test_where_all_is_frozen_nothing_is_compiled(said):
     both_ways(noisy_loss, lambda net, step: net.requires_grad_(False), num_steps=2)
-    assert said() == [f"{PART}: plain torch: all that it trains is frozen"]
+    assert said() == [f"{PART}: plain torch: all parameters that it trains are frozen"]
 
 
 def later(edit):
@@ -219,7 +219,7 @@ def test_batches_of_other_shapes_are_compared_too_and_of_ever_more_left_to_plain
     monkeypatch.setattr(compiled, "_MAX_KINDS", 2)
     compute = both_ways(noisy_loss, num_steps=4, size=lambda step: 2 + step)
     assert compute.save() == "compiled"
-    assert said()[-1] == f"{PART}: plain torch where batches or networks have changed too often"
+    assert said()[-1] == f"{PART}: plain torch for new batches: batches or networks have changed too often"
 
 
 def other_if_compiled(net, x, generator):
@@ -271,8 +271,8 @@ def test_a_program_that_gives_something_else_is_left_for_good_with_one_warning_a
     testing.assert_nests_equal(*results, "What was compared left a trace.")
     assert ways[0][1].save() == "plain"
     (line,) = said()
-    assert line.startswith(f"{PART}: plain torch from here on, as ")
-    assert ("gave something else" in line) == (name != "a batch that is written to")
+    assert line.startswith(f"{PART}: plain torch from now on, because ")
+    assert ("gave other results" in line) == (name != "a batch that is written to")
 
 
 def test_a_loss_that_cannot_be_compiled_runs_plainly_which_is_said_in_one_line(said, caplog):
@@ -282,7 +282,7 @@ def test_a_loss_that_cannot_be_compiled_runs_plainly_which_is_said_in_one_line(s
 
     assert both_ways(loss).save() == "plain"
     (line,) = said()
-    assert line.startswith(f"{PART}: plain torch from here on, as it cannot be compiled: ")
+    assert line.startswith(f"{PART}: plain torch from now on, because it cannot be compiled: ")
     assert "\n" not in line and caplog.records[-1].levelname == "WARNING"
 
 
@@ -305,7 +305,7 @@ def test_without_a_compiler_everything_runs_plainly(without_compiler, said):
     for seed in range(2):
         assert_same(*(outcome(*way, batch(seed), g) for way, g in zip(ways, generators, strict=True)))
     assert said() == [
-        f"{PART}: plain torch from here on, as it cannot be compiled: RuntimeError: "
+        f"{PART}: plain torch from now on, because it cannot be compiled: RuntimeError: "
         "No working C++ compiler found in any"
     ]
 
@@ -333,7 +333,9 @@ def test_a_resumed_loss_that_was_plain_stays_so_and_one_that_was_compiled_says_i
     net, compute = make(backend=without_compiler)
     compute.restore("compiled")
     compute(net, batch(0), torch.Generator())
-    assert said()[-1].endswith("Before the run was resumed it was: the run continues with other rounding")
+    assert said()[-1].endswith(
+        "compiled before the run was resumed, so the run continues with other rounding"
+    )
 
 
 @pytest.mark.timeout(1200)

@@ -33,6 +33,17 @@ def test_mkl_is_slow_on_other_makers_cpus(
 
 
 @pytest.mark.parametrize(
+    ("line", "has"),
+    [("flags : fpu avx2 avx512f avx512bw", True), ("flags : fpu avx avx2 fma", False), (None, False)],
+)
+def test_avx512_is_found_among_the_flags(
+    line: str | None, has: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(monkeypatch, None if line is None else f"processor : 0\n{line}\n")
+    assert cpu.has_avx512.__wrapped__() is has
+
+
+@pytest.mark.parametrize(
     ("line", "multiplies"),
     [
         ("flags : fpu avx2 avx512f avx512_bf16", True),  # Zen 4, Cooper Lake

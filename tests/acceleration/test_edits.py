@@ -295,7 +295,7 @@ def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_th
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warning.startswith(
-        "PPO's updates: plain torch from here on, as the faster way gave something else"
+        "PPO's updates: plain torch from now on, because the faster way gave other results"
     )
 
 
@@ -333,9 +333,9 @@ OPTIMIZERS = {
 def test_every_setting_of_adam_is_the_optimisers_own(name, said):
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, make_optimizer=OPTIMIZERS[name])
     # None is first noticed by comparing.
-    way = "arrays, the gradient written down"
+    way = "arrays, with hand-written gradients"
     if name not in ("weight decay", "maximize", "other betas", "decoupled decay"):
-        way = "autograd: Adam has several groups, or hooks, settings or a state that are not known"
+        way = "autograd: Adam has several groups, or unsupported hooks, settings or state"
     assert said() == [f"PPO's updates: {way}"]
 
 
@@ -380,7 +380,7 @@ def test_a_layer_that_was_frozen_for_a_while_goes_on_with_an_adam_of_its_own_age
     )
     assert said() == [
         "PPO's updates: autograd: a parameter is frozen",
-        "PPO's updates: autograd: Adam has several groups, or hooks, settings or a state that are not known",
+        "PPO's updates: autograd: Adam has several groups, or unsupported hooks, settings or state",
     ]
 
 
@@ -456,7 +456,7 @@ def test_an_edited_class_of_the_target_critic_is_the_one_that_values_and_a_warni
     # Where nothing is fused, the torso is called as it is.
     calls_torso = kind is networks.LayerNormMLP and not fused.pays(torch.float32)
     assert len(warnings) == (0 if calls_torso else 1)
-    assert all(line.startswith("target critic: plain torch from here on") for line in warnings)
+    assert all(line.startswith("target critic: plain torch from now on") for line in warnings)
 
 
 @pytest.mark.usefixtures("fuses")

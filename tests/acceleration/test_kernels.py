@@ -34,6 +34,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         pytest.skip("this torch has no oneDNN linear kernel")
     monkeypatch.setattr(kernels, "uses_onednn", lambda: request.param == "onednn")
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
+    monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
     yield request.param
 
 
@@ -209,3 +210,23 @@ def test_onednn_is_chosen_where_it_works_and_mkl_is_slow(
     monkeypatch.setattr(kernels, "_onednn_works", lambda: works)
     monkeypatch.setattr(kernels.cpu, "mkl_is_slow", lambda: mkl_is_slow)
     assert kernels.uses_onednn.__wrapped__() is (mkl_is_slow and works)
+
+
+@pytest.mark.parametrize(
+    ("has_avx512", "num_rows", "transposed", "suits"),
+    [
+        (True, 31, False, False),
+        (True, 32, False, True),
+        (True, 32, True, True),
+        (False, 32, False, False),
+        (False, 4095, False, False),
+        (False, 4096, False, True),
+        (False, 4096, True, False),
+    ],
+)
+def test_onednn_takes_what_it_multiplies_faster_on_this_kind_of_cpu(
+    has_avx512: bool, num_rows: int, transposed: bool, suits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: has_avx512)
+    x = torch.zeros(256, num_rows).T if transposed else torch.zeros(num_rows, 256)
+    assert kernels._suits_onednn(x, torch.zeros(256, 256)) is suits

@@ -216,7 +216,7 @@ UNKNOWN = {
     "hooks": (hooked, "it has hooks"),
     "a hook on an inner layer": (hooked_inside, "it has hooks"),
     "a function in place of forward": (with_another_forward, "it has hooks"),
-    "another torso": (other_torso, "its torso, TanhMLP, is not known"),
+    "another torso": (other_torso, "its torso, TanhMLP, is not supported"),
     "another layer in a block": (other_block, "its layers were changed"),
     "other layers": (other_layers, "its layers were changed"),
 }
@@ -283,15 +283,15 @@ def test_without_instructions_bfloat16_is_float32_bit_for_bit_and_a_warning_says
     fallen_back = [target_critic.TargetCritic(critic, precision="bfloat16") for _ in range(2)]
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [
-        "target critic: float32, as this CPU has no instructions for bfloat16 and would emulate it, several "
-        "times slower"
+        "target critic: float32: this CPU has no instructions for bfloat16, and emulating them would be "
+        "several times slower"
     ]
     exact = target_critic.TargetCritic(critic)
     for fast in fallen_back:
         fast.refresh()
         assert torch.equal(fast(*pairs).value, exact(*pairs).value)
     assert not torch.equal(rounded.value, exact(*pairs).value)
-    assert [line for line in said() if "bfloat16, " in line] == []
+    assert [line for line in said() if line.startswith("target critic: bfloat16")] == []
 
 
 def test_several_actions_of_a_state_are_valued_without_copies_of_it_being_given(fuses, pairs):
@@ -306,6 +306,6 @@ def test_several_actions_of_a_state_are_valued_without_copies_of_it_being_given(
 
 def test_critics_of_other_kinds_give_what_they_give(pairs, said):
     prediction = target_critic.TargetCritic(discrete())(pairs[0])
-    assert said() == ["target critic: plain torch, float32: it values all discrete actions at once"]
+    assert said() == ["target critic: plain torch, float32: it evaluates all discrete actions at once"]
     assert prediction.mean().shape == (50, 3)
     assert not prediction.mean().requires_grad

@@ -217,7 +217,9 @@ def test_an_environment_has_an_adder_of_its_own_or_none_has():
     actor = actors.FeedForwardVectorActor(policy=NestedPolicy(), adders=adders)
     actor.observe_first(1, dm_env.restart(observations[1]))
     assert [len(adder.tape) for adder in adders] == [0, 1]
-    with pytest.raises(ValueError, match="`adders` must be none, or one for each environment, got 2 for 3"):
+    with pytest.raises(
+        ValueError, match="`adders` must be empty or hold one adder for each environment, got 2 for 3"
+    ):
         actor.select_action(observations)
 
 

@@ -109,7 +109,7 @@ def test_weights_are_taken_in_update_alone():
 
 def test_there_is_an_adder_for_each_environment():
     actor = actors.RecurrentVectorActor(policy=Sums(), adders=[Extras()])
-    with pytest.raises(ValueError, match="`adders` must be none, or one for each environment"):
+    with pytest.raises(ValueError, match="`adders` must be empty or hold one adder for each environment"):
         act(actor, 1, 2)
 
 

@@ -226,7 +226,7 @@ def test_calls_out_of_order_are_refused(make_memory_store, layout):
     with pytest.raises(ValueError, match="`timestep` must be FIRST, got MID"):
         adder.add_first(dm_env.transition(0.0, None))
     add_first(adder)
-    with pytest.raises(ValueError, match="An episode is still open. `add` its LAST timestep, or `reset`"):
+    with pytest.raises(ValueError, match="An episode is still open. Call `add` with its LAST timestep, or"):
         add_first(adder)
     with pytest.raises(ValueError, match="`next_timestep` must be MID or LAST, got FIRST"):
         add(adder, dm_env.StepType.FIRST)

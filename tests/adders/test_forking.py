@@ -78,7 +78,7 @@ def test_what_a_later_adder_refuses_ends_the_episode_in_all(make_memory_store, s
         fork.add(action, step(1))
         with pytest.raises(ValueError, match="at most 1 steps") as error:
             fork.add(action, step(2))
-        assert error.value.__notes__ == ["Adder 1 refused it; the episode is ended in all adders."]
+        assert error.value.__notes__ == ["Adder 1 rejected it; the episode is ended in all adders."]
         with pytest.raises(ValueError, match="No episode is open"):
             fork.add(action, step(2))
         play(fork, 50, [4], [0])
@@ -160,7 +160,7 @@ def test_all_extras_can_be_dropped(make_memory_store, scalar_spec):
 
 
 @pytest.mark.parametrize(
-    ("extras", "found"), [({"value": np.float32(0)}, r"those of \['value'\]"), ((), "a tuple")]
+    ("extras", "found"), [({"value": np.float32(0)}, r"fields \['value'\]"), ((), "a tuple")]
 )
 def test_extras_to_keep_that_are_missing_are_refused(make_memory_store, scalar_spec, extras, found):
     layout = layouts.TransitionLayout(scalar_spec, {"log_prob": FLOAT})
@@ -208,5 +208,5 @@ def test_a_state_of_another_fork_is_refused(make_memory_store, scalar_spec):
     stores = [make_memory_store(layout.signature) for _ in range(2)]
     state = ForkingAdder([rollout_adder(store, layout) for store in stores]).save()
     fork = ForkingAdder([rollout_adder(stores[0], layout)])
-    with pytest.raises(ValueError, match="one of 1 adders, 1 of which have a state, got one of 2, 2 of"):
+    with pytest.raises(ValueError, match="for 1 adders, 1 of which have a state, got one for 2, 2 of"):
         fork.restore(state)

@@ -129,7 +129,7 @@ def test_where_a_function_returns_no_priority_no_item_is_lost(make_memory_store,
             try:
                 adder.add(np.float32([100 + t]), timestep)
             except ValueError as ended:
-                assert "The episode has ended. Call `reset`, which writes what is left" in str(ended)
+                assert "The episode has ended. Call `reset`, which writes its remaining items" in str(ended)
                 adder.reset()
     adder.close()
     num_calls = 1 if make_adder is TRAJECTORIES["episode"] else 3

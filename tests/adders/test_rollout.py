@@ -445,7 +445,7 @@ def test_a_state_of_other_rollouts_is_refused(make_memory_store, scalar_spec, pl
     for wrong in (longer, other):
         client = make_memory_store(wrong.signature)
         with pytest.raises(
-            ValueError, match="`state` must be of rollouts of .* Resume with the configuration"
+            ValueError, match="`state` must hold rollouts of .* Resume with the configuration"
         ):
             make_adder(client, wrong).restore(state)
 
@@ -459,7 +459,7 @@ def test_a_state_is_restored_into_a_new_adder_alone(make_memory_store, scalar_sp
         adder.close()
     else:
         play(adder, 0, [1], [0])
-    with pytest.raises(ValueError, match="must be restored into a new adder, got one in use"):
+    with pytest.raises(ValueError, match="must be restored into a new adder, got a used one"):
         adder.restore(state)
 
 

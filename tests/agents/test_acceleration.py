@@ -21,6 +21,7 @@ def small_is_large(monkeypatch):
     """As if this CPU, and any size, were ones that faster ways are for."""
     monkeypatch.setattr(kernels, "uses_onednn", lambda: kernels._onednn_works())
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
+    monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
     monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
     monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
 

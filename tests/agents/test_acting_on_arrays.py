@@ -109,7 +109,7 @@ def test_a_module_that_is_not_known_acts_by_torch(said):
     call = acting.Acting(module, torch.Generator())
     output = call(observations(2))
     assert not any(tensor.requires_grad for tensor in tensors(output))
-    assert said() == ["acting: torch: a Critic, or its head, is not known"]
+    assert said() == ["acting: torch: a Critic, or its head, is not supported"]
 
 
 def test_a_module_with_hooks_acts_by_torch(said):
@@ -130,4 +130,4 @@ def test_nests_of_observations_act_by_torch(said):
     call = acting.Acting(networks.q_network, torch.Generator())
     rows = {"a": np.ones((2, 2), np.float32), "b": np.ones((2, 3), np.float32)}
     assert tensors(call(rows))[0].shape[:2] == (2, 4)
-    assert said() == ["acting: torch: NestEncoder is not known"]
+    assert said() == ["acting: torch: NestEncoder is not supported"]

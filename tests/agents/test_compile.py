@@ -80,7 +80,7 @@ def test_a_memory_of_ppo_runs_plainly_which_is_said_in_one_line(run, said):
     builder = PPO.builder(acceleration="compile", memory="gru", minibatch_size=16)
     run(builder, lambda seed: testing.FakeEnvironment(), 48)
     (line,) = [line for line in said() if line.startswith("PPO's updates")]
-    assert "plain torch from here on, as it cannot be compiled" in line
+    assert "plain torch from now on, because it cannot be compiled" in line
 
 
 def test_agents_whose_losses_are_not_compiled_say_so_and_train_as_by_default(learner_scene, said):
@@ -94,7 +94,7 @@ def test_agents_whose_losses_are_not_compiled_say_so_and_train_as_by_default(lea
     testing.assert_nests_equal(*states, "The mode changed a number.")
     name = {"mpo": "MPO", "vmpo": "V-MPO"}[learner_scene.name]
     assert [line for line in said() if line.startswith(f"{name}'s losses")] == [
-        f"{name}'s losses: plain torch: they are not among those that `acceleration` compile knows"
+        f"{name}'s losses: plain torch: `acceleration` compile does not support them"
     ]
 
 

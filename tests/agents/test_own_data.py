@@ -66,7 +66,7 @@ def test_priorities_without_info_are_named():
     learner, _, _ = scene.make_learner(
         agent.make(prioritized=True), agent.spec, dataset=batches, client=object()
     )
-    with pytest.raises(TypeError, match="with the `info` of their items"):
+    with pytest.raises(TypeError, match="with an `info`, the `replay.SampleInfo` of their items"):
         learner.step()
 
 

@@ -119,7 +119,7 @@ EXPLORING = [name for name in AGENTS if "," not in name]
 def test_the_policy_that_explores_is_no_program(name):
     kind, config, (action, *_) = AGENTS[name]
     policy = make_policy(kind(config), make_spec(VECTOR, action), evaluation=False)
-    with pytest.raises(ValueError, match="must be the one for evaluation .* this one explores"):
+    with pytest.raises(ValueError, match="Only a policy for evaluation .* this one explores"):
         policy.as_module()
 
 
@@ -246,7 +246,7 @@ def test_values_behind_a_memory_are_acted_on_by_the_same_policy():
     features, _ = memory.unroll(torch.from_numpy(np.stack(steps)), memory.initial_state(2))
     np.testing.assert_array_equal(np.stack(found), module.head(features).argmax(dim=-1))
     assert len(np.unique(found)) > 1
-    with pytest.raises(ValueError, match="ModulePolicy must have `batch`, or act by `step`"):
+    with pytest.raises(ValueError, match="ModulePolicy must define `batch`, or be called through `step`"):
         policy.batch(steps[0])
     policy.module.head = nn.Linear(6, 4).requires_grad_(False)
     with torch.no_grad():

@@ -81,12 +81,12 @@ def test_a_builder_is_found_by_where_it_is() -> None:
 def test_a_name_that_two_packages_have_is_refused_where_it_is_used(install: Callable[..., None]) -> None:
     install("one", twice="one:TheirBuilder", fine="one:TheirBuilder")
     install("other", twice="other:TheirBuilder", ppo="other:TheirBuilder")
-    with pytest.raises(ValueError, match=r"'twice' must be of one agent, .*`one:TheirBuilder`.*1\.2"):
+    with pytest.raises(ValueError, match=r"Two agents are named 'twice': .*`one:TheirBuilder`.*1\.2"):
         registry.find("twice")
     with pytest.raises(
         ValueError,
-        match=r"'ppo' must be of one agent, but is of `minerva_acme\.agents\.ppo:PPOBuilder` by minerva-acme "
-        r"and of `other:TheirBuilder` by other 1\.2\. Uninstall one of them, or say which: --agent other:The",
+        match=r"Two agents are named 'ppo': `minerva_acme\.agents\.ppo:PPOBuilder` of minerva-acme and `other"
+        r":TheirBuilder` of other 1\.2\. Uninstall one of them, or choose one by its path: --agent other:The",
     ):
         registry.find("ppo")
     assert registry.find("fine").builder.__name__ == "TheirBuilder"
@@ -173,7 +173,7 @@ class AnInstance(builders.AgentBuilder):
 )
 def test_a_builder_that_names_no_config_is_told_how(builder: type[Any], found: str) -> None:
     message = (
-        rf"{builder.__name__} must name the dataclass of its config as `config_class`, got {found}.*Write "
+        rf"{builder.__name__} must set `config_class` to the dataclass of its config, got {found}.*Write "
     )
     with pytest.raises(ValueError, match=message):
         builders.find_config_class(builder)
@@ -183,7 +183,7 @@ def test_a_builder_on_a_kit_that_names_no_config_cannot_be_made() -> None:
     class Forgot(off_policy.TransitionBuilder):
         def make_networks(self, spec: Any, generator: Any) -> Any: ...
 
-    with pytest.raises(ValueError, match="Forgot must name the dataclass of its config as `config_class`"):
+    with pytest.raises(ValueError, match="Forgot must set `config_class` to the dataclass of its config"):
         Forgot(off_policy.TransitionConfig())
 
 

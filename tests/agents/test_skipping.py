@@ -238,7 +238,7 @@ def test_a_gradient_on_arrays_that_goes_wrong_late_takes_back_what_came_before(
         return arm
 
     assert_leaves_no_trace(learner_scene, learner_scene.make_batch(9), "gradients", caplog, change)
-    assert "PPO's updates: arrays, the gradient written down" in said()
+    assert "PPO's updates: arrays, with hand-written gradients" in said()
     assert next(calls) > wrong_call
 
 

@@ -1,6 +1,6 @@
-"""Benchmarks: ratios to a plain reference, of runs taken in turn. `make bench` runs them, no test does.
+"""Benchmarks: ratios to a plain reference, measured in turn. `make bench` runs them; tests do not.
 
-To add one, write a file `bench_<name>.py` here with a `BENCHMARK` in it and nothing to register:
+To add one, write a file `bench_<name>.py` here that defines `BENCHMARK`; it needs no registration:
 
     from collections.abc import Iterator
     import contextlib
@@ -8,16 +8,16 @@ To add one, write a file `bench_<name>.py` here with a `BENCHMARK` in it and not
 
     @contextlib.contextmanager
     def make() -> Iterator[frame.Variants]:
-        loop = PlainLoop()                    # heavy imports and set-up go here, not at the top
+        loop = PlainLoop()                    # heavy imports and setup go here, not at the top
         yield {"plain": loop.step, "ours": FastLoop().step}
-        loop.close()                          # what must be cleaned up, is
+        loop.close()                          # cleanup goes here
 
     BENCHMARK = frame.Benchmark(name="loop", unit="environment step", make=make, reference="plain",
                                 calls_per_block=1000, goals={"ours": 2.5})
 
-A variant is a function without arguments that does one unit of work. It is called `calls_per_block`
-times in a row, a block, and a block of each variant in turn makes a round: take so many calls that a
-block lasts 20 ms or more. One that does many units by itself (an episode of 1000 steps) says so by
-`units_per_call`. Raise `frame.Skip("why")` in `make` where something is not installed; see
-`bench_mpo_learner.py` for a whole one, and `python -m tests.benchmarks --help` for running it.
+A variant is a function without arguments that does one unit of work. A block is `calls_per_block`
+calls of it in a row, and a round is one block of each variant. Choose `calls_per_block` so that a block
+takes at least 20 ms. If one call does several units (an episode of 1000 steps), set `units_per_call`.
+In `make`, raise `frame.Skip("why")` if something is not installed. See `bench_mpo_learner.py` for a
+complete example, and `python -m tests.benchmarks --help` for how to run it.
 """

@@ -1,4 +1,4 @@
-"""Runs benchmarks: `python -m tests.benchmarks --help`, from the repository's root."""
+"""Runs benchmarks: `python -m tests.benchmarks --help`, in the repository's root."""
 
 import argparse
 import json
@@ -28,7 +28,7 @@ def main() -> int:
             results[key] = _run(benchmark.name, threads, arguments.seconds)
             report.show(benchmark, threads, results[key])
             if arguments.check and recorded.compare(key, results[key]):
-                print("Below what is recorded: measured once more, for twice as long.", flush=True)
+                print("Below the recorded ratio: measuring again, for twice as long.", flush=True)
                 results[key] = _run(benchmark.name, threads, 2.0 * arguments.seconds)
                 report.show(benchmark, threads, results[key])
     run = {"machine": machine.describe(), "command": _command(), "results": results}
@@ -48,11 +48,11 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=main.__doc__)
-    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(registry.names())}; all by default")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(registry.names())}; all by default")
     parser.add_argument("--threads", type=int, nargs="+", help="torch threads; by default the benchmark's")
-    parser.add_argument("--seconds", type=float, default=_SECONDS, help="of measurement, each")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="to measure each benchmark")
     parser.add_argument("--output", type=pathlib.Path, help="a JSON file to write")
-    parser.add_argument("--check", action="store_true", help="fail where a ratio is below the recorded one")
+    parser.add_argument("--check", action="store_true", help="fail if a ratio is below the recorded one")
     parser.add_argument("--record", action="store_true", help="record the ratios to check against")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -63,7 +63,7 @@ def _command() -> str:
 
 
 def _run(name: str, threads: int, seconds: float) -> dict[str, Any]:
-    """One benchmark in a process of its own: the number of threads is set before torch is imported."""
+    """Runs one benchmark in a new process, which sets the number of threads before it imports torch."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "result.json")
         options = ["--worker", "--threads", str(threads), "--seconds", str(seconds), "--output", str(output)]
@@ -95,7 +95,7 @@ def _work(name: str, threads: int, seconds: float, output: pathlib.Path) -> None
         summaries = frame.summarise(blocks, benchmark.reference)
         result = {
             "variants": {name: summary._asdict() for name, summary in summaries.items()},
-            "blocks": blocks,  # [wall, cpu] each: a surprising ratio can be looked into
+            "blocks": blocks,  # each [wall, cpu], to investigate surprising ratios
         }
     output.write_text(json.dumps(result), encoding="utf-8")
 

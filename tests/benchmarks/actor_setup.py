@@ -1,4 +1,4 @@
-"""The plain actor loop and the library's, side by side: one task, equal sizes, tables of one server."""
+"""The plain actor loop and the library's loop, for comparison: same task and sizes, tables of one server."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ PLAIN_TABLE = "plain"
 
 
 class Source(core.VariableSource):
-    """A learner that has made one step and makes no other."""
+    """A learner that has made one step and makes no more."""
 
     def __init__(self, networks: mpo.MPONetworks) -> None:
         self._state = {name: value.numpy() for name, value in networks.policy.state_dict().items()}
@@ -34,7 +34,7 @@ class Source(core.VariableSource):
 
 @contextlib.contextmanager
 def make_client(builder: mpo.MPOBuilder, spec: specs.EnvironmentSpec) -> Iterator[replay.ReplayClient]:
-    """A client of a Reverb server in this process, with the agent's table and one for the plain loop.
+    """Yields a client of a Reverb server in this process, with tables for the agent and the plain loop.
 
     Raises:
         frame.Skip: Reverb is not installed.
@@ -53,7 +53,7 @@ def make_client(builder: mpo.MPOBuilder, spec: specs.EnvironmentSpec) -> Iterato
 
 
 def make_environment() -> Any:
-    """The task as agents see it.
+    """Makes the task as agents see it.
 
     Raises:
         frame.Skip: dm_control is not installed.
@@ -67,7 +67,7 @@ def make_environment() -> Any:
 def make_loop(
     builder: mpo.MPOBuilder, client: replay.ReplayClient | None, stack: contextlib.ExitStack
 ) -> environments.EnvironmentLoop:
-    """The library's loop, complete but for a logger; without a client it writes nowhere."""
+    """Makes the library's loop, complete except for a logger; without a client it writes nothing."""
     environment = make_environment()
     stack.callback(environment.close)
     spec = specs.make_environment_spec(environment)
@@ -82,8 +82,8 @@ def make_loop(
 def make_plain_loop(
     config: mpo.MPOConfig, client: replay.ReplayClient | None, stack: contextlib.ExitStack, acts: bool = True
 ) -> plain_actor.PlainLoop:
-    """The plain loop, on the task as it is; without a client it writes nowhere."""
-    make_environment().close()  # says what is not installed
+    """Makes the plain loop, on the unwrapped task; without a client it writes nothing."""
+    make_environment().close()  # raises if something is not installed
     environment = environments.make(TASK, seed=1)
     stack.callback(environment.close)
     spec = environment.observation_spec()

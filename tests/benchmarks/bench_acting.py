@@ -1,7 +1,7 @@
-"""Choosing an action inside a running loop, where the environment has had the caches since the last one.
+"""Selecting an action inside a running loop, in which the environment uses the caches between actions.
 
-An observation through a policy of 256-256-256, a sample, its log-density, clipped. The loops write
-nowhere. "8 at once" is a batch of 8 observations after 8 environment steps, an eighth of its time each.
+An observation goes through a policy of 256-256-256, followed by a sample, its log-density and clipping. The
+loops write nothing. "8 at once" is a batch of 8 observations after 8 environment steps, counted as 8 actions.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ def make() -> Iterator[frame.Variants]:
 
 
 def _remote(step: Callable[[], object], watch: profile_step.Watch, num_actions: int) -> frame.Remote:
-    """What the choosing alone costs in so many steps, an action; wall time stands for CPU time."""
+    """Returns the cost of selecting actions only, per action; wall time is used for CPU time."""
 
     def run(calls: int) -> frame.Block:
         watch.seconds.clear()

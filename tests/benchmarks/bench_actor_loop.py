@@ -1,4 +1,4 @@
-"""A step of the actor loop on cheetah run, with an item in Reverb for each step, and without replay."""
+"""A step of the actor loop on cheetah run, with one item in Reverb per step, and without replay."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A learner step of MPO beside the plain update, at the size of dm_control's cheetah."""
+"""A learner step of MPO compared with the plain update, at the size of dm_control's cheetah."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ BENCHMARK = frame.Benchmark(
     unit="learner step",
     make=make,
     reference="plain",
-    goals={"float32": 1.5},  # where torch's own products are fast as well; docs/performance.md has more
+    goals={"float32": 1.5},  # on machines where torch's own products are fast too; see docs/performance.md
     calls_per_block=2,
     is_remote=True,
 )

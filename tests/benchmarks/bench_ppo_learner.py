@@ -1,4 +1,4 @@
-"""PPO's updates from a rollout: plain, by arrays as by default, and with the compiled loss."""
+"""PPO's updates from a rollout: plain, on arrays (the default), and with the compiled loss."""
 
 from . import learner_setup
 

@@ -1,4 +1,4 @@
-"""A step into replay, with an item for each: each store through an adder, beside a bare ring of numpy's."""
+"""Inserting a step and an item: each store through an adder, compared with a bare ring buffer in numpy."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A batch of 256 sequences of 5 from replay to torch: each store beside a bare ring of numpy's."""
+"""Sampling 256 sequences of 5 steps as tensors: each store compared with a bare ring buffer in numpy."""
 
 import contextlib
 from collections.abc import Iterator

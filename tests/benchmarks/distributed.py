@@ -1,7 +1,7 @@
-"""What several processes cost beside one: CPU time of each node, memory, bytes, time to the first step.
+"""The cost of several processes compared with one: CPU time per node, memory, bytes, time to the first step.
 
-`python -m tests.benchmarks.distributed`, from the repository's root, on a quiet machine. Each run is a SAC
-training in processes of its own, and the variants take turns. docs/scaling.md is made from what it prints.
+Run `python -m tests.benchmarks.distributed` in the repository's root, on an idle machine. Each run trains SAC
+in new processes, and the variants take turns. docs/scaling.md has the numbers that it prints.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from tests.distributed import killing
 from . import machine
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_WARM_LEARNER_STEPS = 200  # after which the measurement begins: all that is made once is made
+_WARM_LEARNER_STEPS = 200  # before the measurement begins, so that one-time setup is done
 _LIMIT_SECONDS = 600
 
 
@@ -38,7 +38,7 @@ class Variant(NamedTuple):
 
     num_actors: int  # 0: one process, without an engine
     samples_per_insert: float
-    environment: str  # cartpole, or fake: one that costs nothing, of the size of cheetah's
+    environment: str  # cartpole, or fake: an environment without cost, of the size of cheetah
 
     def __str__(self) -> str:
         actors = f"{self.num_actors} actors" if self.num_actors else "one process"
@@ -51,21 +51,21 @@ VARIANTS = (
     Variant(2, 8.0, "cartpole"),
 )
 _COSTS = (
-    # Their difference tells what an item costs replay from what a sample does.
+    # The difference of these two separates the cost of an item from the cost of a sample.
     Variant(2, 2.0, "fake"),
     Variant(2, 64.0, "fake"),
 )
 
 
-_CALLS = {"poll": "a question for newer weights, of which there are none", "weights": "weights of 1 MB"}
+_CALLS = {"poll": "a poll for newer weights without any", "weights": "a request for weights of 1 MB"}
 _CALLERS = 4
 
 
 class Sample(NamedTuple):
-    """A look at all processes of a run."""
+    """A measurement of all processes of a run at one time."""
 
     wall: float  # seconds
-    cpu: dict[str, float]  # seconds so far, by node; `other`: all processes that are no nodes
+    cpu: dict[str, float]  # seconds so far, by node; `other` is all processes that are not nodes
     loopback_bytes: int
     env_steps: int
     learner_steps: int
@@ -74,12 +74,12 @@ class Sample(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured of each run")
+    parser.add_argument("--seconds", type=float, default=20.0, help="to measure each run")
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a variant, in this process
     arguments = parser.parse_args()
     if arguments.one:
-        from tests.benchmarks import distributed  # by its name, under which Ray's workers find it
+        from tests.benchmarks import distributed  # by its module name, which Ray's workers import
 
         if arguments.one in _CALLS:
             distributed._run_calls(arguments.one, arguments.seconds, arguments.output)
@@ -101,7 +101,7 @@ def main() -> None:
     _show(report["rows"])
     for name, what in _CALLS.items():
         print(
-            f"\nA node answers {what}: {calls[name]['calls_per_second']:.0f} a second to {_CALLERS} callers, "
+            f"\nA node answers {what}: {calls[name]['calls_per_second']:.0f}/s to {_CALLERS} callers, "
             f"CPU {calls[name]['cpu_us_per_call']:.0f} us each"
         )
     if arguments.output:
@@ -114,7 +114,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
         print(
             f"\n{variant}: {row['env_steps_per_second']:.0f} environment and "
             f"{row['learner_steps_per_second']:.0f} learner steps/s; CPU {row['cpu_us_per_env_step']:.0f} us "
-            f"an environment step; {row['loopback_bytes_per_env_step']:.0f} bytes an environment step over "
+            f"per environment step; {row['loopback_bytes_per_env_step']:.0f} bytes per environment step over "
             f"loopback; first learner step after {row['first_learner_step_seconds']:.1f} s"
         )
         for name in row["cpu_seconds_per_second"]:
@@ -125,7 +125,7 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _median(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The median of each number, also of numbers within mappings."""
+    """Returns the median of each number, including numbers in nested mappings."""
     result: dict[str, Any] = {}
     for name, value in rows[0].items():
         if isinstance(value, Mapping):
@@ -137,7 +137,7 @@ def _median(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _start(what: str, seconds: float) -> dict[str, Any]:
-    """Measures a run in processes of its own."""
+    """Measures a run in new processes."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "result.json")
         words = ["--one", what, "--seconds", str(seconds), "--output", str(output)]
@@ -169,12 +169,12 @@ def _run(variant: Variant, seconds: float, output: pathlib.Path) -> None:
 
 
 class Answering(graph.Part):
-    """A node that answers."""
+    """A node that answers calls."""
 
     exports = ("poll", "weights")
 
     def __init__(self, context: graph.Context) -> None:
-        """Args: context: of the node."""
+        """Args: context: The node's context."""
         self._stop = context.stop
         self._weights = graph.Shared(0, bytes(1_000_000))
 
@@ -182,7 +182,7 @@ class Answering(graph.Part):
         self._stop.wait()
 
     def poll(self) -> None:
-        """Has nothing newer."""
+        """Returns None: there are no newer weights."""
 
     def weights(self) -> graph.Shared:
         """Returns 1 MB."""
@@ -190,7 +190,7 @@ class Answering(graph.Part):
 
 
 def _run_calls(method: str, seconds: float, output: pathlib.Path) -> None:
-    """Measures what calls cost the node that answers."""
+    """Measures the cost of calls for the node that answers them."""
     from minerva_acme import distributed
 
     engine = distributed.RayEngine()
@@ -270,7 +270,7 @@ def _make_environment(name: str, seed: int) -> Any:
 
 
 class _Fake(testing.FakeEnvironment):
-    """An environment that keeps nothing of what it gave out."""
+    """An environment that does not keep its timesteps."""
 
     def reset(self) -> Any:
         self.timesteps.clear()
@@ -279,7 +279,7 @@ class _Fake(testing.FakeEnvironment):
 
 
 class _Meter:
-    """A callback that measures from when all is warm, and then ends the run."""
+    """A callback that measures a run after its warm-up, and then stops it."""
 
     def __init__(self, variant: Variant, seconds: float, started_at: float) -> None:
         self._variant = variant
@@ -306,7 +306,7 @@ class _Meter:
             raise experiments.StopRun("all is measured")
 
     def result(self) -> dict[str, Any]:
-        """What was measured."""
+        """Returns the measurements."""
         assert self._begin and self._end and self._first
         wall = self._end.wall - self._begin.wall
         env_steps = self._end.env_steps - self._begin.env_steps
@@ -351,7 +351,7 @@ def _marked() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process from the third on (proc(5)); none where it has ended."""
+    """Returns the fields of a process from the third on (proc(5)), or none if it has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -369,7 +369,7 @@ def _age_seconds() -> float:
 
 
 def _memory_mb(pid: int) -> float:
-    """Its memory, what it shares with others divided among them."""
+    """Returns the memory of a process; shared memory is divided among the processes that share it."""
     with contextlib.suppress(OSError):
         for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -1,12 +1,12 @@
 """Measures variants of one piece of work in turn, and compares each with a reference.
 
-On a machine with other work the same code takes 2 times longer one second than the next. So variants
-take turns, a block each, the order reversed every round, which spreads slow seconds over all of them.
+On a machine with other work, the same code may take twice as long from one second to the next. So variants
+take turns, one block each, in reverse order every other round, which spreads slow seconds over all of them.
 
-CPU time is measured beside wall time. Wall ratios mean something on an idle machine alone: with more
-to run than there are cores, short blocks often did not wait at all and long ones always did, by the
-scheduler's slices as it seems, and a variant 3 times as fast looked 10 or 16 times as fast. `is_busy`
-tells; CPU ratios were then up to a third apart between runs.
+CPU time is measured in addition to wall time. Ratios of wall time are only meaningful on an idle machine:
+with more work than cores, short blocks often did not wait at all and long ones always did, probably because
+of the scheduler's time slices, and a variant 3 times as fast looked 10 or 16 times as fast. `is_busy` detects
+this; CPU ratios then differed by up to a third between runs.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 Remote = Callable[[int], "Block"]
-"""Makes so many calls and says what they cost in all: in another process, or their part that matters."""
+"""Makes a number of calls and returns their total cost, in another process or for the relevant part."""
 Variants = Mapping[str, Callable[[], object]] | Mapping[str, Remote]
 
 _MIN_ROUNDS = 5
@@ -34,21 +34,21 @@ class Benchmark:
 
     name: str
     unit: str
-    """What a variant does in a call, in words: "learner step"."""
+    """The unit of work, in words: "learner step"."""
     make: Callable[[], AbstractContextManager[Variants]]
-    """Sets the variants up, by name, and cleans up behind them."""
+    """Sets up the variants, by name, and cleans up after them."""
     reference: str
     """The variant that the others are compared with."""
     goals: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """How many times faster than the reference a variant should be."""
+    """How many times as fast as the reference a variant should be."""
     calls_per_block: int = 1
     units_per_call: int = 1
     threads: tuple[int, ...] = (1, 2)
-    """Numbers of torch threads to measure with."""
+    """The numbers of torch threads to measure with."""
     cpu_clock: Callable[[], float] = time.process_time
-    """CPU seconds used so far; another clock where other processes take part."""
+    """Returns the CPU seconds used so far; other processes that take part need another clock."""
     is_remote: bool = False
-    """Whether `make` gives a `Remote` for each variant, as `processes.each_alone` does."""
+    """Whether `make` returns a `Remote` for each variant, as `processes.each_alone` does."""
 
 
 class Block(NamedTuple):
@@ -59,13 +59,13 @@ class Block(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What the blocks of a variant say together; times are seconds a unit of work."""
+    """Statistics over the blocks of a variant; times are seconds per unit of work."""
 
     wall_median: float
     wall_p10: float
     cpu_median: float
     cpu_p10: float
-    # How many times faster than the reference, by each of these and by the median of ratios within rounds.
+    # How many times as fast as the reference, by each of these and by the median of ratios within rounds.
     wall_ratio: float
     p10_ratio: float
     cpu_ratio: float
@@ -75,10 +75,10 @@ class Summary(NamedTuple):
 
 
 def measure(benchmark: Benchmark, variants: Variants, seconds: float) -> dict[str, list[Block]]:
-    """Runs rounds for about so many seconds, five at least, after one block each to warm up.
+    """Runs rounds for about `seconds` seconds, at least five, after one warm-up block per variant.
 
     Returns:
-        The blocks of each variant, by name; those of one index are of one round.
+        The blocks of each variant, by name; blocks with the same index belong to the same round.
     """
     blocks: dict[str, list[Block]] = {name: [] for name in variants}
     for function in variants.values():
@@ -104,7 +104,7 @@ def _run_block(benchmark: Benchmark, function: Any) -> Block:
 
 
 def summarise(blocks: Mapping[str, list[Block]], reference: str) -> dict[str, Summary]:
-    """Medians, tenth percentiles and ratios to the reference, by name of the variant."""
+    """Returns medians, tenth percentiles and ratios to the reference, by name of the variant."""
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -138,7 +138,7 @@ def summarise(blocks: Mapping[str, list[Block]], reference: str) -> dict[str, Su
 
 
 def is_busy(reference: Summary) -> bool:
-    """Whether the reference waited for a processor so long that wall ratios say nothing."""
+    """Returns whether the reference waited for a processor so long that wall ratios are meaningless."""
     return reference.wall_median > 1.2 * reference.cpu_median
 
 

@@ -1,4 +1,4 @@
-"""Learners of losses at their default sizes: plain, as by default, and with compiled losses."""
+"""Learners with loss functions at their default sizes: plain, by default, and with compiled losses."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ _OBSERVATION_SIZE, _ACTION_SIZE = 17, 6  # of cheetah
 
 
 def benchmark(agent: str, unit: str = "learner step", calls_per_block: int = 10) -> frame.Benchmark:
-    """The learner of a registered agent in three variants, each in a process of its own."""
+    """Returns the benchmark of a registered agent's learner in three variants, each in its own process."""
 
     @contextlib.contextmanager
     def make() -> Iterator[frame.Variants]:
@@ -30,7 +30,7 @@ def benchmark(agent: str, unit: str = "learner step", calls_per_block: int = 10)
 
 
 class _Maker(NamedTuple):
-    """Makes a learner step, in the process that takes it."""
+    """Makes a learner step, in the process that runs it."""
 
     agent: str
 
@@ -43,12 +43,12 @@ class _Sample(NamedTuple):
 
 
 def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
-    """A learner step on four batches in turn.
+    """Makes a learner step that uses four batches in turn.
 
     Args:
-        agent: Its name in the registry.
-        mode: Of `acceleration`.
-        **settings: Others of its config.
+        agent: The agent's name in the registry.
+        mode: The value of `acceleration`.
+        **settings: Other fields of the agent's config.
     """
     import torch
 
@@ -113,7 +113,7 @@ def _make_transitions(spec: Any, config: Any, seed: int) -> Any:
 
 
 def _make_rollout(spec: Any, config: Any, seed: int) -> Any:
-    """Steps of one long episode, with a standard normal behaviour policy."""
+    """Returns steps of one long episode, with a standard normal behaviour policy."""
     import torch
 
     from minerva_acme import types

@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""A description of the machine, for measurements."""
 
 import datetime
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """The CPU, its cores and load, the versions that matter, the date and the commit."""
+    """Returns the CPU, its cores and load, relevant versions, the date and the commit."""
     import numpy as np
     import torch
 

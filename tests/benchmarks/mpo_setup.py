@@ -1,4 +1,4 @@
-"""The learner and the plain update side by side: equal weights, equal settings, the same noise."""
+"""The learner and the plain update, for comparison: equal weights, equal settings, the same noise."""
 
 import dataclasses
 import itertools
@@ -17,7 +17,7 @@ SEED = 1
 
 
 class Sample(NamedTuple):
-    """What a dataset yields."""
+    """A sample of a dataset."""
 
     data: types.Trajectory
 
@@ -33,7 +33,7 @@ class Silent:
 
 
 def make_spec(observation_size: int = 17, action_size: int = 6) -> specs.EnvironmentSpec:
-    """By default the sizes of dm_control's cheetah."""
+    """Makes a spec, by default with the sizes of dm_control's cheetah."""
     return specs.EnvironmentSpec(
         observations=specs.Array((observation_size,), np.float32, name="observation"),
         actions=specs.BoundedArray((action_size,), np.float32, -1.0, 1.0, name="action"),
@@ -43,7 +43,7 @@ def make_spec(observation_size: int = 17, action_size: int = 6) -> specs.Environ
 
 
 def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) -> types.Trajectory:
-    """Sequences of noise: off-policy log-densities, some true ends, no padding."""
+    """Makes sequences of noise: off-policy log-densities, some true ends, no padding."""
     generator = torch.Generator().manual_seed(seed)
     sizes = config.batch_size, config.sequence_length
 
@@ -67,7 +67,7 @@ def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) ->
 def make_learner(
     spec: specs.EnvironmentSpec, config: mpo.MPOConfig, batches: list[types.Trajectory]
 ) -> mpo.MPOLearner:
-    """The project's learner on these batches, over and over."""
+    """Makes the library's learner on these batches, in a cycle."""
     dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     learner = mpo.MPOBuilder(config).make_learner(
@@ -86,7 +86,7 @@ def make_learner(
 
 
 def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int = SEED) -> plain_mpo.PlainMPO:
-    """The plain update, from the weights that `make_learner` starts with."""
+    """Makes the plain update, with the initial weights of `make_learner`."""
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(seed))
     observation_size, action_size = spec.observations.shape[0], spec.actions.shape[0]
     policy = plain_mpo.Policy(observation_size, action_size, config.policy_layer_sizes)
@@ -107,7 +107,7 @@ def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int = S
 
 
 def make_step(settings: Mapping[str, Any] | None) -> Callable[[], object]:
-    """A learner step at the sizes of the benchmarks: ours with these settings, or the plain one for None."""
+    """Makes a learner step at the benchmarks' sizes: ours with these settings, or the plain one for None."""
     spec, config = make_spec(), mpo.MPOConfig()
     batches = [make_batch(spec, config, seed) for seed in range(4)]
     if settings is not None:
@@ -118,7 +118,7 @@ def make_step(settings: Mapping[str, Any] | None) -> Callable[[], object]:
 
 
 def plain_batch(batch: types.Trajectory) -> plain_mpo.PlainTrajectory:
-    """A batch as the plain update takes it."""
+    """Converts a batch for the plain update."""
     return plain_mpo.PlainTrajectory(
         observation=batch.observation,
         action=batch.action,

@@ -1,7 +1,7 @@
-"""PPO end to end, by three programs with equal settings: ours, Stable-Baselines3, and a single file.
+"""PPO end to end, in three programs with equal settings: ours, Stable-Baselines3, and a single file.
 
-A call of each is an iteration: a rollout of 2048 steps in all and the 320 gradient steps on it. None
-of them evaluates; each keeps the returns of its episodes. Observations and rewards are normalised.
+Each call is an iteration: a rollout of 2048 steps in total and the 320 gradient steps on it. None of the
+programs evaluates; each keeps the returns of its episodes. Observations and rewards are normalised.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ LAYER_SIZES = (64, 64)
 
 
 def benchmark(name: str, environment_id: str, num_environments: int, goal: float) -> frame.Benchmark:
-    """Steps of a task of gymnasium in so many environments, our way at least `goal` times as fast."""
+    """Returns the benchmark of a Gymnasium task in several environments, with `goal` for our variants."""
     return frame.Benchmark(
         name=name,
         unit="environment step",
@@ -46,7 +46,7 @@ def _make(environment_id: str, num_environments: int) -> Iterator[frame.Variants
         variants["ours, memory"] = make_ours(environment_id, num_environments, "memory", stack)
         with contextlib.suppress(ImportError):
             variants["ours, Reverb"] = make_ours(environment_id, num_environments, "reverb", stack)
-        # Beside them, not against them: the same rollouts, V-MPO's own 16 gradient steps on each.
+        # For information, not as a comparison: the same rollouts with V-MPO's 16 gradient steps on each.
         variants["V-MPO, memory"] = make_ours(environment_id, num_environments, "memory", stack, agent="vmpo")
         yield variants
 
@@ -58,7 +58,7 @@ def make_ours(
     stack: contextlib.ExitStack,
     agent: Literal["ppo", "vmpo"] = "ppo",
 ) -> Callable[[], None]:
-    """An iteration of the parts that `experiments.run_experiment` puts together, in its order."""
+    """Makes an iteration with the parts of `experiments.run_experiment`, in the same order."""
     from minerva_acme import builders, counting, environments, specs
     from minerva_acme.replay import backends
 
@@ -144,10 +144,10 @@ class _Ignore:
 
 
 def make_stable_baselines(environment_id: str, num_environments: int) -> Callable[[], None]:
-    """An iteration of Stable-Baselines3.
+    """Makes an iteration of Stable-Baselines3.
 
     Raises:
-        ImportError: it, or gymnasium, is not installed.
+        ImportError: Stable-Baselines3 or Gymnasium is not installed.
     """
     import gymnasium
     import stable_baselines3

@@ -1,8 +1,8 @@
-"""An actor loop written plainly: what the library's actor loop is compared with.
+"""A plain actor loop, the reference for the library's actor loop.
 
-The policy is a torch module and a distribution of torch's, an observation goes through it as a batch of
-one. Steps go to Reverb through its own Python writer, packed into one row, which is the cheapest way
-that writer has. There is no book of episodes, no timing, no checks.
+The policy is a torch module with a distribution of torch, and gets an observation as a batch of one. Steps
+are written to Reverb with its own Python writer, packed into one row, the cheapest way for that writer.
+There are no episode statistics, no timing and no checks.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from . import plain_mpo
 
 
 def flat(timestep: dm_env.TimeStep) -> np.ndarray:
-    """The observation as one vector."""
+    """Returns the observation as one vector."""
     return np.concatenate([np.ravel(part) for part in timestep.observation.values()]).astype(np.float32)
 
 
 class PlainActing:
-    """A sample of the policy, clipped to [-1, 1], and its log-density."""
+    """Returns a sample of the policy, clipped to [-1, 1], the raw sample and its log-density."""
 
     def __init__(self, observation_size: int, action_size: int, layer_sizes: tuple[int, ...]) -> None:
         self._policy = plain_mpo.Policy(observation_size, action_size, layer_sizes)
@@ -35,7 +35,7 @@ class PlainActing:
 
 
 class PlainWriting:
-    """A row for each step, and from the sixth of an episode on an item of six with each."""
+    """Writes a row per step and, once an episode has `num_rows` rows, an item of its last rows."""
 
     def __init__(self, writer: Any, table: str, num_rows: int) -> None:
         self._writer, self._table, self._num_rows = writer, table, num_rows
@@ -71,12 +71,12 @@ class PlainWriting:
 
 
 class PlainLoop:
-    """An environment step per call, with a reset where an episode is over."""
+    """Makes one environment step per call, with a reset after the end of an episode."""
 
     def __init__(
         self, environment: dm_env.Environment, acting: PlainActing | None, writing: PlainWriting | None
     ) -> None:
-        """Args: acting: None: always the same action. writing: None: nowhere."""
+        """Args: acting: None to repeat one action. writing: None to write nothing."""
         self._environment, self._acting, self._writing = environment, acting, writing
         self._observation: np.ndarray | None = None
         self._nothing = np.zeros(environment.action_spec().shape, np.float32)

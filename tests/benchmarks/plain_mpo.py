@@ -1,8 +1,8 @@
-"""MPO with Retrace, written plainly: what the learner's speed and numbers are compared with.
+"""A plain MPO with Retrace, the reference for the learner's speed and numbers.
 
 Each network is called where a formula mentions it, densities and divergences come from
-torch.distributions, diagnostics are read with `.item()`, and all layers are torch's own. It does not
-waste: nothing is computed twice within a formula, and nothing that needs no gradient records one.
+torch.distributions, diagnostics are read with `.item()`, and all layers are torch's own. It wastes no
+work: nothing is computed twice within a formula, and gradients are only recorded where they are needed.
 
 Shapes: B batch, T transitions, M and N sampled actions, O observation size, D action dimensions.
 """
@@ -77,7 +77,7 @@ class Critic(nn.Module):
 
 
 class Duals(nn.Module):
-    """The temperature and a multiplier for each action dimension's two divergences, before softplus."""
+    """The temperature and, for each action dimension, two KL multipliers, all before softplus."""
 
     def __init__(self, action_size: int, temperature: float, alpha_mean: float, alpha_stddev: float) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Duals(nn.Module):
 
 
 def positive(raw: torch.Tensor) -> torch.Tensor:
-    """The multiplier that a parameter stands for."""
+    """Returns the multiplier for a parameter."""
     return nn.functional.softplus(raw.clamp(min=-18.0)) + 1e-8
 
 
@@ -100,7 +100,7 @@ def retrace(
     behaviour_log_prob_t: torch.Tensor,
     lambda_: float,
 ) -> torch.Tensor:
-    """Retrace targets, [B, T] like all it takes."""
+    """Returns Retrace targets, [B, T] like all arguments."""
     delta = r_t + discount_t * v_tp1 - q_t
     c = lambda_ * (log_prob_t - behaviour_log_prob_t).exp().clamp(max=1.0)
     g = delta[:, -1]
@@ -112,7 +112,7 @@ def retrace(
 
 
 class MPOTerms(NamedTuple):
-    """What the losses of MPO are sums of."""
+    """The terms of MPO's losses."""
 
     weights: torch.Tensor  # [B, N]
     loss_temperature: torch.Tensor  # []
@@ -136,7 +136,7 @@ def mpo_terms(
     epsilon_mean: float,
     epsilon_stddev: float,
 ) -> MPOTerms:
-    """The E-step and the M-step; policies are [B, D]."""
+    """Computes the E-step and the M-step; policies are [B, D]."""
     temperature = positive(duals.log_temperature)
     weights_NB = torch.softmax(q_NB / temperature, dim=0).detach()
     log_mean_exp_B = torch.logsumexp(q_NB / temperature, dim=0) - math.log(q_NB.shape[0])
@@ -161,7 +161,7 @@ def mpo_terms(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainConfig:
-    """The settings that the update hangs on."""
+    """The settings of the update."""
 
     discount: float
     retrace_lambda: float
@@ -180,7 +180,7 @@ class PlainConfig:
 
 
 class PlainMPO:
-    """The update, critic loss on the first step of a sequence."""
+    """The update, with the critic's loss on the first step of a sequence."""
 
     def __init__(
         self, policy: Policy, critic: Critic, duals: Duals, config: PlainConfig, generator: torch.Generator
@@ -206,7 +206,7 @@ class PlainMPO:
         self._num_steps = 0
 
     def update(self, trajectory: PlainTrajectory) -> dict[str, float]:
-        """One learner step; returns its diagnostics."""
+        """Makes one learner step; returns its diagnostics."""
         config = self._config
         if self._num_steps % config.target_update_period == 0:
             self._target_policy.load_state_dict(self.policy.state_dict())
@@ -238,7 +238,7 @@ class PlainMPO:
         )
         dual_loss = terms.loss_temperature + terms.loss_alpha_mean + terms.loss_alpha_stddev
         self._minimise(dual_loss, self._dual_optimizer, self.duals, math.inf)
-        # The policy pays by the multipliers as they are after their step.
+        # The policy's loss uses the multipliers after their step.
         alpha_mean = positive(self.duals.log_alpha_mean).detach()
         alpha_stddev = positive(self.duals.log_alpha_stddev).detach()
         loss_kl = (alpha_mean * terms.kl_mean + alpha_stddev * terms.kl_stddev).sum()
@@ -289,7 +289,7 @@ class PlainMPO:
         )
 
     def _sample(self, policy: Normal, num_actions: int) -> torch.Tensor:
-        """[num_actions, ..., D]; by the generator, which `Normal.sample` does not take."""
+        """Returns samples [num_actions, ..., D] from the generator, which `Normal.sample` does not take."""
         noise = torch.randn(
             num_actions, *policy.mean.shape, generator=self._generator, device=policy.mean.device
         )

@@ -1,7 +1,7 @@
-"""Variants of a benchmark in processes of their own, so that none lives off what another one set.
+"""Variants of a benchmark in separate processes, so that none benefits from the settings of another.
 
-A process's memory allocator, thread pools and caches belong to all of its code: a plain trainer beside
-one that keeps freed memory has that memory too, which it would not have at a user's.
+All code of a process shares its memory allocator, thread pools and caches: a plain trainer next to one that
+keeps freed memory would use that memory too, which it could not do in a user's program.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ MakeVariant = Callable[[str], Callable[[], object]]
 
 @contextlib.contextmanager
 def each_alone(make: MakeVariant, names: Iterable[str]) -> Iterator[dict[str, frame.Remote]]:
-    """Starts a process for each variant, which waits for its turns, and ends them all.
+    """Starts a process for each variant, which waits for its turns, and ends all processes on exit.
 
     Args:
-        make: makes a variant by its name, in its process; a function of a module's top level.
-        names: of the variants.
+        make: Makes a variant by its name, in its process; a top-level function of a module.
+        names: The names of the variants.
     """
     context = multiprocessing.get_context("spawn")
     remotes: dict[str, frame.Remote] = {}
@@ -37,7 +37,7 @@ def each_alone(make: MakeVariant, names: Iterable[str]) -> Iterator[dict[str, fr
             stack.callback(ours.close)  # which ends the process
             remotes[name] = _remote(name, ours)
         for remote in remotes.values():
-            remote(0)  # waits until it is made
+            remote(0)  # waits until the variant is made
         yield remotes
 
 

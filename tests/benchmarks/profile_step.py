@@ -1,6 +1,6 @@
-"""Where the time of a step of the actor loop goes: `profile()`, or `python -m tests.benchmarks.profile_step`.
+"""A profile of the actor loop's step: `profile()`, or `python -m tests.benchmarks.profile_step`.
 
-The parts are timed inside the running loop, each with what the others leave of the caches.
+The parts are timed inside the running loop, where they share the caches.
 """
 
 import argparse
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 Profile: TypeAlias = dict[str, float]
-"""Microseconds of a step, by part: `environment`, `policy`, `adder`, `replay`, `weights`, `loop`."""
+"""Microseconds per step, by part: `environment`, `policy`, `adder`, `replay`, `weights`, `loop`."""
 
 PARTS = ("environment", "policy", "adder", "replay", "weights", "loop")
 
 
 class Watch:
-    """Adds up the seconds of functions by part; what a part calls of another counts for that alone."""
+    """Adds up the seconds of functions by part; a call of another part only counts for that part."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -26,7 +26,7 @@ class Watch:
         self._inner = 0.0
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, and its time added up."""
+        """Returns the function with its time added up."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             outer, self._inner = self._inner, 0.0
@@ -48,10 +48,10 @@ class Watch:
 
 @contextlib.contextmanager
 def loops(clock: Callable[[], float]) -> Iterator[dict[str, tuple[Callable[[], object], Watch]]]:
-    """The plain loop and the library's, their parts under a watch each.
+    """Yields the plain loop and the library's, each with a watch on its parts.
 
     Raises:
-        frame.Skip: something is not installed.
+        frame.Skip: Something is not installed.
     """
     from minerva_acme import specs
     from minerva_acme.agents import mpo
@@ -85,7 +85,7 @@ def _watch(loop: Any, watch: Watch) -> None:
     make_writer = adder._client.writer
 
     class Client:
-        """Gives writers that are watched; the client itself is shared."""
+        """Makes watched writers; the client itself is shared."""
 
         def writer(self, max_window: int) -> Any:
             writer = make_writer(max_window)
@@ -105,20 +105,20 @@ def _watch_plain(loop: Any, watch: Watch) -> None:
 def profile(
     num_rounds: int = 9, num_steps: int = 500, clock: Callable[[], float] = time.perf_counter
 ) -> Mapping[str, Profile]:
-    """Splits a step into its parts, for the plain loop and the library's, in turn.
+    """Measures the parts of a step, for the plain loop and the library's, in turn.
 
     Args:
-        num_rounds: blocks of each loop; the median block counts.
-        num_steps: environment steps of a block.
-        clock: says the time in seconds; `time.thread_time` leaves out what other processes take, and waiting.
+        num_rounds: The number of blocks of each loop, of which the median is returned.
+        num_steps: The number of environment steps per block.
+        clock: Returns the time in seconds; `time.thread_time` excludes other processes and waiting.
 
     Returns:
-        By loop, `plain` and `ours`, the parts of a step in microseconds. `environment` is that of the agent,
-        wrappers included, and for the plain loop without the flattening; `replay` is what the writer takes;
-        `loop` is the rest: the book of the episode, counters, timing.
+        The parts of a step in microseconds, by loop: `plain` and `ours`. `environment` includes the agent's
+        wrappers, but not the flattening of the plain loop; `replay` is the time of the writer; `loop` is the
+        rest: episode statistics, counters, timing.
 
     Raises:
-        frame.Skip: something is not installed.
+        frame.Skip: Something is not installed.
     """
     with loops(clock) as watched:
         order = list(watched)
@@ -142,9 +142,11 @@ def main() -> None:
     import rich.table
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cpu", action="store_true", help="CPU time of the loop's thread, not wall time")
+    parser.add_argument(
+        "--cpu", action="store_true", help="CPU time of the loop's thread instead of wall time"
+    )
     profiles = profile(clock=time.thread_time if parser.parse_args().cpu else time.perf_counter)
-    table = rich.table.Table(title="Microseconds of a step: cheetah run, an item in Reverb each")
+    table = rich.table.Table(title="Microseconds per step: cheetah run, with an item in Reverb per step")
     for column in ("part", *profiles, "ours / plain"):
         table.add_column(column, justify="left" if column == "part" else "right")
     rows = [(part, [values[part] for values in profiles.values()]) for part in PARTS]

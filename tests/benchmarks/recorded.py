@@ -1,4 +1,4 @@
-"""Ratios that were measured once, to be compared with later ones."""
+"""Recorded ratios, to compare later ones with."""
 
 import json
 import pathlib
@@ -9,14 +9,14 @@ PATH = pathlib.Path(__file__).with_name("recorded.json")
 
 BAND = 0.3
 """The share by which a ratio may be below the recorded one. Unchanged code on a busy machine was 10 to
-33 % below in five rounds of 1 block, so that a failure there asks for an idle machine first."""
+33 % below in five rounds of 1 block, so repeat a failure on an idle machine first."""
 
-# Not by wall time, which says nothing on a busy machine: see `frame`.
+# Not by wall time, which is meaningless on a busy machine: see `frame`.
 _RATIOS = ("cpu_ratio",)
 
 
 def update(run: Mapping[str, Any], path: pathlib.Path = PATH) -> None:
-    """Records the ratios of a run, leaving what it did not measure as it was."""
+    """Records the ratios of a run; benchmarks that it did not measure keep theirs."""
     known = _read(path)
     for key, result in run["results"].items():
         if "variants" in result:
@@ -32,10 +32,10 @@ def update(run: Mapping[str, Any], path: pathlib.Path = PATH) -> None:
 
 
 def compare(key: str, result: Mapping[str, Any], path: pathlib.Path = PATH) -> list[str]:
-    """Says which ratios of a result are more than `BAND` below the recorded ones, a line each.
+    """Returns a line for each ratio of a result that is more than `BAND` below the recorded one.
 
-    A benchmark that failed counts, and so does a recorded variant that is missing; a benchmark that
-    was skipped or never recorded does not.
+    A failed benchmark and a missing recorded variant also give a line; a benchmark that was skipped or
+    never recorded does not.
     """
     if "failed" in result:
         return [f"{key}: failed, {result['failed']}"]

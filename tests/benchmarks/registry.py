@@ -1,4 +1,4 @@
-"""The benchmarks that there are: every file `bench_*.py` of this folder."""
+"""The available benchmarks: every file `bench_*.py` in this folder."""
 
 import importlib
 import pathlib
@@ -8,7 +8,7 @@ from . import frame
 
 
 def names() -> list[str]:
-    """The names of all benchmarks, which are those of their files."""
+    """Returns the names of all benchmarks, from the names of their files."""
     files = sorted(pathlib.Path(__file__).parent.glob("bench_*.py"))
     return [path.stem.removeprefix("bench_") for path in files]
 
@@ -17,7 +17,7 @@ def load(chosen: Sequence[str] = ()) -> list[frame.Benchmark]:
     """Imports the chosen benchmarks, or all of them.
 
     Raises:
-        SystemExit: there is none of that name.
+        SystemExit: There is no benchmark with this name.
     """
     unknown = sorted(set(chosen) - set(names()))
     if unknown:

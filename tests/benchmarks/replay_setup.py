@@ -1,4 +1,4 @@
-"""Stores of replay with the same steps in them, here and in another process, and a bare ring of numpy's."""
+"""Replay stores with the same steps, here and in another process, and a bare ring buffer in numpy."""
 
 import contextlib
 import multiprocessing
@@ -45,7 +45,7 @@ def make_table(max_size: int = CAPACITY) -> replay.TableConfig:
 
 
 class Steps:
-    """A stream of steps through an adder, an item for each, in episodes of 1000."""
+    """A stream of steps through an adder, with an item per step, in episodes of 1000."""
 
     def __init__(self, client: replay.ReplayClient) -> None:
         self._adder = adders.SequenceAdder(client=client, table=TABLE, layout=make_layout(), period=1)
@@ -79,7 +79,7 @@ class Steps:
 
 
 class Ring:
-    """The least that replay can be: packed rows in one array, no checks, no threads, no limits."""
+    """A minimal replay: packed rows in one array, without checks, threads or limits."""
 
     def __init__(self) -> None:
         self._unpack = make_layout().unpack
@@ -102,7 +102,7 @@ class Ring:
 
 
 def _serve(connection: Any, max_size: int) -> None:
-    """Runs a Reverb server in a process of its own, until the other end is closed."""
+    """Runs a Reverb server in this process, until the other end of the connection is closed."""
     with reverb.ReverbServer([make_table(max_size)]) as server:
         connection.send(server.address)
         with contextlib.suppress(EOFError):
@@ -111,7 +111,7 @@ def _serve(connection: Any, max_size: int) -> None:
 
 @contextlib.contextmanager
 def server_process(max_size: int = CAPACITY) -> Iterator[tuple[str, int]]:
-    """A Reverb server in another process: its address and process id."""
+    """Starts a Reverb server in another process; yields its address and process id."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs, max_size), daemon=True)
@@ -126,13 +126,13 @@ def server_process(max_size: int = CAPACITY) -> Iterator[tuple[str, int]]:
 
 
 class Clock:
-    """CPU seconds of this process and of others that take part. Linux."""
+    """Returns the CPU seconds of this process and of others that take part. Only on Linux."""
 
     def __init__(self) -> None:
         self.others: list[int] = []
 
     def __call__(self) -> float:
-        # How Linux numbers the CPU clock of a process, see clock_getcpuclockid(3).
+        # The id of a process's CPU clock on Linux, see clock_getcpuclockid(3).
         others = sum(time.clock_gettime((~pid << 3) | 2) for pid in self.others)
         return time.process_time() + others
 
@@ -142,7 +142,7 @@ CLOCK = Clock()
 
 @contextlib.contextmanager
 def stores() -> Iterator[dict[str, replay.ReplayClient]]:
-    """Clients of a memory store, of Reverb in this process and of Reverb in another.
+    """Yields clients of a memory store, of Reverb in this process and of Reverb in another.
 
     Raises:
         frame.Skip: Reverb is not installed.
@@ -164,7 +164,7 @@ def stores() -> Iterator[dict[str, replay.ReplayClient]]:
 
 
 def bare_sampler(client: replay.ReplayClient) -> Callable[[], object]:
-    """The items of a batch from Reverb's own sampler, one after the other and thrown away: its floor."""
+    """Returns a function that only reads the items of a batch from Reverb's sampler: a lower bound."""
     assert isinstance(client, reverb.ReverbClient)
     sampler = client._connection.client.NewSampler(TABLE, -1, 512)
 
@@ -178,7 +178,7 @@ def bare_sampler(client: replay.ReplayClient) -> Callable[[], object]:
 def datasets(
     clients: dict[str, replay.ReplayClient], stack: contextlib.ExitStack
 ) -> dict[str, Callable[[], object]]:
-    """What takes a batch from each store, once it is full."""
+    """Fills each store, and returns the functions that take a batch from it."""
     from minerva_acme.replay.dataset import Dataset
 
     functions: dict[str, Callable[[], object]] = {}

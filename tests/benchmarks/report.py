@@ -9,14 +9,14 @@ from . import frame
 
 
 def show(benchmark: frame.Benchmark, threads: int, result: dict[str, Any]) -> None:
-    """Prints the table of one benchmark, or why there is none."""
+    """Prints the table of one benchmark, or why it has no results."""
     console = rich.console.Console(width=110)
     for what in ("skipped", "failed"):
         if what in result:
             console.print(f"{benchmark.name}: {what}: {result[what]}", markup=False)
             return
     table = rich.table.Table(
-        title=f"{benchmark.name}, {threads} thread(s): ms of a {benchmark.unit}, and times faster than "
+        title=f"{benchmark.name}, {threads} thread(s): ms per {benchmark.unit}, and times as fast as "
         f"{benchmark.reference}",
         title_justify="left",
     )

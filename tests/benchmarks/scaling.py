@@ -1,6 +1,6 @@
-"""What a learner step of MPO costs against N, T, batch and width, beside its arithmetic.
+"""The cost of a learner step of MPO against N, T, batch and width, compared with its arithmetic.
 
-`python -m tests.benchmarks.scaling --plot docs/scaling.png`, from the repository's root.
+Run `python -m tests.benchmarks.scaling --plot docs/scaling.png` in the repository's root.
 """
 
 import argparse
@@ -30,8 +30,8 @@ SWEEPS: dict[str, tuple[tuple[int, ...], Any]] = {
 
 
 def gigaflops(config: Any, observation_size: int, action_size: int) -> float:
-    """Multiplications and additions of all products in a step, in 1e9, with Retrace targets and
-    the critic's loss on the first step.
+    """Returns the multiplications and additions of all products in a step, in units of 1e9, with Retrace
+    targets and the critic's loss on the first step.
     """
     batch, length = config.batch_size, config.sequence_length
 
@@ -41,7 +41,7 @@ def gigaflops(config: Any, observation_size: int, action_size: int) -> float:
     critic = row([observation_size + action_size, *config.critic_layer_sizes, 1])
     policy = row([observation_size, *config.policy_layer_sizes, 2 * action_size])
     target_rows = batch * (length - 1 + config.retrace_mc_actions * length + config.num_samples)
-    # A backward pass is two more products for each of the forward pass.
+    # A backward pass has two more products for each product of the forward pass.
     online_critic_rows, online_policy_rows = 3 * batch, 3 * batch * config.m_steps
     return (
         critic * (target_rows + online_critic_rows) + policy * (batch * (length + 1) + online_policy_rows)
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measure(threads: int, rounds: int) -> list[dict[str, Any]]:
-    """The medians of each setting, whose learners take turns within their sweep."""
+    """Returns the medians of each setting; the learners of a sweep take turns."""
     import torch
 
     import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
@@ -108,7 +108,7 @@ def measure(threads: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """CPU time against each setting, with the line of equal rate through the largest value."""
+    """Plots CPU time against each setting, with the line of equal rate through the largest value."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -127,7 +127,7 @@ def plot(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         axis.set_yticks(ticks, [str(tick) for tick in ticks])
         axis.grid(axis="y", alpha=0.3)
         axis.minorticks_off()
-    axes[0].set_ylabel("CPU ms a learner step")
+    axes[0].set_ylabel("CPU ms per learner step")
     axes[0].legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""PPO as people write it into one file: gymnasium's wrappers, tensors of the rollout, one loop."""
+"""PPO in a single file, as usually written: Gymnasium's wrappers, tensors of the rollout, one loop."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,10 +18,10 @@ def make(
     num_epochs: int,
     layer_sizes: Sequence[int],
 ) -> Callable[[], None]:
-    """Returns an iteration: a rollout, and the epochs on it.
+    """Returns a function that makes an iteration: a rollout, and the epochs on it.
 
     Raises:
-        ImportError: gymnasium is not installed.
+        ImportError: Gymnasium is not installed.
     """
     import gymnasium as gym
 
@@ -106,7 +106,7 @@ def make(
 
 
 class Agent(nn.Module):
-    """Two MLPs and a vector of log-deviations."""
+    """Two MLPs and a vector of log standard deviations."""
 
     def __init__(self, observation_size: int, action_size: int, layer_sizes: Sequence[int]) -> None:
         super().__init__()

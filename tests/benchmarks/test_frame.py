@@ -1,4 +1,4 @@
-"""The frame takes turns, and compares as it says."""
+"""Variants take turns, and are compared as documented."""
 
 import itertools
 import json

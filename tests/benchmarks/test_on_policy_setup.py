@@ -1,4 +1,4 @@
-"""What is compared end to end does what it is compared for."""
+"""The programs of the end-to-end comparison learn with equal settings."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ def test_our_iteration_is_a_rollout_and_a_learner_step(num_environments, monkeyp
 
 
 class OneStep(gym.Env):
-    """An episode is a step; the reward is higher the nearer the action is to 0.5."""
+    """An environment with episodes of one step; the closer the action is to 0.5, the higher the reward."""
 
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
     action_space = gym.spaces.Box(-1.0, 1.0, (1,))

@@ -1,4 +1,4 @@
-"""The reference is right: it gives the golden vectors, and the learner's parameters."""
+"""The reference is correct: it reproduces the golden vectors and the learner's parameters."""
 
 import dataclasses
 

@@ -170,19 +170,19 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
         (
             "IgnoresItsSeed",
             "seed",
-            "Two environments of one seed must give the same, but timestep 0 differs.",
+            "Two environments with the same seed must be equal, but timestep 0 differs.",
         ),
-        ("ReusesItsArray", "fresh arrays", "Timesteps must be of fresh arrays. `step` number 1 changed the "),
+        ("ReusesItsArray", "fresh arrays", "Timesteps must have fresh arrays. `step` number 1 changed the "),
         ("ShowsTheNextEpisode", "last observation", "`step` must return with LAST the observation in which"),
         (
             "WrongDtype",
             "shapes, dtypes, bounds",
-            "`reset` must return what the specs say: `observation` must",
+            "`reset` must conform to the specs: `observation` must",
         ),
         (
             "Unending",
             "order of an episode",
-            "`step` must return LAST at some time, got 50 steps without one.",
+            "`step` must return LAST at some time, got 50 steps without it.",
         ),
         ("Breaks", "ends", "KeyError: 'joint 7'"),
     ],
@@ -197,8 +197,8 @@ def test_what_is_wrong_is_named_in_its_line_and_fails(verdicts, name, check, mes
 @pytest.mark.parametrize(
     ("name", "check", "message"),
     [
-        ("Seedless", "seed", "it takes none: runs cannot be repeated"),
-        ("TenSteps", "ends", "3 of 3 episodes ended truly (discount 0), the others by a limit, each "
+        ("Seedless", "seed", "not accepted: runs are not reproducible"),
+        ("TenSteps", "ends", "3 of 3 episodes terminated (discount 0), the others hit a limit, each "
          "after 10 steps"),
     ],
 )  # fmt: skip
@@ -209,7 +209,7 @@ def test_what_may_be_a_mistake_is_a_warning(verdicts, name, check, message):
 
 def test_how_episodes_end_is_counted(verdicts):
     assert (
-        "of 3 episodes ended truly (discount 0), the others by a limit, after"
+        "of 3 episodes terminated (discount 0), the others hit a limit, after"
         in verdicts("Good")[1]["ends"][1]
     )
 
@@ -220,7 +220,7 @@ def test_each_agent_says_why_it_does_not_take_an_environment(verdicts):
         "MPO needs actions that are one discrete number or one float32 vector, got s"
     )
     assert rows["ppo"][1] == (
-        "takes it as observations Array(5,) float32; actions BoundedArray(2,) int32 in [0, 2]"
+        "supported: observations Array(5,) float32; actions BoundedArray(2,) int32 in [0, 2]"
     )
 
 
@@ -238,7 +238,7 @@ def test_what_no_agent_takes_fails(verdicts):
     ("name", "message"),
     [
         ("places_to_check:number", "must make a dm_env or Gymnasium environment, got 7"),
-        ("no_such_module:Env", "'no_such_module' of `no_such_module:Env` must be a module that can be"),
+        ("no_such_module:Env", "'no_such_module' of `no_such_module:Env` must be an importable module:"),
         ("CartPole-v77", "must be dm_control/<domain>/<task> or an id of Gymnasium's, got 'CartPole-v77'"),
     ],
 )  # fmt: skip

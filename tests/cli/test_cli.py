@@ -34,7 +34,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     )
     training._show(rich.console.Console(), result, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best on the way, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
@@ -89,7 +89,7 @@ def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained
 def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, call):
     status, _, err = call("resume", trained)
     assert status == 2
-    assert f"`num_env_steps` must be above the 60 steps that {trained} has made, got 60." in err
+    assert f"`num_env_steps` must be greater than the 60 steps that {trained} has made, got 60." in err
     assert f"minerva resume {trained} --num-env-steps 120" in err
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(
     assert f"that {run} has reached after 20 steps, got -1e+06." in err
     assert f"minerva resume {run} --stop-at-return inf" in err
     status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
-    assert (status, "the time is over, with `stop_after_minutes` 1e-09" in out) == (0, True)
+    assert (status, "the time is up, with `stop_after_minutes` 1e-09" in out) == (0, True)
     options = json.loads((run / "run.json").read_text())["options"]
     assert (options["stop_at_return"], options["stop_after_minutes"]) == (1e6, 1e-9)
     status, out, _ = call("resume", run, "--stop-at-return", "inf", "--stop-after-minutes", "inf")
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_pat
     assert status == 0
     assert "Resuming at 20 steps" in out
     assert "after 30 environment" in out
-    assert "the next one removes those of steps 40, 60, except the best" in caplog.text
+    assert "the next save removes the later ones at steps 40, 60, except the best" in caplog.text
     assert call("resume", run, "--num-env-steps", 30)[0] == 2  # made
 
 
@@ -140,7 +140,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_fails_in_a_sentence(tmp_path, t
         status, out, err = call(command[0], run, *command[1:])
         assert (status, out) == (1, "")
         assert err.startswith("minerva: ")
-        assert "/state.pt is damaged: its 0 bytes are not the" in err
+        assert "/state.pt is damaged: its 0 bytes differ from the" in err
         assert f"No other checkpoint is left in {run}: copy one there" in err
 
 
@@ -152,7 +152,7 @@ def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, c
     (run / "run.json").write_text(json.dumps(description))
     status, _, err = call("resume", run)
     assert status == 2
-    assert f"Say it: minerva resume {run} --num-env-steps ..." in err
+    assert f"To set it: minerva resume {run} --num-env-steps ..." in err
 
 
 def test_a_stop_saves_exits_with_0_and_says_how_to_resume(tmp_path, train, monkeypatch, capsys):
@@ -236,7 +236,7 @@ def test_video_and_plot_get_what_was_typed(monkeypatch, tmp_path, call):
 def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
     from minerva_acme.cli import bench
 
-    with pytest.raises(ValueError, match=r"`minerva bench` needs the repository.*pip install -e"):
+    with pytest.raises(ValueError, match=r"`minerva bench` needs a clone of the repo.*pip install -e"):
         bench.run(commands.Bench(), repository=tmp_path)
     package = tmp_path / "tests" / "benchmarks"
     package.mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
     (package / "profile_step.py").write_text("print('parts')")
     assert bench.run(commands.Bench(profile=True), repository=tmp_path) == 0
     assert capfd.readouterr().out == "parts\n"
-    with pytest.raises(ValueError, match="`--profile` must stand alone, got names or seconds too"):
+    with pytest.raises(ValueError, match="`--profile` must be the only argument, got names or seco"):
         bench.run(commands.Bench(names=("mpo",), profile=True), repository=tmp_path)
 
 
@@ -313,7 +313,7 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     (tmp_path / "run.json").write_text('{"agent": "mpo", "colour": 1}')
     status, _, err = call("eval", tmp_path)
     assert status == 2
-    assert f"{tmp_path / 'run.json'} does not describe a run that this version knows" in err
+    assert f"{tmp_path / 'run.json'} does not describe a run that this version can read" in err
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (

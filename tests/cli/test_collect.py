@@ -7,7 +7,7 @@ def test_a_run_is_collected_played_and_added_to(trained, tmp_path, call):
     out = tmp_path / "rows"
     status, shown, _ = call("collect", trained, "--out", out, "--name", "tiny", "--episodes", 2)
     assert status == 0
-    assert shown == f"tiny: 1 trainings read, 1 now in {out}/tiny.csv and {out}/tiny.json"
+    assert shown == f"tiny: 1 runs read, 1 now in {out}/tiny.csv and {out}/tiny.json"
     (experiment,) = results.read(out / "tiny.csv")
     at = {(row.metric, row.env_step): row.value for row in experiment.rows}
     assert {("avg_return", 0), ("avg_return", 60), ("random_return", 0)} <= at.keys()

@@ -88,9 +88,9 @@ def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_comm
     directory = tmp_path / "demo"
     known = make_known([[-1500.0, -1000.0, NEVER], [-1400.0, -1200.0]])
     out = run(NEVER, known=known, minutes=1e-9)
-    assert "Stopped early, evaluated and saved: the time is over, with `stop_after_minutes` 1e-09" in out
+    assert "Stopped early, evaluated and saved: the time is up, with `stop_after_minutes` 1e-09" in out
     assert "the goal of 1e+06 is not reached" in out
-    assert "After so many steps 2 known runs had" in out
+    assert "After this many steps, the returns of 2 known runs were" in out
     assert "1 of them reached the goal, after 40 to 40 steps" in out
     assert "interquartile mean of 2 known runs" in out
     made = checkpointing.env_steps(checkpointing.find(directory))
@@ -98,17 +98,17 @@ def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_comm
 
     out = run(NEVER)
     assert f"Resuming at {made} steps" in out
-    assert "It has made all its steps. To train on: minerva resume" in out
+    assert "All steps are made. To train for longer: minerva resume" in out
     assert checkpointing.env_steps(checkpointing.find(directory)) == 60
 
 
 def test_a_demo_that_is_done_stays_and_the_next_gets_a_folder_of_its_own(tmp_path, run):
     run(ALWAYS)
     out = run(ALWAYS)
-    assert f"{tmp_path}/demo holds a demo that reached its goal, and is left as it is" in out
+    assert f"{tmp_path}/demo holds a demo that reached its goal; it is left unchanged" in out
     run(NEVER, seed=1)
     out = run(NEVER, seed=1)
-    assert f"{tmp_path}/demo holds something else than this demo" in out  # another seed
+    assert f"{tmp_path}/demo holds something other than this demo" in out  # another seed
     assert f"{tmp_path}/demo-3 holds a demo that made all its steps" in out
     seeds = {path.name: json.loads((path / "run.json").read_text())["seed"] for path in tmp_path.iterdir()}
     assert seeds == {"demo": 0, "demo-2": 0, "demo-3": 1, "demo-4": 1}
@@ -127,7 +127,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, run, monkeypatch):
         stop_after(7, patched)
         out = run(NEVER)
     assert f"Stopped by SIGINT and saved. To resume: minerva resume {tmp_path}/demo" in out
-    assert "the same demo command again" in out
+    assert "run the same demo command again" in out
     assert not (tmp_path / "demo" / "curve.png").exists()
     assert "Resuming at 7 steps" in run(ALWAYS)
 
@@ -139,7 +139,7 @@ def test_a_machine_that_cannot_draw_says_so_in_a_line(run, error):
     def fail(command):
         raise error
 
-    assert f"No film: {' '.join(str(error).split())}" in run(ALWAYS, film=fail)
+    assert f"No video: {' '.join(str(error).split())}" in run(ALWAYS, film=fail)
 
 
 def test_without_matplotlib_the_curve_is_in_the_terminal_alone(run, monkeypatch):
@@ -147,7 +147,7 @@ def test_without_matplotlib_the_curve_is_in_the_terminal_alone(run, monkeypatch)
     monkeypatch.delattr(plotting, "figure", raising=False)
     out = run(ALWAYS)
     assert "Evaluation return and the goal" in out
-    assert "No picture of the curve: `minerva demo` needs" in out
+    assert "No figure of the curve: `minerva demo` needs" in out
     assert "pip install 'minerva-acme[plot]'" in out
 
 
@@ -185,7 +185,7 @@ def test_the_rest_is_until_the_known_runs_had_reached_the_goal(tmp_path, curves,
     words = text.rpartition(": minerva ")[2].split()
     resume = parsing.parse(words)
     assert (resume.directory, resume.stop_after_minutes) == (tmp_path, minutes + 1)
-    assert ("known runs had" in text) == bool(curves)
+    assert ("known runs were" in text) == bool(curves)
 
 
 def test_a_speed_that_is_not_known_promises_no_time(tmp_path):

@@ -27,8 +27,8 @@ def test_a_run_with_several_actors_is_trained_resumed_and_evaluated(tmp_path, ca
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--num-actors", "2"], "`num_actors` is for distributed runs alone. Add --distributed ray."),
-        (["--address", "auto"], "`address` is for distributed runs alone"),
+        (["--num-actors", "2"], "`num_actors` is only for distributed runs. Add --distributed ray."),
+        (["--address", "auto"], "`address` is only for distributed runs"),
         (["--distributed", "inline"], "`num_actors` must be given for a distributed run: --num-actors 2"),
         (["--distributed", "inline", "--num-actors", "2", "--replay", "memory"], "`replay` must be reverb"),
     ],

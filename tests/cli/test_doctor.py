@@ -33,15 +33,15 @@ def test_it_is_said_how_products_are_computed(monkeypatch):
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: True)
     monkeypatch.setattr(doctor.cpu, "multiplies_bfloat16", lambda: True)
     assert (doctor.check_float32().words, doctor.check_bfloat16().words) == (
-        "products by oneDNN, as MKL is slow on this CPU, fused with activations",
-        "this CPU has instructions for its products, fused with activations",
+        "matrix products by oneDNN, because MKL is slow on this CPU, fused with activations",
+        "supported by this CPU, fused with activations",
     )
     monkeypatch.setattr(doctor.kernels, "uses_onednn", lambda: False)
     monkeypatch.setattr(doctor.fused, "pays", lambda dtype: False)
     monkeypatch.setattr(doctor.cpu, "multiplies_bfloat16", lambda: False)
     assert (doctor.check_float32().words, doctor.check_bfloat16().words) == (
-        "products by torch's own choice",
-        "this CPU has no instructions for its products: --target-precision bfloat16 computes float32",
+        "matrix products by torch's default library",
+        "not supported by this CPU: --target-precision bfloat16 uses float32",
     )
 
 
@@ -50,7 +50,7 @@ def test_reverb_that_is_missing_is_a_warning_and_one_that_does_not_load_is_wrong
     assert doctor.check_reverb(works).words == "0.14.0 with TensorFlow 2.15.1, loaded in 1.5 s"
     broken = doctor.check_reverb(fails)
     assert broken.status == "wrong"
-    assert "does not load: ImportError" in broken.words
+    assert "cannot be loaded: ImportError" in broken.words
     assert "--replay memory" in broken.fix
     monkeypatch.setattr(doctor, "_version", lambda package: None)
     missing = doctor.check_reverb(fails)
@@ -71,7 +71,7 @@ def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
     # From 3.13 on it cannot be installed by that command, and Gymnasium's environments remain.
     assert doctor.check_package("dm_control", "", "pip", works, (3, 12)).status == "wrong"
     missing = doctor.check_package("dm_control", "", "pip", works, (3, 13))
-    assert (missing.status, missing.fix) == ("warning", "for dm_control: Python 3.11 or 3.12")
+    assert (missing.status, missing.fix) == ("warning", "dm_control needs Python 3.11 or 3.12")
     assert doctor.check_package("gymnasium", "", "pip", fails, (3, 13)).status == "wrong"
 
 
@@ -85,7 +85,7 @@ def test_without_a_renderer_training_works_and_the_command_is_told(monkeypatch):
 
     check = doctor.check_rendering(only_osmesa)
     assert (check.status, check.fix) == ("warning", "export MUJOCO_GL=osmesa")
-    assert "MUJOCO_GL is egl, which does not work; osmesa would" in check.words
+    assert "MUJOCO_GL is egl, which does not work; use osmesa instead" in check.words
 
 
 @pytest.mark.parametrize(("free_gb", "status"), [(0.01, "wrong"), (1.0, "warning"), (50.0, "ok")])
@@ -103,7 +103,7 @@ def test_a_place_that_is_no_folder_is_wrong(tmp_path):
     file.write_text("")
     check = doctor.check_disk(file / "mine")
     assert check.status == "wrong"
-    assert f"{file} cannot be written to" in check.words
+    assert f"{file} is not writable" in check.words
 
 
 def test_little_shared_memory_is_warned_of(tmp_path, monkeypatch):

@@ -193,7 +193,7 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
             lambda result: result[1:],
             "must return (observation, reward, terminated, truncated, info), got 4 values. Gym "
             "returned (observation, reward, done, info) before 0.26: it or a wrapper around it was written "
-            "for that. Port it, or make it a Gymnasium one by shimmy's GymV21Environment-v0. "
+            "for that. Port it, or convert it to Gymnasium with shimmy's GymV21Environment-v0. "
             "Raised after Faulty-v0, step 4 of episode 1.",
         ),
     ],

@@ -197,18 +197,18 @@ def test_a_file_that_ends_in_several_values_takes_nothing_of_what_is_typed(toml,
         ),
         (
             "env = 'CartPole-v1'\nagent = 'ppo'\n[networks]\nx = 1",
-            "settings.toml: `networks` must be a number, a text,",
+            "settings.toml: `networks` must be a number, a string,",
         ),
         (
             "env = 'CartPole-v1'\nagent = 'ppo'\nseed = {a = 1}",
-            "settings.toml: `seed` must be a number, a text, true,",
+            "settings.toml: `seed` must be a number, a string, true,",
         ),
         (
             "env = 'CartPole-v1'\nagent = 'ppo'\nseed = 1.5",
             "settings.toml: `--seed` must be a whole number, got '1.5'.",
         ),
-        ("env = CartPole", "`config` must be a file in TOML, or a run's run.json, got"),
-        ("env = 'CartPole-v1'", "`minerva train` must be told which agent"),
+        ("env = CartPole", "`config` must be a TOML file or the run.json of a run, got"),
+        ("env = 'CartPole-v1'", "`minerva train` must have an agent, got none"),
         ("env = 'x'\nagent = 'mine:Builder'", "names code, which would be run: mine:Builder."),
     ],
 )
@@ -221,7 +221,8 @@ def test_what_a_file_has_wrong_is_told_by_name(toml, call, text, message):
 def test_a_file_for_another_agent_is_refused(toml, call):
     status, _, err = call("train", "mpo", "--config", toml(SETTINGS))
     assert status == 2
-    assert "settings.toml, ppo, got mpo. Leave it out, or take another file." in err
+    assert "The agent must be ppo, as in " in err
+    assert "settings.toml, got mpo. Leave it out, or use another file." in err
 
 
 def test_the_file_of_a_run_gives_the_same_run(trained, tmp_path):
@@ -241,7 +242,7 @@ def test_the_file_of_a_run_that_no_command_can_repeat_is_refused(trained, tmp_pa
     path = tmp_path / "run.json"
     path.write_text(json.dumps({**content, "environment_factory": "mine:make"}))
     status, _, err = call("train", "--config", path)
-    assert (status, "has environment_factory, which only Python gives again" in err) == (2, True)
+    assert (status, "has environment_factory, which can only be set from Python" in err) == (2, True)
 
 
 def test_lists_are_json_where_it_is_asked_for(capsys):
@@ -288,12 +289,11 @@ def test_no_number_becomes_null(capsys):
 def test_a_run_that_is_done_says_so_and_how_to_go_on(tmp_path, train, capsys):
     run = tmp_path / "run"
     assert train(run) == 0
-    assert "nothing is left to train" not in capsys.readouterr().out
+    assert "has made all its" not in capsys.readouterr().out
     assert train(run) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "This run has made its 60 steps: nothing is left to train. To train for longer: minerva resume "
-        f"{run} --num-env-steps 120."
+        f"This run has made all its 60 steps. To train for longer: minerva resume {run} --num-env-steps 120."
     ) in said
     assert "A learner step is one update from 8 items of replay." in said
 
@@ -320,7 +320,7 @@ def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it
     status, out, err = call("video", trained, "--episodes", 1)
     assert (status, out) == (2, "")
     assert (
-        "Pendulum-v1 cannot be drawn: it takes no `render_mode`. Give it that argument, and a `render`" in err
+        "cannot be drawn: it takes no argument `render_mode`. Add that argument, and a method `render`" in err
     )
 
 

@@ -118,7 +118,7 @@ def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_com
     ):
         forget(here)
         status, _, err = call(*words.split())
-        assert status == 2 and "allow it by --import-code" in err and "my_agent" not in sys.modules
+        assert status == 2 and "allow that with --import-code" in err and "my_agent" not in sys.modules
         status, _, err = call(*words.split(), "--import-code")
         assert status == 0, err
     forget(here)
@@ -148,7 +148,7 @@ def test_an_agent_of_an_installed_package_needs_no_leave_to_be_imported(
     here: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = install(here, monkeypatch, mine="my_agent:MyBuilder", broken="no_such_module:X")
-    assert "mine my_agent:MyBuilder, of my_package 1.2" in call("list", "agents")[1]
+    assert "mine my_agent:MyBuilder, from my_package 1.2" in call("list", "agents")[1]
     assert "my_agent" not in sys.modules
     status, _, err = call("train", "mine", *FLAGS.split(), "--preset", "bold")
     assert (status, err) == (0, "")
@@ -183,8 +183,8 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
     install(here, monkeypatch, broken="no_such_module:X", ppo="my_agent:MyBuilder")
     status, out, _ = call("list")
     assert status == 0
-    assert "broken no_such_module:X, of my_package 1.2" in out
-    assert "ppo The name 'ppo' must be of one agent" in out
+    assert "broken no_such_module:X, from my_package 1.2" in out
+    assert "ppo Two agents are named 'ppo'" in out
     assert parsing.parse(f"train mpo {FLAGS}".split()).agent == "mpo"
     status, _, err = call("train", "broken", *FLAGS.split())
     assert status == 2
@@ -192,7 +192,7 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
         "The agent 'broken' of my_package 1.2 is `no_such_module:X`, which cannot be imported: No mod" in err
     )
     status, _, err = call("train", "ppo", *FLAGS.split())
-    assert status == 2 and "say which: --agent my_agent:MyBuilder" in err
+    assert status == 2 and "choose one by its path: --agent my_agent:MyBuilder" in err
 
 
 def test_flags_have_the_words_and_defaults_of_the_config(call: Call) -> None:
@@ -224,7 +224,7 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("mpo --agent my_agent:MyBuilder", "must be named once, got 'mpo' and --agent my_agent:MyBuilder."),
+        ("mpo --agent my_agent:MyBuilder", "must be given once, got 'mpo' and --agent my_agent:MyBuilder."),
         (
             "--agent my_agnet:MyBuilder",
             "The agent is `my_agnet:MyBuilder`, which cannot be imported: No module",
@@ -233,19 +233,19 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
         ("--agent my_agent:MyConfig", "`my_agent:MyConfig` must be a subclass of `AgentBuilder`, got <class"),
         (
             "--agent my_agent",
-            "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. One of your",
+            "no agent 'my_agent'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn. For your own",
         ),
         (
             "--agent my_agent:Unnamed",
-            "Unnamed must name the dataclass of its config as `config_class`, got None. Write `config_class "
+            "Unnamed must set `config_class` to the dataclass of its config, got None. Write `config_class "
             "= MyConfig` in the class.",
         ),
-        ("--agent my_agent:Wrong", "Wrong must name the dataclass of its config as `config_class`, got 'My"),
-        ("--agent my_agent:Forgetful", "Forgetful must have the config that it is made with as its `config`"),
+        ("--agent my_agent:Wrong", "Wrong must set `config_class` to the dataclass of its config, got 'My"),
+        ("--agent my_agent:Forgetful", "Forgetful must store its config as `config`"),
         (
             "--agent my_agent:NotFlags",
-            "`activation` of WithFunction cannot be a flag: it must be an argument, and a bool, int, float, "
-            "str, Literal, None, or a union or tuple of such, got type.",
+            "`activation` of WithFunction cannot be a flag: it must be an argument of type bool, int, "
+            "float, str, Literal, None, or a union or tuple of these, got type.",
         ),
     ],
 )
@@ -306,7 +306,7 @@ def test_a_field_that_means_another_flag_is_named(name: str) -> None:
 
 
 def test_types_that_the_module_lacks_are_named() -> None:
-    with pytest.raises(ValueError, match="types of Config's fields must be names .*'Missing' is not defined"):
+    with pytest.raises(ValueError, match="types of Config's fields must be def.*'Missing' is not defined"):
         check_flag("Missing")
 
 

@@ -159,4 +159,4 @@ def test_what_a_wait_is_for_is_shown_above_the_live_block(monkeypatch):
             waiting.Wait().go_on(replay.ReplayTimeout("Waiting for 20 items in table 'replay', has 0."))
     finally:
         logging.getLogger("minerva_acme").removeHandler(handler)
-    assert "Waiting for 20 items in table 'replay', has 0. 0 s so far." in shown.getvalue()
+    assert "Waiting for 20 items in table 'replay', has 0. Waited 0 s so far." in shown.getvalue()

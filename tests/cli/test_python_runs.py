@@ -103,7 +103,7 @@ def test_code_of_a_users_own_is_imported_only_on_request(command, theirs, call):
     status, _, err = call(command, theirs, *(["--num-env-steps", 64] if command == "resume" else []))
     assert status == 2
     assert "is `their_module:" in err
-    assert "if you trust this run, allow it by --import-code" in err
+    assert "if you trust this run, allow that with --import-code" in err
     assert "their_module" not in sys.modules
 
 
@@ -127,7 +127,7 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
     builder = ppo.PPOBuilder(ppo.PPOConfig(**SIZES))
     directory = run(tmp_path / "run", builder, make_pendulum, observers=[observers.ActionNorm()])
     status, _, err = call("resume", directory, "--num-env-steps", 64)
-    assert status == 2 and "can be resumed only from Python: `observers` cannot be written down." in err
+    assert status == 2 and "can be resumed only from Python: `observers` cannot be stored." in err
     assert call("eval", directory, "--episodes", 1)[0] == 0
 
 
@@ -148,7 +148,7 @@ def test_export_writes_one_file_and_says_how_to_use_it(flags, name, plain, tmp_p
     status, out, err = call("export", directory, *flags)
     assert (status, err) == (0, "")
     assert set(directory.iterdir()) - before == {directory / name}
-    assert f"Wrote {directory / name} of checkpoint 000000032." in out
+    assert f"Wrote {directory / name} from checkpoint 000000032." in out
     use = "torch.export.load" if name.endswith("pt2") else "minerva_acme.load_policy"
     assert f"{use}('{directory / name}')" in out
 

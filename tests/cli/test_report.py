@@ -65,7 +65,7 @@ def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compare
     [
         ([], "At least one result must be given, got none. .* mpo_control"),
         (["nothing"], "There is no file, folder or experiment 'nothing'; the library has .*mpo_control"),
-        (["<table>", "<table>"], "ours on .*run with seed 0 is given twice, the second time by"),
+        (["<table>", "<table>"], "ours on .*run with seed 0 is given twice, the second time in"),
         (["<empty>"], "There is no run in .*empty: run.json is missing"),
         (["<table>", "--against", "acme"], "`against` must be among .* got 'acme'"),
         (

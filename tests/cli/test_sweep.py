@@ -82,18 +82,18 @@ def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
     [
         (
             "--discount 0.9 0.90",
-            r"Each run of a sweep must differ .* got twice: .*0\.9 .* and .*0\.90 .*Leave one",
+            r"The runs of a sweep must all differ, got .* twice: .*0\.9 .* and .*0\.90 .*Leave one",
         ),
-        ("--seeds 1 1", "got twice"),
-        ("--env CartPole-v1 gymnasium/CartPole-v1", "got twice"),
+        ("--seeds 1 1", "got the same run twice"),
+        ("--env CartPole-v1 gymnasium/CartPole-v1", "got the same run twice"),
         ("--seeds 0 -1", "`seeds` must be >= 0, got -1"),
         ("--seed 1", "`minerva sweep ppo` has no flag --seed. Did you mean '--seeds'"),
         ("--discont 0.9", "`minerva sweep ppo` has no flag --discont. Did you mean '--discount'"),
         ("--discount high", "`--discount` must be a number, got 'high'"),
         ("--discount 0.9 9", r"`discount` must be in \[0, 1\], got 9.0"),
-        ("--discount --jobs 2", "`--discount` must have a value, or several to try each of them, got none"),
+        ("--discount --jobs 2", "`--discount` must have one or more values to try, got none"),
         ("--jobs 0", "`jobs` must be >= 1, got 0"),
-        ("--address auto", "`address` is for a sweep on Ray alone. Add --distributed ray"),
+        ("--address auto", "`address` is only for a sweep on Ray. Add --distributed ray"),
         ("--distributed inline", "`--distributed` must be one of ray, got 'inline'"),
         ("--num-actors 2", "`minerva sweep ppo` has no flag --num-actors"),
         ("", "The range of returns of CartPole-v1 must be known, .* --range CartPole-v1=LOWEST:HIGHEST"),
@@ -173,10 +173,10 @@ def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path,
     )
     status, out, _ = call(*base.split())
     assert status == 1
-    assert "1 of 2 runs are not done. The same command tries them again." in out
+    assert "1 of 2 runs are not done. To retry, repeat the same command." in out
     log = next(tmp_path.glob("*/NoSuch-v0/seed0/train.log"))
     assert str(log) in out and "failed with status 2: minerva: `environment_id` must be" in out
-    assert "1 trainings read, 1 now in" in out
+    assert "1 runs read, 1 now in" in out
 
 
 def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_path):
@@ -209,7 +209,7 @@ def test_a_stopped_sweep_says_which_runs_have_not_saved(tmp_path, call, monkeypa
     base = f"sweep ppo --env CartPole-v1 --seeds 0 1 2 --num-env-steps 9 --directory {tmp_path} --no-report"
     status, out, _ = call(*base.split())
     assert status == 130 and "Stopped by SIGTERM; 0 of 3 runs are done." in out
-    assert out.count("has not saved") == 1 and "CartPole-v1, seed 1 has not saved at its end" in out
+    assert out.count("without saving") == 1 and "CartPole-v1, seed 1 ended without saving" in out
 
 
 class Tape:
@@ -301,7 +301,7 @@ def test_ctrl_c_ends_a_sweep_whose_run_saves_and_the_same_command_goes_on(tmp_pa
         process.kill()
         process.wait()
     assert process.returncode == 0
-    assert "Stopped by SIGINT; 0 of 2 runs are done. The same command goes on." in out
+    assert "Stopped by SIGINT; 0 of 2 runs are done. To continue, repeat the same command." in out
     (checkpoints,) = tmp_path.rglob("checkpoints")  # the second has not begun
     assert list(checkpoints.iterdir())
 

@@ -156,7 +156,7 @@ def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_ta
         with ReverbClient(f"localhost:{part.port()}") as client:
             assert (client.table_info("replay").size == 0) == is_empty
         part.run()
-        assert f"replay comes back with {files}" in caplog.text
+        assert f"replay restarts with {files}" in caplog.text
         assert ("begins empty: Table 'replay' in checkpoint" in caplog.text) == is_empty
 
 

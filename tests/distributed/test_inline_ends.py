@@ -82,7 +82,7 @@ def test_best_weights_that_cannot_be_kept_end_nothing(
     part.keep_best({"latest": (5, ((1.0,), (20,)))}, [])
     part._keep_best()
     assert caplog.messages == [
-        "the best weights so far are not kept apart: [Errno 28] No space left on device"
+        "the best weights so far are not kept separately: [Errno 28] No space left on device"
     ]
 
 
@@ -156,7 +156,7 @@ def test_a_save_that_writes_is_waited_for_and_one_that_does_not_is_left_behind(
             (folder / str(number)).write_bytes(b"0")
 
     assert play(make(tmp_path, small.saving_builder(write))).env_steps == 200
-    with pytest.raises(distributed.ProgramFailed, match="was not saved in time. .* lacks 100 of them"):
+    with pytest.raises(distributed.ProgramFailed, match="saving took too long. .* lacks 100 of them"):
         play(
             make(tmp_path, small.saving_builder(lambda: is_over.wait(30.0) or None), num_env_steps=300),
             *[lambda progress: is_over.set() if progress.phase == "never" else None],
@@ -250,7 +250,7 @@ def test_a_run_that_learns_from_rounds_of_all_actors_ends_where_one_is_given_up(
     )
     config = replaced(config, evaluation_environment_factory=small.Ramp)
     with pytest.raises(
-        distributed.ProgramFailed, match=r"The learner needs rollouts of every actor, and node actor/. failed"
+        distributed.ProgramFailed, match=r"The learner needs rollouts of every actor, but node actor/. failed"
     ):
         play(config, num_actors=2)
 

@@ -95,7 +95,7 @@ def test_a_part_that_fails_is_started_again_and_counts_go_on(tmp_path: pathlib.P
     seen: list[experiments.Progress] = []
     result = run(config, seen.append, num_actors=1)
     assert failed == [2] and result.env_steps >= 600
-    assert "started again 1x" in seen[-1].nodes["actor/0"]
+    assert "restarted 1x" in seen[-1].nodes["actor/0"]
 
 
 def test_a_part_that_fails_again_and_again_ends_the_run_which_is_saved(
@@ -155,7 +155,7 @@ def test_what_cannot_be_distributed_is_refused_by_name(
 def test_an_agent_that_says_nothing_of_several_actors_is_refused(tmp_path: pathlib.Path) -> None:
     builder = small.sac_builder()
     builder.for_actors = builders.AgentBuilder.for_actors.__get__(builder)  # type: ignore[method-assign]
-    with pytest.raises(ValueError, match="SACBuilder must have `for_actors` to play with 2 actors"):
+    with pytest.raises(ValueError, match="SACBuilder must define `for_actors` to run 2 actors"):
         run(small.experiment(tmp_path, builder))
 
 

@@ -90,8 +90,8 @@ def test_a_command_whose_worker_is_killed_ends_and_is_started_again(
             kept = [line for line in log.read_text().splitlines() if line.startswith("run ")]
             log.write_text("".join(f"{line}\n" for line in kept))
     assert job.wait() == -signal.SIGKILL
-    assert "It was lost 3 times" in log.read_text()
-    assert "its process on Ray is gone" in caplog.text
+    assert "The process was lost 3 times" in log.read_text()
+    assert "the process on Ray is gone" in caplog.text
 
 
 def test_a_folder_that_a_machine_does_not_have_is_told_in_the_log(
@@ -100,7 +100,7 @@ def test_a_folder_that_a_machine_does_not_have_is_told_in_the_log(
     monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "nowhere"))
     job = places.start("pass", (), tmp_path / "log")
     assert job.wait() == 1
-    assert f"The folder {tmp_path / 'nowhere'} must be on all machines" in (tmp_path / "log").read_text()
+    assert f"The folder {tmp_path / 'nowhere'} must exist on all machines" in (tmp_path / "log").read_text()
 
 
 def test_a_sweep_on_ray_trains_all_and_does_again_what_failed(

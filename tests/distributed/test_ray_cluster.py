@@ -94,7 +94,7 @@ def test_an_experiment_runs_in_a_cluster(cluster: Any, tmp_path: pathlib.Path) -
 def test_an_address_where_no_cluster_is_is_refused_by_name(address: str) -> None:
     from minerva_acme.distributed import ray_engine
 
-    with pytest.raises(ValueError, match=f"`address` must be that of a Ray cluster, got '{address}'"):
+    with pytest.raises(ValueError, match=f"`address` must be the address of a Ray cluster, got '{address}'"):
         ray_engine.RayEngine(address)
 
 

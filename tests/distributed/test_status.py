@@ -64,7 +64,7 @@ def test_the_side_that_waits_is_named_with_its_share() -> None:
     assert "the learner waits for data 40% of the time, " in line(learner=0.4, write=0.05)
     assert "actors wait to write 70% of the time, " in line(write=0.7)
     assert "actors wait for weights 50% of the time" in line(weights=0.5)
-    assert "nobody waits" in line(learner=0.05)
+    assert "nothing waits" in line(learner=0.05)
 
 
 def test_speeds_ratio_memory_and_restarts_are_told() -> None:
@@ -73,7 +73,7 @@ def test_speeds_ratio_memory_and_restarts_are_told() -> None:
     assert "4.00 samples per insert" in found
     assert "oldest weights 0.2 s" in found
     assert "memory 1,100 MB in 3 nodes" in found
-    assert "2 stale rollouts dropped" in found and found.endswith("actor/0 started again 3x")
+    assert "2 stale rollouts dropped" in found and found.endswith("actor/0 restarted 3x")
 
 
 def test_each_node_has_words_of_its_own() -> None:
@@ -82,9 +82,9 @@ def test_each_node_has_words_of_its_own() -> None:
     said.update(overview(10), {**RESTARTS, "replay": 0})
     clock.now = 10.0
     said.update(overview(20), {**RESTARTS, "replay": 0})
-    assert said.nodes["actor/0"] == "50 steps/s, weights 0.2 s old, 300 MB, started again 3x"
-    assert said.nodes["learner"] == "20 steps/s, 500 MB, started again 0x"
-    assert said.nodes["replay"] == "says nothing yet, started again 0x"
+    assert said.nodes["actor/0"] == "50 steps/s, weights 0.2 s old, 300 MB, restarted 3x"
+    assert said.nodes["learner"] == "20 steps/s, 500 MB, restarted 0x"
+    assert said.nodes["replay"] == "no status yet, restarted 0x"
     assert said.metrics["restarts"] == 3
 
 
@@ -94,5 +94,5 @@ def test_a_node_that_counts_from_0_again_has_no_negative_speed() -> None:
     said.update(overview(100, learner=0.5), RESTARTS)
     clock.now = 30.0
     found = said.update(overview(1, learner=0.5), RESTARTS)
-    assert found is not None and found.startswith("0 environment and 0.0 learner steps/s, nobody waits")
+    assert found is not None and found.startswith("0 environment and 0.0 learner steps/s, nothing waits")
     assert said.nodes["actor/0"].startswith("0 steps/s")

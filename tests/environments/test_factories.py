@@ -81,7 +81,7 @@ def test_an_unknown_id_is_refused_with_near_matches(environment_id, suggestions)
 
 
 def test_an_id_like_no_other_is_refused_with_where_to_look():
-    with pytest.raises(ValueError, match="got 'zzzzzz'. `minerva list environments` shows those that"):
+    with pytest.raises(ValueError, match="got 'zzzzzz'. `minerva list environments` shows the ids that"):
         environments.make("zzzzzz")
 
 
@@ -112,7 +112,7 @@ def test_a_newest_version_that_needs_a_package_is_suggested_with_it(monkeypatch)
 
 @pytest.mark.parametrize("environment_id", ["ALE/Pong-v5", "BreakoutNoFrameskip-v4", "Pong-ram-v4"])
 def test_an_atari_game_names_its_package_and_the_id_with_its_module(environment_id):
-    with pytest.raises(ImportError, match=rf"from the package ale-py.* ale_py:{environment_id}$"):
+    with pytest.raises(ImportError, match=rf"of the package ale-py.* ale_py:{environment_id}$"):
         environments.make(environment_id)
 
 
@@ -336,7 +336,9 @@ def test_a_dm_env_environment_that_is_made_already_is_seeded_by_its_method():
 
 
 def test_an_environment_that_is_made_already_and_has_no_method_seed_refuses_one():
-    with pytest.raises(ValueError, match="`seed` must be None for .* no method `seed`, got 0 for a FakeEnv"):
+    with pytest.raises(
+        ValueError, match="`seed` must be None for .* without a method `seed`, got 0 for a FakeEnv"
+    ):
         environments.make_training_environment(testing.FakeEnvironment(), seed=0)
     with pytest.raises(ValueError, match=r"Task settings must not be given .*, got \['g'\]"):
         environments.make_training_environment(gymnasium.make("Pendulum-v1"), g=9.8)

@@ -293,7 +293,7 @@ def test_a_vector_environment_that_does_not_say_when_it_resets_is_refused():
     inner = vector.SyncVectorEnv([cart_pole])
     inner.metadata = {}
     with pytest.raises(
-        ValueError, match=r"must say in `metadata\['autoreset_mode'\]` when it resets, got none"
+        ValueError, match=r"must have `metadata\['autoreset_mode'\]`, .* when it resets, got none"
     ):
         GymnasiumVectorEnvironment(inner)
 
@@ -382,7 +382,7 @@ def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_process
         testing.assert_nests_equal([(timestep,) for timestep in environment.reset()], expected)
         environment.restore(state)
         testing.assert_nests_equal(environment.step(actions), expected)
-        with pytest.raises(ValueError, match="`state` must be that of 2 environments, got one of 1"):
+        with pytest.raises(ValueError, match="`state` must hold 2 environments, got 1"):
             environment.restore(state[:1])
 
 
@@ -469,11 +469,11 @@ ACTIONS = [np.zeros(2, np.float32)] * 2
         (
             raise_error,
             r"Environment 1 failed in its process: OverflowError: the arm flew away\.\nTraceback(?s:.)*"
-            "in raise_error(?s:.)*All processes have ended; make them anew",
+            "in raise_error(?s:.)*All processes have ended; make the vector environment again",
         ),
         (
             functools.partial(os._exit, 5),
-            "A process ended: that of environment 1 with exit code 5. What .* All processes",
+            "The process of environment 1 ended with exit code 5. Its output .* All processes",
         ),
     ],
 )
@@ -564,7 +564,7 @@ def test_an_error_that_cannot_be_pickled_is_not_waited_for(monkeypatch):
         return Failing()
 
     environment = make_async(vector.AutoresetMode.SAME_STEP, make=make, number=1)
-    with pytest.raises(EnvironmentWorkerError, match="with an error that cannot be sent to this one"):
+    with pytest.raises(EnvironmentWorkerError, match="with an error that cannot be sent to this process"):
         environment.reset()
     assert not multiprocessing.active_children()
 
@@ -584,9 +584,7 @@ def test_a_process_that_cannot_be_started_leaves_none_behind():
             sys.exit(4)
         return testing.FakeEnvironment()
 
-    with pytest.raises(
-        EnvironmentWorkerError, match="A process ended: that of environment 1 with exit code 4"
-    ):
+    with pytest.raises(EnvironmentWorkerError, match="The process of environment 1 ended with exit code 4"):
         make_processes(testing.FakeEnvironment, make)
     assert not multiprocessing.active_children()
 
@@ -738,8 +736,8 @@ class Loses(GymnasiumVectorEnvironment):
     ("wrap", "make", "message"),
     [
         (GivesTheNextEpisodes, GymnasiumVectorEnvironment, "got the one that the next episode begins with"),
-        (RepeatsTheOneBefore, GymnasiumVectorEnvironment, "got the one before it again, in every episode"),
-        (vector.VectorWrapper, Loses, "must give the true observation at LAST, but says that it does not"),
+        (RepeatsTheOneBefore, GymnasiumVectorEnvironment, "got the previous one again, in every episode"),
+        (vector.VectorWrapper, Loses, "must return the true observation at LAST, but says that it does not"),
     ],
 )
 def test_the_conformance_class_says_so_of_a_vector_without_true_last_observations(wrap, make, message):

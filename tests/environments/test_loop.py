@@ -320,7 +320,7 @@ def test_the_rewards_of_the_environment_are_left_as_they_are():
 def test_rewards_whose_returns_would_have_one_name_are_refused():
     reward = {"a": {"b": np.float32(1)}, "a/b": np.float32(2)}
     with pytest.raises(
-        ValueError, match="`episode_return/a/b` must be the name of one number, got it of sev"
+        ValueError, match="`episode_return/a/b` must be the name of one number, got several i"
     ):
         play(rewarding(reward, reward))
 

@@ -208,7 +208,7 @@ def test_ctrl_c_in_an_environment_stays_what_it_is(wrap):
         play(wrap, "step", interrupt)
 
 
-GYMNASIUM = "That is what an environment of Gymnasium's returns: make it a `gymnasium.Env`"
+GYMNASIUM = "Gymnasium's environments return that: make yours a `gymnasium.Env`"
 STEP = "Make it with `dm_env.transition(reward, observation)`, `dm_env.termination` or `dm_env.truncation`."
 RESET = "Make it with `dm_env.restart(observation)`."
 ZEROS = np.zeros(3, np.float32)

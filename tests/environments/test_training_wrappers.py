@@ -127,7 +127,7 @@ def test_what_is_done_with_the_spaces_is_logged_once_with_the_names_of_the_parts
             environments.make_training_environment("EverydayWords-v0", seed=0)
             del gymnasium.registry["EverydayWords-v0"]
     assert caplog.messages == [
-        "EverydayWords-v0: left out, for it holds no number: observation['words'] (StringArray() object)",
+        "EverydayWords-v0: left out, since it holds no numbers: observation['words'] (StringArray() object)",
         "EverydayWords-v0: turned into float32: observation['gear'] (DiscreteArray with 3 values)",
         "EverydayWords-v0: concatenated to one vector: observation['gear'] (BoundedArray(3,) float32 in "
         "[0, 1]), observation['x'] (BoundedArray(2,) float32 in [-1, 1])",
@@ -141,7 +141,7 @@ def test_several_choices_are_for_ppo_and_vmpo_and_mpo_says_so():
     of_mpo, *others = BUILDERS
     assert [builder.check_spec(spec) for builder in others] == [None, None]
     with pytest.raises(
-        ValueError, match=r"MPO needs .* got several discrete choices, .*On-policy agents take"
+        ValueError, match=r"MPO needs .* got several discrete choices, .*Choose an on-policy agent"
     ):
         of_mpo.check_spec(spec)
     play(environment)

@@ -178,7 +178,7 @@ def test_an_environment_without_a_state_is_left_out_of_it():
 
 def test_the_state_of_another_number_of_environments_is_refused():
     environment = environments.InProcessVectorEnvironment(make())
-    message = "`state` must be that of 3 environments, got one of 2. Resume with as many"
+    message = "`state` must hold 3 environments, got 2. Resume with the same number"
     with pytest.raises(ValueError, match=message):
         environment.restore([None] * 2)
 
@@ -268,7 +268,7 @@ class Broken(environments.InProcessVectorEnvironment):
         (
             "own actions",
             "each_action_reaches_its_own_environment",
-            "`step` must give each environment its own action, but environment 0 did not do what it does",
+            "`step` must give each environment its own action, but environment 0 did not behave as when",
         ),
         ("count", "another_number_of_actions_is_refused", "`step` with 2 actions must raise ValueError"),
     ],

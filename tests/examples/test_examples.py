@@ -129,7 +129,7 @@ def test_the_tour_shows_every_part_and_trains(run, tmp_path, capsys):
     assert [int(number) for number in re.findall(r"^(\d)\. ", told, re.MULTILINE)] == [1, 2, 3, 4, 5, 6, 7]
     length, num_items = map(int, re.search(r"episode of (\d+) steps became (\d+) items", told).groups())
     assert length == num_items
-    items = re.findall(r"step +(\d+): reward of 3 steps ([\d.]+), discount behind them ([\d.]+)", told)
+    items = re.findall(r"step +(\d+): reward of 3 steps ([\d.]+), discount after them ([\d.]+)", told)
     three, two = f"{1 + 0.99 + 0.99**2:.2f}", f"{1 + 0.99:.2f}"
     assert items == [
         ("0", three, f"{0.99**3:.2f}"),

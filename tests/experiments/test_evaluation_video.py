@@ -103,7 +103,7 @@ def test_a_film_that_fails_costs_a_warning_and_not_the_run(tmp_path, written, ca
         result = experiments.run_experiment(make_config(tmp_path, fail))
     assert result.after is not None and written == []
     warned = [record.getMessage() for record in caplog.records]
-    assert warned == [f"no film of the evaluation at {step} steps: {error}" for step in (0, 128, 256)]
+    assert warned == [f"no video of the evaluation at {step} steps: {error}" for step in (0, 128, 256)]
 
 
 def test_a_film_that_was_stopped_is_not_shown(tmp_path, written):

@@ -51,7 +51,8 @@ def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path,
         "make_server",
         lambda *arguments, **options: make(*arguments, **{**options, "restore_from": None}),
     )
-    with pytest.raises(replay.ReplayError, match="came back with 0 items, but held 100 when the checkpoint"):
+    message = "was restored with 0 items, but held 100 when the checkpoint"
+    with pytest.raises(replay.ReplayError, match=message):
         experiments.run_experiment(make_config(tmp_path, 200, replay=store))
 
 

@@ -108,7 +108,7 @@ def test_a_replay_that_came_back_with_less_is_refused(run):
     state = pacing.Pacer(run).save()
     pacing.Pacer(run).restore(state)
     run.size = 4
-    with pytest.raises(replay.ReplayError, match="Table 'replay' came back with 4 items, but held 5 when"):
+    with pytest.raises(replay.ReplayError, match="Table 'replay' was restored with 4 items, but held 5 when"):
         pacing.Pacer(run).restore(state)
 
 
@@ -138,5 +138,5 @@ def test_a_dataset_that_ends_is_an_error_which_says_so(run):
         next(iter([]))
 
     run.config.num_env_steps, run.learner.step = 0, step
-    with pytest.raises(ValueError, match="an iterator without an end, got one that ended after 0 batches"):
+    with pytest.raises(ValueError, match="an endless iterator, got one that ended after 0 batches"):
         pacing.Pacer(run).learn(signals.StopRequest(), without_playing=1)

@@ -174,7 +174,7 @@ def test_an_error_in_an_environments_process_saves_all_but_its_randomness(tmp_pa
         experiments.run_experiment(config)
     assert checkpoint(tmp_path).name == "000000150"
     assert checkpointing.load_state(checkpoint(tmp_path))["environment"] is None
-    assert "random states of the environments are not saved, they begin anew" in caplog.text
+    assert "random states of the environments are not saved; they will start from their seeds" in caplog.text
 
 
 def test_an_observation_that_replay_refuses_saves_the_steps_before_it(tmp_path):
@@ -253,7 +253,7 @@ def test_an_error_of_the_replay_saves_nothing(tmp_path, caplog):
     with pytest.raises(replay.ReplayError, match="^the server is gone$"):
         experiments.run_experiment(make_config(tmp_path), on_progress)
     assert checkpoint(tmp_path) is None
-    assert "so that nothing is saved; there is no checkpoint." in caplog.text
+    assert "so nothing is saved; there is no checkpoint." in caplog.text
 
 
 def test_with_nothing_new_nothing_is_saved(tmp_path, caplog):

@@ -455,7 +455,10 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
             {"num_env_steps": 0},
             "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 .* got 0 and 0",
         ),
-        ({"num_learner_steps": 5}, "With environment steps the agent says how many learner steps are made"),
+        (
+            {"num_learner_steps": 5},
+            "With environment steps, the agent determines the number of learner steps",
+        ),
         ({"evaluation_environments": 0}, "`evaluation_environments` must be >= 1"),
         ({"seed": -1}, "`seed` must be >= 0, got -1."),
         ({"device": "gpu0"}, "`device` must be like 'cpu'"),

@@ -320,7 +320,7 @@ def test_a_run_without_environment_steps_learns_from_its_dataset_alone(tmp_path)
     assert resumed.learner_steps == 12
     variables = checkpointing.load_state(checkpointing.find(tmp_path))["policy_variables"]
     assert variables[0]["steps"].tolist() == [12.0, 12.0]
-    with pytest.raises(ValueError, match=r"`num_environments` must be 0 .* got 1 \(0: nothing played\)"):
+    with pytest.raises(ValueError, match=r"`num_environments` must be 0 .* got 1 \(0 for a run without"):
         experiments.run_experiment(make_config(tmp_path, 5, builder=Counting()))
 
 
@@ -350,7 +350,7 @@ def test_a_dataset_that_ends_too_early_is_named(tmp_path):
 
 def test_an_agent_that_waits_for_a_replay_that_nobody_fills_says_that_nothing_is_played(tmp_path):
     agent = mpo.MPOBuilder(mpo.MPOConfig(policy_layer_sizes=(4,), critic_layer_sizes=(4,)))
-    with pytest.raises(replay.ReplayDeadlock, match=r"Nothing is played \(`num_env_steps` 0\)"):
+    with pytest.raises(replay.ReplayDeadlock, match=r"The run does not play \(`num_env_steps` 0\)"):
         experiments.run_experiment(make_config(tmp_path, 0, builder=agent, num_learner_steps=3))
 
 

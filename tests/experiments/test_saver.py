@@ -167,8 +167,8 @@ def test_resuming_from_an_older_or_a_light_checkpoint_says_what_that_means(run, 
     run.steps = 20
     saver.Saver(run, evaluated(20, 3.0), FakeState("pace")).save_best()
     make_saver(run).restore(tmp_path / "000000020")
-    assert "000000020 holds no replay: a new one is filled before learning goes on" in caplog.text
-    assert "the next one removes those of steps 30, 40, except the best" in caplog.text
+    assert "000000020 holds no replay: a new one is filled before learning continues" in caplog.text
+    assert "the next save removes the later ones at steps 30, 40, except the best" in caplog.text
     caplog.clear()
     run.steps = 40
     make_saver(run).restore(tmp_path / "000000040")  # back again

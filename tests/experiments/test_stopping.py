@@ -86,7 +86,7 @@ def test_a_run_ends_when_its_time_is_over_and_has_all_of_it_again_when_it_resume
     for seconds in (itertools.count(), itertools.count(1000.0)):  # of a clock that goes on when it is read
         monkeypatch.setattr(stopping, "time", type("Time", (), {"monotonic": seconds.__next__}))
         result = run(tmp_path, stop_after_minutes=0.25)
-        assert result.stopped_by == "the time is over, with `stop_after_minutes` 0.25"
+        assert result.stopped_by == "the time is up, with `stop_after_minutes` 0.25"
         assert result.after is not None
         assert list(evaluations(tmp_path))[-1] == result.env_steps
         assert checkpointing.env_steps(checkpointing.find(tmp_path)) == result.env_steps

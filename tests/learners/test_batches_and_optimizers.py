@@ -23,7 +23,8 @@ def test_the_data_of_the_next_sample_is_taken():
 def test_data_of_another_learners_table_is_refused():
     with pytest.raises(
         TypeError,
-        match="`dataset` must give batches of Trajectory, got dict. Unpack them with a TrajectoryLayout",
+        match="`dataset` must give batches of Trajectory, got dict. "
+        "Write and unpack them with a TrajectoryLayout",
     ):
         learners.next_batch(iter([Sample({})]), types.Trajectory, "TrajectoryLayout")
 

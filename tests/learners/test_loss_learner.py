@@ -181,7 +181,7 @@ def test_a_batch_that_is_not_finite_for_the_last_loss_moves_nothing():
 def test_a_loss_without_a_module_or_an_optimiser_is_refused(losses, groups):
     (name,) = losses
     with pytest.raises(
-        ValueError, match=f"must have the name of a module and of a group, got '{name}'; there are the"
+        ValueError, match=f"must have the name of a module and of a group, got '{name}'\\. The modules are"
     ):
         make_learner(losses, groups=groups)
 

@@ -128,9 +128,7 @@ def test_a_dataset_over_replay_is_not_wrapped():
     ("dataset", "found"), [([transition()], "list"), (None, "NoneType"), (range(3), "range")]
 )
 def test_what_is_no_iterator_is_refused_at_once(dataset, found):
-    with pytest.raises(
-        TypeError, match=rf"must be an iterator of batches without an end, got {found}\. .*cycle"
-    ):
+    with pytest.raises(TypeError, match=rf"must be an endless iterator of batches, got {found}\. .*cycle"):
         check(dataset)
 
 
@@ -203,7 +201,10 @@ def test_extras_that_a_learner_needs_are_named():
 
 
 def test_priorities_need_the_info_of_the_items():
-    with pytest.raises(TypeError, match=r"with the `info` of their items, .* got None\. Set `prioritized`"):
+    with pytest.raises(
+        TypeError,
+        match=r"with an `info`, the `replay.SampleInfo` of their items, .* got None\. Set `prioritized`",
+    ):
         next(check(iter([transition()]), needs_info=True))
 
 

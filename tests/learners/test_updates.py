@@ -164,7 +164,7 @@ def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
     state = scene.updates.save()
     other.updates.restore(state)
     change(state["optimizers"]["critic"])
-    with pytest.raises(ValueError, match="optimiser 'critic' must be restored from a state of its kind"):
+    with pytest.raises(ValueError, match="optimiser 'critic' must come from the same kind"):
         other.updates.restore(state)
 
 

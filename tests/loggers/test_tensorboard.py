@@ -112,7 +112,7 @@ def test_loggers_of_one_run_never_share_a_file(tmp_path):
 
 
 def test_a_row_without_its_steps_is_refused(tmp_path):
-    message = r"must hold `actor_steps`, its `steps_key`, got \['loss'\]"
+    message = r"must have its `steps_key`, `actor_steps`, got \['loss'\]"
     with (
         loggers.TensorBoardLogger(tmp_path, "actor", "actor_steps") as logger,
         pytest.raises(ValueError, match=message),

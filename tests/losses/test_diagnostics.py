@@ -33,7 +33,7 @@ def test_no_gradient_flows() -> None:
 
 def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"`value` and `target` must have one shape .* got \[2\] and \[2, 1\]"
+        ValueError, match=r"`value` and `target` must have the same shape .* got \[2\] and \[2, 1\]"
     ):
         losses.explained_variance(torch.zeros(2), torch.zeros(2, 1))
     with pytest.raises(ValueError, match="not be empty"):

@@ -940,7 +940,7 @@ LOOPS = [
         ("tests/environments/test_vector_loop.py",),
         breakage(
             "steps before a failure are not counted",
-            "        finally:  # whatever failed, what is counted is what was observed\n",
+            "        finally:  # even if something failed, every observed step is counted\n",
             "        except ZeroDivisionError:\n            pass\n        if True:\n",
         ),
     ),

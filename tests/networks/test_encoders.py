@@ -141,7 +141,7 @@ def test_weights_come_from_the_generator_alone() -> None:
 def test_an_image_that_no_kernel_fits_in_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(8, 8, 3\) is too small for the convolutions .*: a kernel of 8"):
         networks.ImageEncoder((8, 8, 3), convolutions=[(4, 3, 1), (4, 8, 1)])
-    with pytest.raises(ValueError, match=r"`shape` must be that of an image, .* got \(8,\)"):
+    with pytest.raises(ValueError, match=r"`shape` must be an image's: .* got \(8,\)"):
         networks.ImageEncoder((8,))
 
 

@@ -49,7 +49,9 @@ def test_every_parameter_gets_a_gradient() -> None:
 
 @pytest.mark.parametrize("stddev", [0.0, -1.0, 1e-4, 8.0])
 def test_stddev_that_would_be_clamped_is_refused(stddev: float) -> None:
-    message = rf"`initial_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got {stddev}"
+    message = (
+        rf"`initial_stddev` must be in \[0.000912, 7.39\], the range to which policies clamp it, got {stddev}"
+    )
     with pytest.raises(ValueError, match=message):
         make_policy(initial_stddev=stddev)
 

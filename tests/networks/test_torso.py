@@ -137,7 +137,9 @@ def test_untrained_simba_embeds_without_stretching_and_its_blocks_add_twice_the_
 
 
 def test_blocks_of_different_widths_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"`layer_sizes` of SimBa, .* must be equal, got \(16, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"SimBa has one entry of `layer_sizes` .* must be equal, got \(16, 8\)"
+    ):
         networks.SimBa(5, (16, 8))
 
 

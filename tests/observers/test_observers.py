@@ -117,7 +117,7 @@ def test_every_summary_has_percentiles_where_they_are_asked_for(observer, name):
 
 
 def test_a_percentile_beyond_100_is_refused():
-    with pytest.raises(ValueError, match=r"`percentiles` must lie in \[0, 100\] percent, got 101"):
+    with pytest.raises(ValueError, match=r"`percentiles` must be in \[0, 100\] percent, got 101"):
         observers.ActionNorm(percentiles=[50, 101])
 
 
@@ -135,7 +135,7 @@ def test_a_scalar_action_has_statistics_without_an_index():
     ],
 )
 def test_leaves_that_would_have_one_name_are_refused_instead_of_one_hiding_the_other(observer, action, name):
-    with pytest.raises(ValueError, match=f"`{name}` must be the name of one number, got it of several"):
+    with pytest.raises(ValueError, match=f"`{name}` must be the name of one number, got several in a"):
         play(observer, np.zeros((3, 2)), [action, action])
 
 

@@ -73,7 +73,7 @@ def test_a_metric_that_is_not_there_is_told_with_the_near_ones(tmp_path, metric,
 
 
 def test_a_folder_without_any_numbers_says_so(tmp_path):
-    with pytest.raises(ValueError, match="has logged nothing yet. Wait for its first evaluation"):
+    with pytest.raises(ValueError, match="has no logs yet. Wait for its first evaluation, or"):
         plotting.read_curve(tmp_path, RETURN)
 
 
@@ -155,5 +155,5 @@ def test_logs_that_are_no_text_give_what_numbers_they_hold(tmp_path):
     curve = plotting.read_curve(tmp_path, "evaluator/return")
     np.testing.assert_array_equal(curve.values, [5, 7])
     (tmp_path / "noise.csv").write_bytes(b"x" * 200_000 + b"\n")
-    with pytest.raises(ValueError, match="noise.csv must be a table with commas between its cells"):
+    with pytest.raises(ValueError, match="noise.csv must be a CSV file with a comma as delimiter: "):
         plotting.read_curve(tmp_path, "evaluator/return")

@@ -38,7 +38,7 @@ def test_a_group_is_the_interquartile_mean_and_the_interval_over_its_seeds():
 
 
 BOOTSTRAP = "95% bootstrap interval"
-RANGE = "range of the seeds (holds the median with {})"
+RANGE = "range of the seeds (contains the median with {})"
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ RANGE = "range of the seeds (holds the median with {})"
         (
             [group(num_seeds=3), group(num_seeds=5)],
             "3-5 seeds",
-            f"{BOOTSTRAP}; of 2 or 3 seeds {RANGE.format('75%')}",
+            f"{BOOTSTRAP}; for 2 or 3 seeds, {RANGE.format('75%')}",
         ),
         ([group(num_seeds=1, tasks=4)], "1 seed of 4 tasks", None),
         ([group(num_seeds=3, tasks=4)], "3 seeds of 4 tasks", BOOTSTRAP),
@@ -70,7 +70,7 @@ def test_the_legend_says_once_how_many_seeds_there_are_and_what_the_band_is(grou
 def test_the_caption_says_what_is_drawn_and_nothing_else():
     one, many = group(num_seeds=1), group(num_seeds=8)
     assert plotting.make_caption([plotting.Panel("A", [one])], "Return") == (
-        "Return; lines: interquartile mean over seeds, below four runs their mean."
+        "Return; lines: interquartile mean over seeds (mean for fewer than four runs)."
     )
     assert "single runs" not in plotting.make_caption([plotting.Panel("A", [many])], "Return")
     assert "single runs" in plotting.make_caption([plotting.Panel("A", [group(num_seeds=2)])], "Return")
@@ -191,7 +191,7 @@ def test_the_suffix_chooses_the_kind_of_file(tmp_path):
     drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
     assert figure.save(drawn, tmp_path / "curve.pdf") == [tmp_path / "curve.pdf"]
     assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(ValueError, match=r"`out` must end in .*png, .*svg.* got .*curve.jpgg"):
+    with pytest.raises(ValueError, match=r"`out` must have the suffix .*png, .*svg.* got .*curve.jpgg"):
         figure.save(drawn, tmp_path / "curve.jpgg")
 
 

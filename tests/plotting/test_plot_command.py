@@ -70,7 +70,8 @@ def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, pa
 def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, capsys):
     directories = [make_run(target, critic_target=target) for target in ("retrace", "n_step")]
     plot(directories, out=tmp_path / "curve.png")
-    assert "differ in critic_target; --group agent,critic_target draws them apart" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "differ in critic_target; --group agent,critic_target gives each its own curve" in err
     panels.clear()
     plot(directories, out=tmp_path / "curve.png", group="agent,critic_target")
     labels = [group.label for group in panels[0].groups]
@@ -82,14 +83,14 @@ def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_ru
     directories = [make_run("long"), make_run("short", returns=[1.0, 2.0])]
     plot(directories, out=tmp_path / "curve.png")
     err = capsys.readouterr().err
-    assert "have seeds [0, 0]: equal ones are not independent" in err
+    assert "have seeds [0, 0]: runs with equal seeds are not independent" in err
     assert "ends at 50,000 environment steps with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
     plot([make_run("a"), make_run("b", seed=1, returns=[])], out=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [1]
-    assert "b: it has no number of 'evaluator/episode_return' yet" in capsys.readouterr().err
+    assert "b: it has no values of 'evaluator/episode_return' yet" in capsys.readouterr().err
 
 
 def test_random_actions_are_shown_where_a_checkpoint_knows_them(make_run, panels, tmp_path):
@@ -123,14 +124,14 @@ def test_runs_can_be_drawn_against_updates_or_time_and_nothing_published_with_th
     plot([make_run("a", seed=1)], out=tmp_path / "curve.svg", x=x)
     np.testing.assert_array_equal(panels[0].groups[0].mean.x, places)
     assert not panels[0].published
-    with pytest.raises(ValueError, match=f"`published` must be none where `x` is {x}"):
+    with pytest.raises(ValueError, match=f"`published` must be none if `x` is {x}, because"):
         plot([tmp_path / "a"], x=x, published=("mpo",))
 
 
 def test_a_run_of_an_older_version_has_no_time_to_be_drawn_against(make_run, tmp_path):
     directory = make_run("a")
     (directory / "evaluator.csv").write_text("actor_steps,episode_return\n0,1\n10,2\n")
-    with pytest.raises(ValueError, match="evaluator.csv has no column 'wall_seconds' to draw against"):
+    with pytest.raises(ValueError, match="evaluator.csv has no column 'wall_seconds' for the x-axis"):
         plot([directory], x="wall")
 
 
@@ -167,11 +168,11 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
     ("make", "settings", "message"),
     [
         ([], {}, "At least one run must be given, got none."),
-        ([("a", {"returns": []})], {}, "None of the runs has a number of 'evaluator/episode_return' yet"),
+        ([("a", {"returns": []})], {}, "None of the runs has values of 'evaluator/episode_return' yet"),
         ([("a", {})], {"metric": "evaluator/return"}, "no metric 'evaluator/return'. Did you mean"),
         ([("a", {})], {"group": "agnet"}, "`group` must be agent or a hyperparameter .* got 'agnet'"),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
-        ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must end in .* got 'curve.doc'"),
+        ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
         (
             [("a", {}), ("b", {"environment": "CartPole-v1"})],
             {"aggregate": True},

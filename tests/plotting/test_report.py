@@ -81,7 +81,7 @@ def test_what_was_not_published_at_these_steps_is_in_no_comparison_and_that_is_s
     made = plotting.make_report([early], against=["mpo"])
     assert "MPO" not in table(made, "Scores")
     (note,) = made.notes
-    assert note == f"Nothing was published at these steps, so in no comparison: MPO ({WALKER})."
+    assert note == f"Not compared, because nothing was published at these steps: MPO ({WALKER})."
 
 
 def test_other_action_repeats_are_said():
@@ -99,7 +99,7 @@ def test_scores_are_compared_at_the_last_step_that_all_runs_have_reached():
     assert (
         f"{WALKER} is compared at 40,000 steps, where short seed 0 ends; others reach 100,000." in made.notes
     )
-    assert f"Only some of the experiments have runs on {CHEETAH}: in no comparison." in made.notes
+    assert f"Only some of the experiments have runs on {CHEETAH}: not compared." in made.notes
     at_20k = plotting.make_report([short, OURS], step=20_000)
     assert table(at_20k, "Returns by environment at 20,000")["Walker walk"]["short"] == "50.0 [40.0, 60.0]"
 
@@ -109,7 +109,7 @@ def test_an_environment_where_a_run_has_no_number_at_the_step_is_left_out():
         [experiment("x", {WALKER: ends(100, 200, at=50_000), CHEETAH: ends(500, 700)})], step=80_000
     )
     assert list(table(made, "Returns")) == ["Cheetah run"]
-    assert f"{WALKER} is in no comparison: no number at 80,000 steps of x seed 0, x seed 1." in made.notes
+    assert f"{WALKER} is not compared: no value at 80,000 steps for x seed 0, x seed 1." in made.notes
     assert [panel.title for panel in made.by_environment] == ["Cheetah run", "Walker walk"]
 
 
@@ -144,7 +144,7 @@ def test_environments_of_other_suites_need_a_range():
     made = plotting.make_report([cartpole], ranges={"CartPole-v1": (0.0, 500.0)})
     assert table(made, "Scores")["x"]["mean"] == "0.400"
     assert made.aggregate is None  # of one environment
-    with pytest.raises(ValueError, match="must go up, got 5 to 5"):
+    with pytest.raises(ValueError, match="must increase, got 5 to 5"):
         plotting.make_report([cartpole], ranges={"CartPole-v1": (5.0, 5.0)})
 
 
@@ -208,11 +208,11 @@ def test_a_report_made_twice_is_the_same():
     [
         ([], {}, "`experiments` must hold at least one, got none"),
         ([OURS], {"against": ["acme"]}, "`against` must be among mpo, .* or none, got 'acme'"),
-        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no number at 200,000 steps"),
+        ([OURS], {"step": 200_000}, "must be an environment in which all runs .* no value at 200,000 steps"),
         (
             [OURS, experiment("x", {"dm_control/dog/run": ends(1)})],
             {},
-            "must have an environment in common, got none of ours, x. Report them apart",
+            "must have an environment in common, got none for ours, x. Report them separately",
         ),
         (
             [results.Experiment(exp_name="x", rows=(results.Row("x", WALKER, 0, "loss", 1, 1.0),))],

@@ -97,8 +97,8 @@ class StoreTests(ReplayContract):
             writer.append({"number": np.zeros(2, np.float32)})
             self.check_refused(
                 replay.ReplayError,
-                "A row of column 'number' must be float32 of shape (2,) as those before it, got float64 of "
-                "shape (2,).",
+                "A row of column 'number' must be float32 of shape (2,) like the rows before it, got float64 "
+                "of shape (2,).",
                 lambda: writer.append({"number": np.zeros(2, np.float64)}),
             )
 
@@ -200,14 +200,14 @@ class StoreTests(ReplayContract):
             pass
         (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert (
-            "does not tell the `n_step` and `discount` that its items were made with" in warning.getMessage()
+            "does not record the `n_step` and `discount` of its items, so this is not" in warning.getMessage()
         )
 
     def test_a_server_without_a_folder_writes_no_checkpoint(self) -> None:
         with self._open() as client:
             self.check_refused(
                 replay.ReplayError,
-                "wrote no checkpoint: there is no folder for it. Start it with a `checkpoint_directory`.",
+                "wrote no checkpoint: it has no folder for them. Start it with a `checkpoint_directory`.",
                 client.checkpoint,
             )
 
@@ -217,8 +217,8 @@ class StoreTests(ReplayContract):
         for tables, message in (
             (
                 [self._config(), self._config()],
-                "`tables` must be one or more tables of different names, got ['table', 'table'].",
+                "`tables` must be one or more tables with different names, got ['table', 'table'].",
             ),
-            ([self._config(signature=odd)], "`field` must be of a dtype that can be stored"),
+            ([self._config(signature=odd)], "`field` must have a dtype that can be stored"),
         ):
             self.check_refused(ValueError, message, functools.partial(self.make_server, tables))

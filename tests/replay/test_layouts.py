@@ -182,7 +182,7 @@ def test_a_length_below_one_is_refused():
         ({"discounts": {"a": specs.Array((1, 1, 1), np.float32)}}, "`discounts` must have at most two axes"),
         (
             {"rewards": {"a": FLOAT}, "discounts": {"b": FLOAT}},
-            "`discounts` must be one array or a nest like that of the rewards",
+            "`discounts` must be one array or a nest with the structure of the rewards",
         ),
         (
             {"rewards": specs.Array((2,), np.float32), "discounts": specs.Array((3,), np.float32)},

@@ -158,7 +158,7 @@ def test_the_marks_have_their_place_where_the_observation_is_no_float32(dtype):
     ids=["a vector", "a nest"],
 )
 def test_signals_that_are_not_one_number_are_refused(name, spec, found):
-    with pytest.raises(ValueError, match=f"`{name}` must be one number a step for rollouts, got {found}"):
+    with pytest.raises(ValueError, match=f"`{name}` must be one number per step for rollouts, got {found}"):
         layouts.RolloutLayout(SPEC._replace(**{name: spec}), 4)
 
 

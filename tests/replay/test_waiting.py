@@ -71,7 +71,7 @@ def test_a_thread_that_is_alone_ends_its_wait_when_asked_to_stop(clock):
 
 
 def test_a_thread_that_is_alone_never_waits_for_a_rate_limiter(clock):
-    with waiting.alone(), pytest.raises(base.ReplayDeadlock, match="has 0. That would take for ever"):
+    with waiting.alone(), pytest.raises(base.ReplayDeadlock, match="has 0. This would wait forever"):
         wait_for(clock, waiting.Wait(), 5.0)
 
 

@@ -49,12 +49,12 @@ def test_a_file_of_rows_alone_may_hold_several_experiments(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: content | {"contexts": 3}, "must say what produced the rows beside it"),
+        (lambda content: content | {"contexts": 3}, "must say what produced the rows of its CSV file, "),
         (lambda content: content | {"colour": "red"}, "must say what produced .*colour"),
-        (lambda content: content | {"exp_name": "sac"}, "must hold the rows of sac alone, got mpo_control"),
+        (lambda content: content | {"exp_name": "sac"}, "must only have rows of sac, got mpo_control"),
         (
             lambda content: content | {"contexts": content["contexts"][1:]},
-            r"must have every training in a context, got none of \[\('a/b', 0\), \('a/b', 1\)\]",
+            r"must have a context for every run, got none for \[\('a/b', 0\), \('a/b', 1\)\]",
         ),
     ],
 )
@@ -90,7 +90,7 @@ def test_new_trainings_are_added_and_one_made_again_replaces_the_old_one():
 @pytest.mark.parametrize("change", [{"exp_name": "sac"}, {"action_repeat": 2}], ids=str)
 def test_different_experiments_are_not_merged(change):
     (name,) = change
-    with pytest.raises(ValueError, match=f"must agree in `{name}`, got .*--name"):
+    with pytest.raises(ValueError, match=f"must have the same `{name}`, got .*--name"):
         results.merge(EXPERIMENT, dataclasses.replace(EXPERIMENT, **change))
 
 

@@ -35,8 +35,8 @@ def test_files_of_others_may_have_their_columns_in_another_order_and_steps_with_
         (HEAD + "a,b,0,avg_return,5.5,1\n", "line 2: `env_step` must be a whole number >= 0, got '5.5'"),
         (HEAD + "a,b,0,avg_return,inf,1\n", "line 2: `env_step` must be a whole number >= 0, got 'inf'"),
         (HEAD + "a,b,0,avg_return,5,nan\n", "line 2: `value` must be a finite number of .*, got 'nan'"),
-        (HEAD + "a,b,0,avg_return,5,-1e308\n", "must be .* at most 1e\\+30 in size, got '-1e308'"),
-        (HEAD + "a,b,0,m,5,1\na,b,0,m,5,2\n", "line 3: m of a on b, seed 0, at step 5 is there twice"),
+        (HEAD + "a,b,0,avg_return,5,-1e308\n", "must be .* of magnitude at most 1e\\+30, got '-1e308'"),
+        (HEAD + "a,b,0,m,5,1\na,b,0,m,5,2\n", "line 3: m of a on b, seed 0, at step 5 is given twice"),
         (HEAD + 'a,"b"c,0,m,5,1\n', "x.csv, after line 1, must be CSV"),
     ],
 )

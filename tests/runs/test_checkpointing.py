@@ -589,7 +589,10 @@ def test_what_was_left_behind_can_be_returned_to_until_the_run_has_saved(run, ca
     for steps in (10, 20, 30):
         save(run, steps, keep=3)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
-    assert "000000010 is not the newest checkpoint: the next one removes those of steps 20, 30" in caplog.text
+    assert (
+        "000000010 is not the newest checkpoint: the next save removes the later ones at steps 20, 30"
+        in caplog.text
+    )
     assert load(run) == (10, 10)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 20))
     assert load(run) == (20, 20)
@@ -658,7 +661,8 @@ def test_a_note_of_branches_that_is_damaged_is_refused_with_two_ways_out(run, te
         save(run, steps)
     note = run / "checkpoints" / "branch.json"
     note.write_text(text)
-    with pytest.raises(checkpointing.DamagedCheckpoint, match=r"branch.json must say which .* remove this"):
+    message = r"branch.json must list the checkpoints .* remove this"
+    with pytest.raises(checkpointing.DamagedCheckpoint, match=message):
         checkpointing.find_to_resume(run)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "20"))
     assert load(run) == (20, 20)

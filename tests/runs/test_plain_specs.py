@@ -64,5 +64,5 @@ def test_what_is_no_spec_is_refused():
     ],
 )
 def test_values_that_describe_no_spec_are_refused(values):
-    with pytest.raises(ValueError, match="They must describe a spec, got "):
+    with pytest.raises(ValueError, match="The values must describe a spec, got "):
         plain_specs.unpack(values)

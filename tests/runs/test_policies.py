@@ -164,7 +164,7 @@ def test_bounds_hold_in_a_program(make_run, tmp_path):
 
 def test_an_exploring_policy_is_no_program(make_run):
     policy = runs.load_policy(make_run("PPO").directory, explore=True)
-    with pytest.raises(ValueError, match="must be the one for evaluation.*this one explores"):
+    with pytest.raises(ValueError, match="Only a policy for evaluation.*this one explores"):
         policy.as_module()
 
 
@@ -186,14 +186,16 @@ def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
         text = json.dumps(header).encode()
         content = struct.pack("<Q", len(text)) + text + content[8 + length :]
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{file} must (be a whole file in safetensors|say which agent)"):
+    with pytest.raises(
+        ValueError, match=f"{file} must (be a complete safetensors file|name the agent of its weights)"
+    ):
         minerva_acme.load_policy(file)
 
 
 def test_weights_of_another_agent_are_a_sentence(make_run, tmp_path):
     runs.export_policy(make_run("PPO").directory, file := tmp_path / "policy.safetensors")
     with pytest.raises(
-        ValueError, match=r"policy\.safetensors must be of this agent, config and environment"
+        ValueError, match=r"policy\.safetensors must belong to this agent, config and environment"
     ):
         runs.load_policy(file, RUNS["MPO"][0])
 
@@ -360,14 +362,14 @@ def test_training_observations_arrive_as_they_are():
         (VECTOR, np.zeros((7, 3)), "`policy.batch"),
         (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
         (VECTOR, [1e16, 0.0, 0.0], r"within \+-1e\+15"),
-        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype does not hold"),
-        (VECTOR, ["1", "2", "3"], "which that dtype does not hold"),
-        (VECTOR, [1j, 0, 0], "complex128, which that dtype does not hold"),
+        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype cannot hold"),
+        (VECTOR, ["1", "2", "3"], "which that dtype cannot hold"),
+        (VECTOR, [1j, 0, 0], "complex128, which that dtype cannot hold"),
         (VECTOR, [[1.0], 2.0, 3.0], "got a list"),
         (VECTOR, None, r"got an array \(\) object"),
         (VECTOR, {"a": [1.0], "b": [0.0, 0.0]}, "were concatenated .wrappers.ConcatObservationWrapper"),
-        (PICTURE, np.zeros((2, 2, 1)), "a picture stays uint8"),
-        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype does not hold"),
+        (PICTURE, np.zeros((2, 2, 1)), "an image stays uint8"),
+        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype cannot hold"),
         (specs.DiscreteArray(3), 3, "0 to 2, got 3"),
         ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must be a dict of \['a', 'b'\], got an array"),
         ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got a dict of \['a'\]"),
@@ -388,7 +390,7 @@ def test_a_dict_with_the_right_parts_is_taken_and_its_axes_are_compared():
     assert inner.shown["a"].tolist() == [[1.0, 2.0, 3.0]]
     assert inner.shown["b"][0].dtype == np.uint8
     two, one = np.zeros((2, 3)), np.zeros((1, 2, 2, 1), np.uint8)
-    with pytest.raises(specs.SpecError, match=r"must have one leading axis, got sizes \[1, 2\]"):
+    with pytest.raises(specs.SpecError, match=r"must have the same leading size, got \[1, 2\]"):
         policy.batch({"a": two, "b": (one,)})
     with pytest.raises(specs.SpecError, match="There must be at least one"):
         checked()[0].batch(np.zeros((0, 3)))
@@ -412,7 +414,7 @@ def test_a_loaded_policy_with_memory_checks_what_it_is_shown_too(make_run, name)
     state = policy.initial_state(1)
     output, state = policy.step(np.zeros((1, 3)), state)
     assert output.action.shape == (1, 1)
-    with pytest.raises(specs.SpecError, match="`state` must be that of 2 environments.* got 1"):
+    with pytest.raises(specs.SpecError, match="`state` must be for 2 environments.* got 1"):
         policy.step(np.zeros((2, 3)), state)
 
 
@@ -474,7 +476,7 @@ def test_a_program_acts_in_the_bounds_that_are_asked_for(make_run, tmp_path):
     agent, task = (torch.export.load(file).module() for file in files.values())
     observations = torch.from_numpy(run.observations(64))
     assert torch.equal(task(observations), scaled(agent(observations)))
-    with pytest.raises(ValueError, match="`actions` must be 'agent' where `format` is safetensors"):
+    with pytest.raises(ValueError, match="`actions` must be 'agent' if `format` is safetensors"):
         runs.export_policy(run.directory, tmp_path / "file", actions="task")
 
 
@@ -499,7 +501,9 @@ def test_for_a_run_of_before_the_environment_is_asked_or_must_be_given(make_run,
     assert minerva_acme.load_policy(directory, actions="task").batch(run.observations(9)).action.max() <= 2.0
     content["environment"] = "NoSuchEnvironment-v0"
     (directory / "run.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="does not say them.*Give it, wrapped as in training"):
+    with pytest.raises(
+        ValueError, match="are not stored with these weights.*Pass the environment, wrapped as in training"
+    ):
         minerva_acme.load_policy(directory, actions="task")
     assert minerva_acme.load_policy(directory, environment=run.environment, actions="task")
     with pytest.raises(ValueError, match="`actions` must be 'agent' or 'task', got 'own'"):

@@ -52,12 +52,12 @@ def test_a_run_of_an_older_version_says_nothing(tmp_path):
 )
 def test_a_damaged_file_is_told_by_its_name(tmp_path, content):
     (tmp_path / provenance.FILE).write_text(content)
-    with pytest.raises(ValueError, match="provenance.json must say by which versions .* Remove it"):
+    with pytest.raises(ValueError, match="provenance.json must list the versions .* Remove it"):
         provenance.read(tmp_path)
 
 
 def test_a_file_of_noise_is_refused_without_repeating_it(tmp_path):
     (tmp_path / provenance.FILE).write_bytes(b"\xff" * 100_000)
-    with pytest.raises(ValueError, match="must say by which versions .* UnicodeDecodeError") as raised:
+    with pytest.raises(ValueError, match="must list the versions .* UnicodeDecodeError") as raised:
         provenance.read(tmp_path)
     assert len(str(raised.value)) < 1000

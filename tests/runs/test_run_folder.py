@@ -191,7 +191,7 @@ def test_a_config_with_a_function_is_described_as_far_as_it_goes(tmp_path, their
     description = describe(tmp_path, theirs.MyBuilder(config), make_cartpole)
     assert description.hyperparameters["activation"] == f"<{__name__}.make_cartpole>"
     assert description.hyperparameters["policy_layer_sizes"] == [4]
-    with pytest.raises(ValueError, match=r"only from Python: `activation` of its config is no number"):
+    with pytest.raises(ValueError, match=r"only from Python: `activation` of its config is not a number"):
         description.make_builder(import_code=True)
 
 
@@ -200,7 +200,7 @@ def test_a_builder_that_no_file_can_name_is_said(name, tmp_path, theirs, monkeyp
     class Local(ppo.PPOBuilder):
         pass
 
-    builder, reason = Local(TINY), "`.*Local` of the module .* is made within a function"
+    builder, reason = Local(TINY), "`.*Local` of the module .* is defined inside a function"
     if name == "in the script":
         monkeypatch.setattr(theirs.MyBuilder, "__module__", "__main__")
         builder, reason = theirs.MyBuilder(TINY), "`MyBuilder` is defined in the script itself; move it"
@@ -260,7 +260,7 @@ def test_a_newer_format_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 9, "version": "7.0", "agents": ["ppo"]}))
     with pytest.raises(
         ValueError,
-        match=r"run.json must be of format 2 or older, got 9, by minerva-acme 7\.0\. .*pip inst",
+        match=r"run.json must have format 2 or older, got 9, by minerva-acme 7\.0\. .*pip inst",
     ):
         run_folder.read(tmp_path)
 
@@ -291,7 +291,7 @@ def test_what_describes_no_run_is_refused_in_a_sentence(content, tmp_path):
         content = json.dumps({**json.loads(path.read_text()), **content})
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(
-        ValueError, match=r"run\.json (does not describe a run|must be of format|is a run of the)"
+        ValueError, match=r"run\.json (does not describe a run|must have format|is a run of the)"
     ):
         run_folder.read(tmp_path / "run")
 

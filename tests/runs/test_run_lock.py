@@ -149,14 +149,17 @@ def test_a_lock_that_has_another_name_or_is_no_file_is_refused_and_not_cut_off(t
     theirs.write_text("theirs")
     (tmp_path / ".lock").hardlink_to(theirs)
     with (
-        pytest.raises(ValueError, match=r"\.lock must be a file of the run's own, got one that has other"),
+        pytest.raises(ValueError, match=r"\.lock must be a regular file that only the run uses, got"),
         run_lock.hold(tmp_path),
     ):
         pass
     assert theirs.read_text() == "theirs"
     (tmp_path / ".lock").unlink()
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(ValueError, match=r"or is no plain file"), run_lock.hold(tmp_path):
+    with (
+        pytest.raises(ValueError, match=r"got one with other hard links or of another kind"),
+        run_lock.hold(tmp_path),
+    ):
         pass
 
 

@@ -79,7 +79,7 @@ def test_numbers_that_float16_cannot_hold_stay_as_they_are():
     counts, ids = np.array([1.0, 7e4], np.float32), np.array([1, 70_000])
     assert policies._halved(counts) is counts and policies._halved(ids) is ids
     assert policies._halved(np.zeros((0, 3), np.float32)).dtype == np.float16
-    with pytest.raises(ValueError, match="`half` must be False where `format` is pt2"):
+    with pytest.raises(ValueError, match="`half` must be False if `format` is pt2"):
         runs.export_policy("nowhere", "policy.pt2", format="pt2", half=True)
 
 
@@ -164,7 +164,7 @@ def test_an_environment_whose_package_is_missing_is_said_and_others_are_played(
     monkeypatch.setitem(sys.modules, "Box2D", None)
     status, out = call_minerva("verify", tmp_path / "lander.safetensors", file)
     assert status == 1 and "not played" in out and " same " in out
-    assert "lander.safetensors was not played: 'LunarLander-v3' needs" in out
+    assert "lander.safetensors could not be played: 'LunarLander-v3' needs" in out
 
 
 def test_stored_weights_are_verified_by_experiment_environment_or_both(call_minerva):
@@ -196,7 +196,7 @@ def test_a_run_is_exported_with_its_score(run, tmp_path, call_minerva):
     assert status == 0 and "over 3 episodes from unseen initial states" in out
     assert call_minerva("verify", file)[0] == 0
     status, out = call_minerva("export", run, "--episodes", 3, "--output", tmp_path / "a.pt2")
-    assert status == 2 and "`episodes` must be 0 where `format` is pt2" in out
+    assert status == 2 and "`episodes` must be 0 if `format` is pt2" in out
 
 
 def test_everything_that_is_stored_is_chosen_unless_words_say_which(tmp_path):
@@ -208,5 +208,5 @@ def test_everything_that_is_stored_is_chosen_unless_words_say_which(tmp_path):
     assert [*verify.choose(["x"], known)] == ["a:x", "b:x"]
     assert [*verify.choose(["a", "x", "d/y"], known)] == ["a:x", "a:d/y"]
     assert [*verify.choose(["b:x", str(tmp_path / "file")], known)] == ["b:x", str(tmp_path / "file")]
-    with pytest.raises(ValueError, match=r"no weights of b in d/y; there are those of a:x, a:d/y, b:x\."):
+    with pytest.raises(ValueError, match=r"no weights of b in d/y; the stored ones are a:x, a:d/y, b:x\."):
         verify.choose(["b", "d/y"], known)

@@ -700,7 +700,7 @@ class SharesItsState(testing.FakeLearner):
             ActorSuite,
             ChangesObservations,
             "what_the_environment_gives_is_left_as_it_is",
-            "`select_action` must leave the observation that it is given as it is. Expected array(",
+            "`select_action` must not change its observation. Expected array(",
         ),
         (
             ActorSuite,
@@ -713,27 +713,27 @@ class SharesItsState(testing.FakeLearner):
             ActorSuite,
             ForgetsItsRandomness,
             "a_state_that_can_be_saved_reproduces_the_actions",
-            "`restore` must let an actor act as the saved one continues to act. Expected array(",
+            "`restore` must let an actor act as the saved one does. Expected array(",
         ),
         (
             ActorSuite,
             NeverForgets,
             "what_an_episode_showed_is_forgotten_in_the_next",
-            "`observe_first` must begin an episode in which nothing is remembered of the one before: the "
-            "action differs where that had shown its observations in another order. Expected array(",
+            "`observe_first` must begin an episode in which the previous one is forgotten: the action "
+            "changes if the previous episode shows its observations in another order. Expected array(",
         ),
         (
             ActorSuite,
             SavesAnArray,
             "a_state_that_can_be_saved_reproduces_the_actions",
-            "`save` must return dicts, lists, tuples, tensors, numbers, strings, booleans and None "
-            "alone, got {",
+            "`save` must only return dicts, lists, tuples, tensors, numbers, strings, booleans and None, "
+            "got {",
         ),
         (
             FollowingSuite,
             IgnoresUpdate,
             "update_asks_the_variable_source",
-            "`update(wait=True)` must ask the variable source for the newest variables, expected a call of "
+            "`update(wait=True)` must ask the variable source for the newest variables, expected a call to "
             "`poll_variables` or `get_variables`, got none.",
         ),
         (
@@ -764,33 +764,33 @@ class SharesItsState(testing.FakeLearner):
             RecordingSuite,
             RecordsLate,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
-            "was observed in step 5 of an episode changed those of the next one.",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+            "observation of step 5 of an episode changed the extras of the next one.",
         ),
         (
             RecordingSuite,
             RecordsItsMemoryLate,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what was",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the obs",
         ),
         (
             RecordingSuite,
             RecordsItsMemoryLateWithinAnEpisode,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: what "
-            "was observed in step 1 changed those of step 3 first.",
+            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+            "observation of step 1 first changed the extras of step 3.",
         ),
         (
             RecordingSuite,
             RecordsLateWithinAnEpisode,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action; got them a step late: what was",
+            "`observe` must add the extras of an action with that action; got them a step late: the obs",
         ),
         (
             RecordingSuite,
             RecordsNothingAtFirst,
             "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add extras of one structure at every step, got [0, 2, 2, 2, 2, 2, 2, 2",
+            "`observe` must add extras of the same structure at every step, got [0, 2, 2, 2, 2, 2, 2, 2",
         ),
         (
             RecordingSuite,
@@ -802,14 +802,14 @@ class SharesItsState(testing.FakeLearner):
             AdderSuite,
             MixesEpisodes,
             "no_item_holds_steps_of_two_episodes",
-            "Each episode must be written as if it were the only one, but behind an episode that `reset` or "
-            "LAST ended there was an item that none gives alone: Transition(observation=array(",
+            "Each episode must be written as if it were the only one, but after an episode that `reset` or "
+            "LAST ended there was an item that no single episode has: Transition(observation=array(",
         ),
         (
             AdderSuite,
             LosesTheFirstStepAfterReset,
             "no_item_holds_steps_of_two_episodes",
-            "Each episode must be written as if it were the only one, but behind an episode that `reset` or "
+            "Each episode must be written as if it were the only one, but after an episode that `reset` or "
             "LAST ended this item was lost: Transition(observation=array(",
         ),
         (
@@ -830,20 +830,21 @@ class SharesItsState(testing.FakeLearner):
             AdderSuite,
             WritesResetsAsTerminals,
             "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
-            "`reset` must write what a time limit (LAST, discount 1) would, which is not so of Transition(",
+            "`reset` must write what a time limit (LAST, discount 1) would, which is not true for "
+            "Transition(",
         ),
         (
             AdderSuite,
             LosesTheLastOfThree,
             "the_end_of_an_episode_loses_no_transition",
-            "`add` must write what is left of an episode at a true end (LAST, discount 0), expected items "
+            "`add` must write the rest of an episode at a true end (LAST, discount 0), expected items "
             "after 1 steps, got",
         ),
         (
             AdderSuite,
             LosesTruncatedSteps,
             "the_end_of_an_episode_loses_no_transition",
-            "`add` must write what is left of an episode at a time limit (LAST, discount 1), expected items "
+            "`add` must write the rest of an episode at a time limit (LAST, discount 1), expected items "
             "after 1 steps, got 0.",
         ),
         (
@@ -856,7 +857,7 @@ class SharesItsState(testing.FakeLearner):
             ExactAdderSuite,
             LosesOneOfMany,
             "the_end_of_an_episode_loses_no_transition",
-            "`add` must write what is left of an episode at a true end (LAST, discount 0), expected 4 items "
+            "`add` must write the rest of an episode at a true end (LAST, discount 0), expected 4 items "
             "after 4 steps, got 3.",
         ),
         (
@@ -869,13 +870,13 @@ class SharesItsState(testing.FakeLearner):
             AdderSuite,
             TakesAnyOrder,
             "calls_out_of_order_are_refused_and_change_nothing",
-            "`add` where no episode is open must raise ValueError, got no error.",
+            "`add` when no episode is open must raise ValueError, got no error.",
         ),
         (
             AdderSuite,
             TakesAnything,
             "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            "`add_first` with an observation that breaks its spec by an axis too many must raise "
+            "`add_first` with an observation that violates its spec with an extra axis must raise "
             "ValueError, got no error.",
         ),
         (
@@ -926,7 +927,7 @@ class SharesItsState(testing.FakeLearner):
             LearnerSuite,
             SharesOneCache,
             "variables_given_out_are_copies",
-            "`get_variables` must return copies. A caller wrote into its own, and another one's changed. "
+            "`get_variables` must return copies. A caller wrote into its own, and another caller's changed. "
             "Expected array([1., 1.], dtype=float32) at ['policy']['steps'], got array([0., 0.], ",
         ),
         (
@@ -945,7 +946,7 @@ class SharesItsState(testing.FakeLearner):
             SourceSuite,
             CountsDown,
             "versions_never_fall_and_tell_every_change",
-            "`poll_variables` must never count versions down, got 8 after 9. A client ignores",
+            "`poll_variables` must never decrease versions, got 8 after 9. A client ignores",
         ),
         (
             SourceSuite,
@@ -981,14 +982,14 @@ class SharesItsState(testing.FakeLearner):
             LearnerSuite,
             StepsTooOften,
             "run_makes_as_many_steps_as_it_is_told",
-            "`run(num_steps=3)` must do what 3 calls of `step` do. Expected array([3., 3.], "
+            "`run(num_steps=3)` must do the same as 3 calls of `step`. Expected array([3., 3.], "
             "dtype=float32) at ['policy']['steps'], got array([5., 5.], dtype=float32).",
         ),
         (
             LearnerSuite,
             ForgetsItsSteps,
             "a_restored_learner_continues_as_the_saved_one",
-            "`restore` must let a learner continue as the saved one, 0 steps later too. Expected "
+            "`restore` must let a learner continue as the saved one, also 0 steps later. Expected "
             "array([2., 2.], dtype=float32) at ['policy']['steps'], got array([0., 0.], "
             "dtype=float32).",
         ),
@@ -996,14 +997,14 @@ class SharesItsState(testing.FakeLearner):
             LearnerSuite,
             ForgetsItsTarget,
             "restore_brings_back_all_that_was_saved",
-            "`restore` must bring a new learner to the state that it is given, whatever its numbers. "
+            "`restore` must bring a new learner to the given state, whatever its numbers. "
             "Expected array([1., 1.], dtype=float32) at ['target'], got array([2., 2.], dtype=float32).",
         ),
         (
             LearnerSuite,
             ForgetsItsCount,
             "restore_brings_back_all_that_was_saved",
-            "`restore` must bring a new learner to the state that it is given, whatever its numbers. "
+            "`restore` must bring a new learner to the given state, whatever its numbers. "
             "Expected array(4) at ['num_steps'], got array(0).",
         ),
         (
@@ -1011,13 +1012,13 @@ class SharesItsState(testing.FakeLearner):
             DropsEverySecondBatch,
             "every_step_learns_from_its_batch",
             "`step` must learn from its batch, but call 2 changed no number of the variables ['policy'] and "
-            "no tensor of floats in `save`.",
+            "no float tensor in `save`.",
         ),
         (
             LearnerSuite,
             ServesHalfSteps,
             "other_threads_get_what_a_completed_step_left",
-            "`poll_variables` must give another thread what the last completed step left, got what none",
+            "`poll_variables` must give another thread the variables after the last completed step, got",
         ),
         (
             LearnerSuite,

@@ -294,32 +294,32 @@ def stop():
         (
             ChangesItems,
             "what_was_inserted_comes_out_and_nothing_else",
-            "A sample must be of items that were inserted, got array([",
+            "A sample must only have items that were inserted, got array([",
         ),
         (
             LosesTheLastItem,
             "what_was_inserted_comes_out_and_nothing_else",
-            "Every item that was inserted must come, but of items 0 to 4 these were not in 50 samples: [4].",
+            "Every inserted item must be sampled, but of items 0 to 4 these were not in 50 samples: [4].",
         ),
         (
             ReusesFourBuffers,
             "a_sample_is_not_changed_by_later_ones_or_by_close",
-            "A sample must be of fresh tensors, but number 1 was changed by a later one. Expected array(",
+            "A sample must have fresh tensors, but number 1 was changed by a later one. Expected array(",
         ),
         (
             GivesOneTensor,
             "consecutive_samples_share_no_memory",
-            "Samples must be of fresh tensors, got two that share the memory of tensor([[0.,",
+            "Samples must have fresh tensors, got two that share the memory of tensor([[0.,",
         ),
         (
             MixesUpKeys,
             "info_is_of_the_items_of_the_sample",
-            "`info.key` must be of the item in the same place, but",
+            "`info.key` must belong to the item at its index, but",
         ),
         (
             ProbabilitiesOfZero,
             "info_is_of_the_items_of_the_sample",
-            "`info.probability` must lie in (0, 1] for an item that was drawn, got [0. 0. 0. 0.].",
+            "`info.probability` must be in (0, 1] for a sampled item, got [0. 0. 0. 0.].",
         ),
         (
             InfoOfOne,
@@ -329,27 +329,27 @@ def stop():
         (
             BeginsAgain,
             "it_never_ends_or_stays_ended",
-            "A dataset that has ended must stay so, got a sample after StopIteration.",
+            "A dataset must end only once, got a sample after StopIteration.",
         ),
         (
             IsEmpty,
             "it_never_ends_or_stays_ended",
-            "A dataset must give samples, got StopIteration at once.",
+            "A dataset must return samples, got StopIteration at once.",
         ),
         (
             ClosesOnce,
             "close_may_come_twice_and_nothing_comes_after_it",
-            "The second `close` must do no harm, got RuntimeError('closed already').",
+            "The second `close` must not raise, got RuntimeError('closed already').",
         ),
         (
             GivesWhenClosed,
             "close_may_come_twice_and_nothing_comes_after_it",
-            "A dataset that is closed must give nothing more, got tensor(",
+            "A closed dataset must return nothing more, got tensor(",
         ),
         (
             Waits,
             "close_may_come_twice_and_nothing_comes_after_it",
-            "To ask a closed dataset must not take for ever, got nothing in 0.5 seconds.",
+            "To call `next` on a closed dataset must not take forever, got nothing in 0.5 seconds.",
         ),
         (
             LeavesItsThread,
@@ -359,7 +359,7 @@ def stop():
         (
             Waits,
             "close_releases_a_thread_that_waits",
-            "To wait for a sample of a dataset that is closed must not take for ever, got nothing in 0.5",
+            "To wait for a sample of a dataset that is closed must not take forever, got nothing in 0.5",
         ),
     ],
 )

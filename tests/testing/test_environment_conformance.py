@@ -334,14 +334,14 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             ComputesInDouble,
             "every_timestep_conforms_to_the_specs",
-            "`reset` must return what the specs say: `observation['state']` must be float32 of "
+            "`reset` must conform to the specs: `observation['state']` must be float32 of "
             "shape (2,), got float64 of shape (2,). Cast it, or wrap the environment in",
         ),
         case(
             EnvironmentSuite,
             Diverges,
             "every_timestep_conforms_to_the_specs",
-            "`step` number 2 must return what the specs say: `observation` must be finite, got nan at "
+            "`step` number 2 must conform to the specs: `observation` must be finite, got nan at "
             "index (1,). Look for a simulation or a policy that has diverged.",
         ),
         case(
@@ -354,8 +354,8 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             NeverEnds,
             "an_episode_is_first_then_mid_then_last",
-            "`step` must return LAST at some time, got 20 steps without one. If the episodes are "
-            "longer, raise `max_steps`; if they have no end, wrap them in a step limit.",
+            "`step` must return LAST at some time, got 20 steps without it. If the episodes are "
+            "longer, raise `max_steps`; if they are endless, add a step limit.",
         ),
         case(
             EnvironmentSuite,
@@ -367,27 +367,27 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             ReusesItsArray,
             "what_was_given_out_is_not_changed_later",
-            "Timesteps must be of fresh arrays. `step` number 1 changed the observation given out before. "
+            "Timesteps must have fresh arrays. `step` number 1 changed the observation of an earlier one. "
             "Expected array([1., 1.], dtype=float32), got array([2., 2.], dtype=float32).",
         ),
         case(
             EnvironmentSuite,
             ClipsInPlace,
             "an_action_is_left_as_it_is",
-            "`step` must not change the action that it is given. Expected array(",
+            "`step` must not change its action. Expected array(",
         ),
         case(
             EnvironmentSuite,
             ClipsToItsBoundsInPlace,
             "an_action_is_left_as_it_is",
-            "`step` must not change the action that it is given. Clip a copy of one beyond the bounds. "
+            "`step` must not change its action. To clip it, make a copy. "
             "Expected array([4., 4.], dtype=float32), got array([1., 1.], dtype=float32).",
         ),
         case(
             EnvironmentSuite,
             ReusesNineArrays,
             "what_was_given_out_is_not_changed_later",
-            "Timesteps must be of fresh arrays. A later call changed the observation given out before. "
+            "Timesteps must have fresh arrays. A later call changed the observation of an earlier one. "
             "Expected ",
         ),
         case(
@@ -408,13 +408,13 @@ def case(suite, part, test, message):
             EnvironmentSuite,
             WritesAtReset,
             "what_was_given_out_is_not_changed_later",
-            "Timesteps must be of fresh arrays. `reset` changed the observation given out before. Expected ",
+            "Timesteps must have fresh arrays. `reset` changed the observation of an earlier one. Expected ",
         ),
         case(
             EnvironmentSuite,
             WritesToAllRewards,
             "what_was_given_out_is_not_changed_later",
-            "Timesteps must be of fresh arrays. `step` number 2 changed the reward given out before.",
+            "Timesteps must have fresh arrays. `step` number 2 changed the reward of an earlier one.",
         ),
         case(
             EnvironmentSuite,
@@ -427,60 +427,61 @@ def case(suite, part, test, message):
             SeededSuite,
             IgnoresItsSeed,
             "a_seed_determines_what_happens",
-            "Two environments of one seed must give the same, but timestep 0 differs. Expected ",
+            "Two environments with the same seed must be equal, but timestep 0 differs. Expected ",
         ),
         case(
             SeededSuite,
             AlwaysTheSame,
             "a_seed_determines_what_happens",
-            "Environments of different seeds must differ, got the same two episodes of seeds 7 and 8.",
+            "Environments with different seeds must differ, got the same two episodes for seeds 7 and 8.",
         ),
         case(
             SeededSuite,
             RepeatsItsEpisode,
             "a_seed_determines_what_happens",
             "Episodes of an environment must differ, got the same one 12 times. Make the generator with the "
-            "environment and not in `reset`; if the seed fixes the episode, set `episodes_differ = False`.",
+            "environment and not in `reset`; if the seed determines the episode, set `episodes_differ = "
+            "False`.",
         ),
         case(
             WrapperSuite,
             BootstrapsFromTheEnd,
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of BootstrapsFromTheEnd must hand on a true end, of discount 0, as what it is, got a "
+            "`step` of BootstrapsFromTheEnd must pass on a true end (discount 0) unchanged, got a "
             "discount of 1.0. Learners bootstrap",
         ),
         case(
             WrapperSuite,
             EndsTrulyAtALimit,
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of EndsTrulyAtALimit must hand on a time limit, of discount 1, as what it is, got a "
+            "`step` of EndsTrulyAtALimit must pass on a time limit (discount 1) unchanged, got a "
             "discount of 0.0. Learners bootstrap",
         ),
         case(
             WrapperSuite,
             RoundsDiscounts,
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of RoundsDiscounts must hand on a discount of 0.625 as what it is, got",
+            "`step` of RoundsDiscounts must pass on a discount of 0.625 unchanged, got",
         ),
         case(
             WrapperSuite,
             RoundsDiscountsToATenth,
             "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of RoundsDiscountsToATenth must hand on a discount of 0.640625 as what it is, got",
+            "`step` of RoundsDiscountsToATenth must pass on a discount of 0.640625 unchanged, got",
         ),
         case(
             WrapperSuite,
             LosesRewardsOfSkippedFrames,
             "every_reward_arrives_with_the_step_that_it_is_of",
-            "`step` of LosesRewardsOfSkippedFrames must hand on the reward of each step that it makes, got "
-            "none of step 1 of the environment, which it made in its step 1. If it gives rewards of its own,",
+            "`step` of LosesRewardsOfSkippedFrames must pass on the reward of each step that it makes, got "
+            "none for step 1 of the environment, which it made in its step 1. If it makes its own rewards,",
         ),
         case(
             WrapperSuite,
             GivesRewardsAStepLate,
             "every_reward_arrives_with_the_step_that_it_is_of",
-            "`step` of GivesRewardsAStepLate must hand on the reward of each step that it makes, expected "
-            "that of step 1 of the environment in its step 1, got it in its step 2. If it is late",
+            "`step` of GivesRewardsAStepLate must pass on the reward of each step that it makes, expected "
+            "the one of step 1 of the environment in its step 1, got it in its step 2. If it is late",
         ),
         case(
             WrapperSuite,
@@ -500,7 +501,7 @@ def case(suite, part, test, message):
             WrapperSuite,
             KeepsTheOldSpec,
             "every_timestep_conforms_to_the_specs",
-            "`reset` must return what the specs say: `observation` must be float32 of shape (3,), "
+            "`reset` must conform to the specs: `observation` must be float32 of shape (3,), "
             "got float32 of shape (6,). Make it agree with its spec.",
         ),
         case(

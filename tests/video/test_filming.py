@@ -153,7 +153,7 @@ def test_a_machine_that_cannot_draw_says_so_before_anything_is_written(tmp_path,
     command = "train ppo --env CartPole-v1 --num-env-steps 64 --evaluation-video --directory"
     assert main([*command.split(), str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("minerva: `environment` must be one that can be drawn on this machine")
+    assert error.startswith("minerva: `environment` must support drawing on this machine")
     assert error.endswith("Or train without `evaluation_video`.\n")
     assert not (tmp_path / "run").exists()
 

@@ -114,7 +114,7 @@ def test_a_gif_of_no_film_is_told(tmp_path):
     [
         ([np.zeros((4, 4), np.uint8)], r"`frame` must be uint8 \[height, width, 3\], got uint8 \[4, 4\]"),
         ([np.zeros((4, 4, 3))], r"`frame` must be uint8 \[height, width, 3\], got float64 \[4, 4, 3\]"),
-        ([picture(), picture(size=(4, 4))], "`frame` must be as large as the first"),
+        ([picture(), picture(size=(4, 4))], "`frame` must have the shape of the first"),
         ([], "At least one frame must be written before `close`, got none"),
     ],
 )

@@ -133,7 +133,7 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
     directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
     film(directory, episodes=1, out=tmp_path / "film.mp4")
     assert (
-        "return was 45.00: the environment has randomness that its seed does not determine"
+        "return was 45.00: the environment has randomness that its seed does not control"
         in capsys.readouterr().out
     )
 
@@ -142,10 +142,10 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
     ("settings", "message"),
     [
         ({"episodes": 0}, "`episodes` must be >= 1, got 0"),
-        ({"format": ("avi",)}, "`format` must be of mp4, gif, got avi"),
-        ({"format": ()}, "`format` must be of mp4, gif, got none"),
+        ({"format": ("avi",)}, "`format` must be in mp4, gif, got avi"),
+        ({"format": ()}, "`format` must be in mp4, gif, got none"),
         ({"height": 0}, "`height` must be >= 1 pixel, got 0"),
-        ({"width": 50}, "`camera`, `height` and `width` must not be given with CartPole-v1"),
+        ({"width": 50}, "`camera`, `height` and `width` must not be given for CartPole-v1"),
     ],
 )
 def test_a_mistake_is_told(cartpole, tmp_path, settings, message):

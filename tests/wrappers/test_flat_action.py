@@ -44,9 +44,7 @@ def test_one_action_in_a_nest_is_taken_out(spec):
     "nest", [{"a": ARM, "b": specs.DiscreteArray(2)}, {"a": specs.Array((2,), np.float32)}]
 )
 def test_mixed_and_unbounded_actions_are_refused(nest):
-    with pytest.raises(
-        ValueError, match=r"of floats alone or of integers alone, with bounds.*wrapper of your"
-    ):
+    with pytest.raises(ValueError, match=r"hold only floats or only integers, with bounds.*your own wrapper"):
         wrappers.FlatActionWrapper(testing.FakeEnvironment(action_spec=nest))
 
 

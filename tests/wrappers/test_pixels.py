@@ -52,7 +52,7 @@ def test_a_machine_that_cannot_draw_is_found_out_at_the_start_with_cause_and_way
 
 
 def test_an_environment_without_physics_is_refused():
-    with pytest.raises(ValueError, match="`environment` must have `physics`.*wrapper of your own"):
+    with pytest.raises(ValueError, match="`environment` must have `physics`.*in your own wrapper"):
         wrappers.PixelsWrapper(testing.FakeEnvironment())
 
 

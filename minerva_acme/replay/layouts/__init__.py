@@ -1,4 +1,4 @@
-"""How items lie in replay, one file each: one object for the writer, the reader and the table."""
+"""Layouts of items in replay, one per file. The writer, the reader and the table share one layout object."""
 
 from minerva_acme.replay.layouts.rollouts import RolloutLayout
 from minerva_acme.replay.layouts.trajectories import PaddingFunction, TrajectoryLayout, WindowLayout

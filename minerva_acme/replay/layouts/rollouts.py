@@ -1,4 +1,4 @@
-"""How on-policy rollouts lie in replay."""
+"""The layout of on-policy rollouts in replay."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,16 +15,16 @@ _FLOAT = specs.Array((), np.float32)
 
 
 class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
-    """Items are windows of T rows; a row is a whole transition, so that any window is one of T steps.
+    """A layout whose items are windows of T rows. Each row is a whole transition, so an item has T steps.
 
         column "float32"                   first | return so far | o_t | o_{t+1} | a_t | r_t | d_t | e_t
         column "observation/pixels"        o_t
         column "next_observation/pixels"   o_{t+1}
 
-    Both observations are stored: where an episode ends the next row begins another one. `first` is 1
-    where the step is the first of its episode; a row cannot know that it is the last, since `reset`
-    may end an episode later. A learner takes one item of each of E environments. Rewards and discounts are
-    stored as float32, whatever the environment's dtypes; all else keeps its own.
+    Both observations are stored, since the next row may belong to another episode. `first` is 1 if the step
+    is the first of its episode. A row cannot say that it is the last, since `reset` may end an episode
+    later. A learner takes one item from each of E environments. Rewards and discounts are stored as
+    float32, whatever their dtypes in the environment; all other fields keep their dtypes.
     """
 
     _batch_axis = 1
@@ -38,13 +38,13 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         """Plans the columns.
 
         Args:
-            environment_spec: of the environment as the actor sees it.
-            rollout_length: T, in steps of one environment.
-            extras_spec: of what the policy records with each action.
+            environment_spec: The specs of the environment as the actor sees it.
+            rollout_length: The length T, in steps of one environment.
+            extras_spec: The spec of the extras that the policy records with each action.
 
         Raises:
-            ValueError: the length is below 1, rewards or discounts are not one number a step, or
-                something cannot be stored.
+            ValueError: The length is below 1, rewards or discounts are not one number per step, or
+                a field cannot be stored.
         """
         if rollout_length < 1:
             raise ValueError(f"`rollout_length` must be >= 1 step, got {rollout_length}.")
@@ -53,13 +53,13 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             if not isinstance(spec, specs.Array) or spec.shape:
                 found = specs.describe(spec) if isinstance(spec, specs.Array) else spec
                 raise ValueError(
-                    f"`{name}` must be one number a step for rollouts, got {found}. Reduce them in a wrapper "
-                    "of the environment."
+                    f"`{name}` must be one number per step for rollouts, got {found}. Reduce them in a "
+                    "wrapper of the environment."
                 )
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
         self._step = packing.step_packer(environment_spec, extras_spec)
-        # In the order in which `transition` puts its parts together.
+        # In the order in which `transition` joins the parts.
         row = packing.RowPacker(
             _Row(
                 first=_FLOAT,
@@ -80,20 +80,20 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
 
     @property
     def rollout_length(self) -> int:
-        """T, in steps of one environment."""
+        """The length T of a rollout, in steps of one environment."""
         return self._num_rows
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
-        """Returns the observation that an episode begins with, packed, to be handed to `transition`."""
+        """Returns an episode's first observation, packed, to be passed to `transition`."""
         return self._observation.pack(observation)
 
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> packing.Rows:
-        """Returns what an action led to, packed, to be handed to `transition`.
+        """Returns an action and its results, packed, to be passed to `transition`.
 
         Raises:
-            ValueError: a field does not match its spec, or the discount is out of its bounds.
+            ValueError: A field does not match its spec, or the discount is out of bounds.
         """
         return self._step.pack(
             packing.Step(
@@ -112,13 +112,13 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         """Returns the rows of a transition.
 
         Args:
-            observation: at t, packed.
-            step: what was done at t.
-            first: whether the episode began with `observation`.
-            return_so_far: discounted sum of the episode's rewards, this step's included.
+            observation: The observation at t, packed.
+            step: The step from t, packed, as `step` returns it.
+            first: Whether the episode began with `observation`.
+            return_so_far: The discounted sum of the episode's rewards, including this step's.
 
         Raises:
-            ValueError: the sum is beyond `constraints.LARGEST`.
+            ValueError: The sum is beyond `constraints.LARGEST`.
         """
         if not abs(return_so_far) <= constraints.LARGEST:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""How trajectories lie in replay, and what all layouts have in common whose items are windows of rows."""
+"""The layout of trajectories in replay, and the base class of layouts whose items are windows of rows."""
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +18,25 @@ _REAL = np.float32(1.0)  # the mask of a step that happened
 _Item = TypeVar("_Item")
 
 PaddingFunction: TypeAlias = Callable[[tuple[int, ...], np.dtype[Any]], Any]
-"""Makes an array of a shape and a dtype, such as `np.zeros`."""
+"""A function that makes an array of a given shape and dtype, such as `np.zeros`."""
 
 
 class WindowLayout(abc.ABC, Generic[_Item]):
-    """Items are windows of consecutive rows, the same rows of every column."""
+    """A layout whose items are windows of consecutive rows, the same rows in every column."""
 
     _batch_axis = 0  # of the tensors that `unpack` returns
 
     num_leading_rows = 0
-    """Rows of an item before those that are asked for, which the writer puts before the first one, too."""
+    """The number of extra rows at the start of an item. The writer also adds them before the first row."""
 
     def __init__(self, packer: packing.RowPacker, num_rows: int, variable: bool = False) -> None:
-        """Args: packer: of a row. num_rows: of an item. variable: whether items may have fewer."""
+        """Initialises the layout.
+
+        Args:
+            packer: The packer of a row.
+            num_rows: The number of rows in an item.
+            variable: Whether items may have fewer rows.
+        """
         self._packer = packer
         self._columns = packer.columns
         self._num_rows = num_rows
@@ -38,16 +44,16 @@ class WindowLayout(abc.ABC, Generic[_Item]):
 
     @property
     def signature(self) -> base.ItemSignature:
-        """What the table must be made for."""
+        """The signature that the table must have."""
         fields = {name: base.FieldSpec(name, self._num_rows, self._variable) for name in self._columns}
         return base.ItemSignature(self._columns, fields)
 
     def fields(self, start: int, num_rows: int | None = None) -> dict[str, base.Window]:
-        """Returns the item whose first row is `start`.
+        """Returns the fields of the item that starts at row `start`.
 
         Args:
-            start: its first row, leading rows not counted.
-            num_rows: how many rows it has, likewise; None for as many as all have, but those of variable
+            start: The first row, not counting leading rows.
+            num_rows: The number of rows, not counting leading rows; None for the number in an item of full
                 length.
         """
         length = self._num_rows if num_rows is None else num_rows + self.num_leading_rows
@@ -57,10 +63,10 @@ class WindowLayout(abc.ABC, Generic[_Item]):
         return fields
 
     def item(self, rows: Sequence[packing.Rows]) -> _Item:
-        """Returns the item of these rows as arrays: what `unpack` returns, without the batch axis.
+        """Returns the item made of these rows: the result of `unpack` as arrays, without the batch axis.
 
         Raises:
-            ValueError: items of variable length have more rows than the layout allows.
+            ValueError: An item of variable length has more rows than the layout allows.
         """
         fields = {name: np.stack([row[name] for row in rows]) for name in self._columns}
         return packing.only_item(self.unpack, fields, self._batch_axis)
@@ -71,7 +77,7 @@ class WindowLayout(abc.ABC, Generic[_Item]):
 
 
 class TrajectoryLayout(WindowLayout[types.Trajectory]):
-    """Items are windows of T + 1 rows; row t holds what arrived at time t.
+    """A layout whose items are windows of T + 1 rows. Row t holds the data that arrived at time t.
 
         row            0      1      2      3
         observation    o_0    o_1    o_2    o_3
@@ -84,17 +90,18 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
     An item of T = 2 that starts at row 1 is `Trajectory(observation=[o_1, o_2, o_3], action=[a_1, a_2],
     reward=[r_2, r_3], ...)`. A row is complete when it arrives, so it is written at once.
 
-    Rewards and discounts are stored as float32, whatever the environment's dtypes; all else keeps its own.
+    Rewards and discounts are stored as float32, whatever their dtypes in the environment; all other fields
+    keep their dtypes.
 
-    With `variable_length`, items may be windows of fewer rows, 2 at least, where an episode ends.
-    `unpack` pads them, so that a learner sees T transitions either way.
+    With `variable_length`, an item at the end of an episode may have fewer rows, but at least 2. `unpack`
+    pads it, so that a learner always sees T transitions.
 
     With `frame_stack` k, observations are stacks of k frames, as `FrameStackWrapper` makes them, and a row
-    holds the newest frame alone. An item has k - 1 rows more, those before its first one, and `unpack` builds
-    the stacks: where an episode began less than k frames ago, they repeat its first frame.
+    holds only the newest frame. An item has k - 1 more rows, those before its first one, and `unpack` builds
+    the stacks. If an episode began less than k frames ago, its stacks repeat its first frame.
 
         frames, k = 3         f_0        f_1        f_2        f_3
-        stacks                0 0 0      0 0 1      0 1 2      1 2 3    f_0 being the first of its episode
+        stacks                0 0 0      0 0 1      0 1 2      1 2 3    f_0 is the first of its episode
     """
 
     def __init__(
@@ -110,24 +117,24 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         """Plans the columns.
 
         Args:
-            environment_spec: of the environment as the actor sees it.
-            sequence_length: T, in transitions; of items of variable length, the most.
-            extras_spec: of what the policy records with each action.
-            variable_length: whether items may be stored with fewer transitions than T.
-            frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
-                stored as they are.
-            padding_fn: makes what stands behind the end of an episode, leaf by leaf from its shape and dtype;
-                None: the last observation again, and 0. The mask is 0 there either way.
+            environment_spec: The specs of the environment as the actor sees it.
+            sequence_length: The length T, in transitions; with `variable_length`, the maximum.
+            extras_spec: The spec of the extras that the policy records with each action.
+            variable_length: Whether items may be stored with fewer than T transitions.
+            frame_stack: The number of frames in an observation, the first axis of each leaf; with 1,
+                observations are stored unchanged.
+            padding_fn: The function that makes the padding after the end of an episode, from the shape and
+                dtype of each leaf. None repeats the last observation, with 0 elsewhere. The mask is 0 there.
 
         Raises:
-            ValueError: the length is below 1, something cannot be stored, or padding is made for stacks.
+            ValueError: The length is below 1, a field cannot be stored, or `padding_fn` is used with stacks.
         """
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
         if padding_fn is not None and frame_stack > 1:
             raise ValueError(
                 f"`padding_fn` must be None with `frame_stack` above 1, got {padding_fn} and {frame_stack}. "
-                "Stacks behind the end of an episode repeat its last frame."
+                "Stacks after the end of an episode repeat its last frame."
             )
         frame_spec = frames.frame_spec(environment_spec.observations, frame_stack)
         step_spec = _Step(
@@ -142,11 +149,11 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
         super().__init__(packer, sequence_length + frame_stack, variable_length)
         self._frame_stack = frame_stack
-        # What arrived with an item's first observation is no part of it.
+        # The data that arrived with an item's first observation is not part of the item.
         arrived = ("action", "reward", "discount", "mask", "extras")
         self._left_out = dict.fromkeys(arrived, frame_stack)
         self.num_leading_rows = frame_stack - 1
-        # A row begins with its observation, the first field, and ends with the mark of an episode's first.
+        # A row begins with its observation, the first field, and ends with the mark of an episode's start.
         self._observation = packing.RowPacker(frame_spec, "observation")
         self._not_first = np.float32(0.0) if frame_stack > 1 else ()
         self._made_padding: packing.Rows | None = None
@@ -156,19 +163,19 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     @property
     def sequence_length(self) -> int:
-        """T, in transitions."""
+        """The length T, in transitions."""
         return self._num_rows - self._frame_stack
 
     @property
     def variable_length(self) -> bool:
-        """Whether items may be stored with fewer transitions than T."""
+        """True if items may be stored with fewer than T transitions."""
         return self._variable
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
         """Returns the rows of an episode's first timestep.
 
         Raises:
-            ValueError: a field does not match its spec, or a stack does not repeat one frame.
+            ValueError: A field does not match its spec, or a stack does not repeat one frame.
         """
         if self._frame_stack == 1:
             return self._only_observed(self._observation.pack(observation))
@@ -183,7 +190,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         """Returns the rows of a later timestep.
 
         Raises:
-            ValueError: a field does not match its spec, or a discount is out of its bounds.
+            ValueError: A field does not match its spec, or a discount is out of bounds.
         """
         observation = next_timestep.observation
         return self._packer.pack(
@@ -199,14 +206,14 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         )
 
     def check_stack(self, observation: types.NestedArray, rows: Sequence[packing.Rows]) -> None:
-        """Checks that a stack is what `unpack` will build.
+        """Checks that a stack equals the one that `unpack` will build.
 
         Args:
-            observation: of a step.
-            rows: those before the step, the newest last.
+            observation: The observation of a step.
+            rows: The rows before the step, the newest last.
 
         Raises:
-            ValueError: it holds other frames.
+            ValueError: The stack contains other frames.
         """
         newest = len(rows) - 1
         for age in range(2, self._frame_stack + 1):
@@ -218,12 +225,12 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             newest -= not row["float32"][-1]
 
     def padding(self, rows: packing.Rows) -> packing.Rows:
-        """Returns the rows that follow an episode's last ones: what `padding_fn` makes, or their observation
-        again, else 0."""
+        """Returns the padding after an episode's last rows: the result of `padding_fn`, or without one the
+        last observation, and 0 elsewhere."""
         return self._only_observed(rows) if self._made_padding is None else self._made_padding
 
     def _only_observed(self, rows: packing.Rows) -> packing.Rows:
-        """The observation of rows, else 0."""
+        """Returns rows with the same observation, and 0 elsewhere."""
         padding = {name: np.zeros(*column) for name, column in self._columns.items()}
         for name, column in self._observation.columns.items():
             size = column.shape[0]
@@ -233,10 +240,10 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
     def unpack(self, fields: Mapping[str, torch.Tensor]) -> types.Trajectory:
         """Returns B items [B, T + 1, *row shape] as contiguous tensors.
 
-        Items of variable length may come as [B, L, *row shape], L <= T + 1, padded by rows of 0.
+        Items of variable length may come as [B, L, *row shape] with L <= T + 1, padded with rows of 0.
 
         Raises:
-            ValueError: items of variable length are longer than T.
+            ValueError: Items of variable length are longer than T.
         """
         if self._variable:
             fields = self._pad(fields)
@@ -247,9 +254,9 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         return types.Trajectory(observation, action, reward, discount, mask, extras)
 
     def _stack(self, step: "_Step") -> types.NestedTensor:
-        """Builds stacks [B, T + 1, k, ...] of the frames of B items; at padding the last one again."""
+        """Builds stacks [B, T + 1, k, ...] from the frames of B items; padding repeats the last stack."""
         times = torch.arange(self._num_rows, device=step.mask.device)
-        begin = (step.first.long() * times).cummax(1).values  # [B, T + k] row at which its episode began
+        begin = (step.first.long() * times).cummax(1).values  # [B, T + k] the row at which its episode began
         happened = (step.mask + step.first > 0).long()
         newest = (happened * times).cummax(1).values[:, self.num_leading_rows :]  # [B, T + 1]
         ages = torch.arange(self._frame_stack - 1, -1, -1, device=times.device)
@@ -258,18 +265,18 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         return tree.map_structure(lambda leaf: leaf[items, rows], step.observation)
 
     def _pad(self, fields: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Lengthens B items to T + 1 rows: behind the last step that happened, what `padding` gives."""
+        """Extends B items to T + 1 rows, with the rows of `padding` after the last step that happened."""
         mask = self._packer.unpack(fields).mask  # [B, L]
         batch_size, longest = mask.shape
         if longest > self._num_rows:  # A table of variable length takes items of any length.
             raise ValueError(
-                "`sequence_length` must be >= that of the items, "
+                "`sequence_length` must be >= the length of the items, "
                 f"{longest - self._frame_stack} transitions, got {self.sequence_length}. "
-                "Write and read with layouts of one length."
+                "Use layouts of the same length for writing and reading."
             )
-        last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] row
+        last = (mask * torch.arange(longest, device=mask.device)).amax(1).long()  # [B] the last row
         times = torch.arange(self._num_rows, device=mask.device)
-        nearest = torch.minimum(times, last[:, None])  # [B, T + 1] the row whose observation is shown
+        nearest = torch.minimum(times, last[:, None])  # [B, T + 1] the row whose observation is used
         items = torch.arange(batch_size, device=mask.device)[:, None]
         padded = {}
         for name, rows in fields.items():

@@ -1,4 +1,4 @@
-"""How n-step transitions lie in replay."""
+"""The layout of n-step transitions in replay."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from minerva_acme.replay import base, frames, packing
 
 
 class TransitionLayout:
-    """Items are single rows, each a whole n-step transition; images are not repeated in them.
+    """A layout whose items are single rows, each a whole n-step transition. Images are stored apart.
 
         column "float32"              o_t | a_t | reward | discount | o_{t+m} | e_t      row t
         column "observation/pixels"   o_t                                                row t
 
     A field that is an image is a row of its own column: row t for the observation, row t + m for the
-    next one. So an image is stored once however many transitions it is part of.
+    next one. So an image is stored only once, however many transitions contain it.
 
     With `frame_stack` k, images are stacks of k frames, as `FrameStackWrapper` makes them: a row of their
-    column is one frame, and an item has the k up to its own. Fields that are no images stay stacks.
+    column is one frame, and an item has the k frames up to its own. Other fields are stored as stacks.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class TransitionLayout:
         """Plans the columns.
 
         Args:
-            environment_spec: of the environment as the actor sees it. Rewards and discounts are
-                arrays that broadcast against each other, or nests of such; where only one of the two
-                is a nest, the other counts for each of its leaves.
-            extras_spec: of what the policy records with each action.
-            frame_stack: frames of an observation, the first axis of each of its leaves; 1: observations are
-                stored as they are.
+            environment_spec: The specs of the environment as the actor sees it. Rewards and discounts are
+                arrays that broadcast against each other, or nests of such arrays. If only one of the two
+                is a nest, the other applies to each of its leaves.
+            extras_spec: The spec of the extras that the policy records with each action.
+            frame_stack: The number of frames in an observation, the first axis of each leaf; with 1,
+                observations are stored unchanged.
 
         Raises:
-            ValueError: something cannot be stored, or rewards and discounts cannot be folded.
+            ValueError: A field cannot be stored, or rewards and discounts cannot be folded.
         """
-        frames.frame_spec(environment_spec.observations, frame_stack)  # for what it refuses
+        frames.frame_spec(environment_spec.observations, frame_stack)  # for its checks
         self._frame_stack = frame_stack
         self._signals = _plan_signals(environment_spec.rewards, environment_spec.discounts)
         self._observation = packing.RowPacker(environment_spec.observations, "observation")
@@ -64,14 +64,14 @@ class TransitionLayout:
             )
         )
         self._images = [name for name, column in self._observation.columns.items() if len(column.shape) > 1]
-        # A field lies in the column of its name, but an image of the next observation in the observation's.
+        # Each field is in the column of its name, except that images of both observations share a column.
         next_images = {f"next_{name}": name for name in self._images}
         self._column_of = {field: next_images.get(field, field) for field in self._transition.columns}
         self._row_columns = [name for name in self._column_of.values() if name not in self._images]
 
     @property
     def signature(self) -> base.ItemSignature:
-        """What the table must be made for."""
+        """The signature that the table must have."""
         columns = {name: self._transition.columns[name] for name in self._column_of.values()}
         if self._frame_stack > 1:
             columns |= {
@@ -87,18 +87,18 @@ class TransitionLayout:
 
     @property
     def num_leading_rows(self) -> int:
-        """Rows of images to append before the first of an episode, each like that."""
+        """The number of copies of an episode's first image row to append before it."""
         return self._frame_stack - 1 if self._images else 0
 
     def max_window(self, n_step: int) -> int:
-        """Returns how many rows the writer must reach back for transitions of up to `n_step` steps."""
+        """Returns how many rows the writer must keep for transitions of up to `n_step` steps."""
         return n_step + self._frame_stack if self._images else 1
 
     def first(self, observation: types.NestedArray) -> packing.Rows:
-        """Returns an observation packed, to be handed to `images` and `transition`.
+        """Returns an episode's first observation, packed, to be passed to `images` and `transition`.
 
         Raises:
-            ValueError: a field does not match its spec, or a stack does not repeat one frame.
+            ValueError: A field does not match its spec, or a stack does not repeat one frame.
         """
         rows = self._observation.pack(observation)
         if self._frame_stack > 1:
@@ -108,10 +108,10 @@ class TransitionLayout:
     def step(
         self, action: types.NestedArray, next_timestep: dm_env.TimeStep, extras: types.NestedArray = ()
     ) -> "PackedStep":
-        """Returns what an action led to, packed.
+        """Returns an action and its results, packed.
 
         Raises:
-            ValueError: a field does not match its spec, or a discount is out of its bounds.
+            ValueError: A field does not match its spec, or a discount is out of bounds.
         """
         rows = self._step.pack(
             packing.Step(
@@ -128,14 +128,14 @@ class TransitionLayout:
         )
 
     def check_stack(self, before: packing.Rows, after: packing.Rows) -> None:
-        """Checks that images are what `unpack` will give of them.
+        """Checks that the image stacks equal those that `unpack` will build.
 
         Args:
-            before: an observation, packed.
-            after: the next one.
+            before: An observation, packed.
+            after: The next observation, packed.
 
         Raises:
-            ValueError: a stack does not continue the one before it.
+            ValueError: A stack does not continue the one before it.
         """
         if self._frame_stack > 1:
             frames.check_next(
@@ -152,11 +152,11 @@ class TransitionLayout:
             discount = gamma^m * d_0 * ... * d_{m-1}
 
         Args:
-            steps: at least one.
-            gamma: the algorithm's discount, per step.
+            steps: The steps to fold, at least one.
+            gamma: The algorithm's discount, per step.
 
         Returns:
-            The reward [R] and the discount [D] in float64, to be handed to `transition`.
+            The reward [R] and the discount [D] in float64, to be passed to `transition`.
         """
         reward = steps[0].rewards
         discount = gamma * steps[0].discounts
@@ -166,9 +166,9 @@ class TransitionLayout:
         return reward, discount
 
     def is_large(self, step: "PackedStep", num_steps: int) -> bool:
-        """Says whether rewards like those of a step, over so many steps, may sum to too much for float32.
+        """Returns whether rewards as large as a step's, over `num_steps` steps, may sum beyond the limit.
 
-        That is where the discounts are at most 1.
+        The limit is `constraints.LARGEST`, and the discounts are assumed to be at most 1.
         """
         return bool(specs.square(step.rewards) > (constraints.LARGEST / num_steps) ** 2)
 
@@ -191,17 +191,17 @@ class TransitionLayout:
         """Returns the rows of a transition.
 
         Args:
-            observation: at t, packed.
-            step: what was done at t.
-            reward: [R] folded over the steps by `fold`.
-            discount: [D] likewise.
-            next_observation: at the end of the last step, packed.
+            observation: The observation at t, packed.
+            step: The step from t.
+            reward: The reward [R], folded over the steps by `fold`.
+            discount: The discount [D], folded likewise.
+            next_observation: The observation at the end of the last step, packed.
 
         Raises:
-            ValueError: a folded reward is beyond `constraints.LARGEST`.
+            ValueError: A folded reward is beyond `constraints.LARGEST`.
         """
         folded = np.concatenate([reward, discount])
-        if not specs.square(folded) <= constraints.LARGEST:  # or it may not fit float32
+        if not specs.square(folded) <= constraints.LARGEST:  # It may be too large.
             with np.errstate(over="ignore"):
                 is_storable = packing.is_storable(folded.astype(np.float32))
             if not is_storable:
@@ -215,12 +215,12 @@ class TransitionLayout:
         return packing.join(parts, self._row_columns)
 
     def fields(self, row: int, start: int, end: int) -> dict[str, base.Window]:
-        """Returns the item of a transition.
+        """Returns the fields of a transition's item.
 
         Args:
-            row: how many transitions were appended in this episode before it.
-            start: time of its observation.
-            end: time of its next observation.
+            row: The number of transitions appended before it in this episode.
+            start: The time of its observation.
+            end: The time of its next observation.
         """
         windows = {}
         for field, column in self._column_of.items():
@@ -233,7 +233,7 @@ class TransitionLayout:
     def item(
         self, rows: packing.Rows, observation: packing.Rows, next_observation: packing.Rows
     ) -> types.Transition:
-        """Returns the item of a transition's rows as arrays, what `unpack` gives of a batch of one."""
+        """Returns the item of a transition's rows: the result of `unpack` as arrays, without a batch axis."""
         fields = {name: row[None] for name, row in rows.items()}
         for name in self._images:
             for field, image in ((name, observation[name]), (f"next_{name}", next_observation[name])):
@@ -254,7 +254,7 @@ class TransitionLayout:
 
 
 class PackedStep(NamedTuple):
-    """What an action led to, packed."""
+    """An action and its results, packed."""
 
     action: packing.Rows
     rewards: np.ndarray  # [R] float64, the elements of the reward, broadcast against the discount
@@ -264,13 +264,13 @@ class PackedStep(NamedTuple):
 
 
 class _Signals(NamedTuple):
-    """How rewards and discounts are folded: as two flat vectors, [R] and [D]."""
+    """The plan for folding rewards and discounts as two flat vectors, [R] and [D]."""
 
     reward_spec: types.NestedSpec  # of the folded reward
     discount_spec: types.NestedSpec
-    rewards: np.ndarray  # [R] index into the packed signal
-    discounts: slice  # of the packed signal: [D]
-    discount_of_reward: np.ndarray  # [R] index into [D]
+    rewards: np.ndarray  # [R] indices into the packed signal
+    discounts: slice  # [D] the part of the packed signal
+    discount_of_reward: np.ndarray  # [R] indices into [D]
 
 
 def _plan_signals(rewards: types.NestedSpec, discounts: types.NestedSpec) -> _Signals:
@@ -284,15 +284,15 @@ def _plan_signals(rewards: types.NestedSpec, discounts: types.NestedSpec) -> _Si
     if not isinstance(rewards, specs.Array) and not isinstance(discounts, specs.Array):
         if _paths(rewards) != _paths(discounts):
             raise ValueError(
-                f"`discounts` must be one array or a nest like that of the rewards {rewards}, got "
+                f"`discounts` must be one array or a nest with the structure of the rewards {rewards}, got "
                 f"{discounts}. Change one of them in a wrapper of the environment."
             )
-    # The reward gets the structure of the larger of the two nests, the discount keeps its own.
+    # The reward gets the structure of the larger of the two nests; the discount keeps its own.
     structure = discounts if isinstance(rewards, specs.Array) else rewards
     leaves = [*tree.flatten(rewards), *tree.flatten(discounts)]
     stops = np.cumsum([int(np.prod(leaf.shape)) for leaf in leaves])
     starts = [0, *stops[:-1]]
-    # Where each element of a leaf lies in the packed signal.
+    # The place of each element of a leaf in the packed signal.
     places = [
         np.arange(start, stop).reshape(leaf.shape)
         for start, stop, leaf in zip(starts, stops, leaves, strict=True)

@@ -1,4 +1,4 @@
-"""Replay in memory on disk: one file of numpy arrays, and what its numbers mean as JSON."""
+"""Checkpoints of replay in memory: one file of numpy arrays, with a description in JSON."""
 
 import json
 import math
@@ -20,18 +20,22 @@ _FORMAT = 2
 
 
 class Checkpoints:
-    """Writes the checkpoints of one server; only the newest is kept."""
+    """The checkpoints of one server, of which only the newest is kept."""
 
     def __init__(self, directory: str | None) -> None:
-        """Args: directory: where they go, into a folder of the server's own; None for nowhere."""
+        """Initialises the checkpoints.
+
+        Args:
+            directory: The folder for checkpoints, in a subfolder for this server; None for no checkpoints.
+        """
         self._folder = directory and pathlib.Path(directory).resolve() / f"server-{time.time_ns()}"
         self._newest: pathlib.Path | None = None
 
     def save(self, tables: Tables) -> str:
-        """Writes a checkpoint and returns its folder, which is there whole or not at all.
+        """Writes a checkpoint and returns its folder, which is written completely or not at all.
 
         Raises:
-            ReplayError: there is no place for it.
+            ReplayError: There is no folder for checkpoints, or it cannot be written to.
         """
         if not self._folder:
             raise base.ReplayError(messages.no_checkpoint(messages.IN_MEMORY, messages.NO_DIRECTORY))
@@ -54,13 +58,13 @@ class Checkpoints:
 
 
 def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.TableConfig]) -> None:
-    """Fills new tables with what `Checkpoints.save` wrote.
+    """Fills new tables with the contents of a checkpoint.
 
-    Nothing in the file is executed, nothing larger than the file is allocated, and every number that
-    says where something lies is checked: the file need not be trusted.
+    The file need not be trusted: nothing in it is executed, nothing larger than the file is allocated, and
+    every number that refers to a place is checked.
 
     Raises:
-        ReplayError: it is missing, damaged, of another format, of another backend or of other tables.
+        ReplayError: The checkpoint is missing, damaged, of another format or backend, or of other tables.
     """
     folder = pathlib.Path(path).resolve()
     messages.check_finished(folder, "memory")
@@ -98,14 +102,14 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
 
 
 def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads the arrays of a file, each only after its header is found to fit the file.
+    """Reads the arrays of a file, after a check that their headers match the file.
 
     Raises:
-        Exception: of many kinds, where the file is damaged.
+        Exception: The file is damaged; the error may be of many types.
     """
     with zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        # Stored as they are: what is read takes no more memory than the file does on the disk.
+        # The arrays are not compressed, so they take no more memory than the file takes on the disk.
         if sum(info.file_size for info in members.values()) > path.stat().st_size:
             raise ValueError("its arrays are larger than the file")
         return {name: _read_array(archive, name, info) for name, info in members.items()}

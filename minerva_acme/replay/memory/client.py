@@ -1,4 +1,4 @@
-"""Reading and writing tables in memory: the client, its writers and its samplers."""
+"""The client of tables in memory, with its writers and samplers."""
 
 import logging
 import math
@@ -18,10 +18,10 @@ _CLOSE_SECONDS = 0.4
 
 
 class MemoryClient(base.ReplayClient):
-    """Reads and writes the tables of a `MemoryServer`."""
+    """A client that reads and writes the tables of a `MemoryServer`."""
 
     def __init__(self, tables: Tables, save: Callable[[Tables], str], timeout_seconds: float) -> None:
-        """See `MemoryServer.client`."""
+        """Makes a client; see `MemoryServer.client`."""
         base.check_timeout(timeout_seconds)
         self._tables = tables
         self._save = save
@@ -29,8 +29,8 @@ class MemoryClient(base.ReplayClient):
 
     def __reduce__(self) -> Any:
         raise base.ReplayError(
-            "A store in memory cannot be reached from another process. Use Reverb for that, "
-            "backend='reverb', or a thread."
+            "A store in memory cannot be reached from another process. Use Reverb (backend='reverb'), "
+            "or a thread."
         )
 
     def writer(self, max_window: int) -> "MemoryWriter":
@@ -66,18 +66,18 @@ class MemoryClient(base.ReplayClient):
             return self._save(self._tables)
 
     def close(self) -> None:
-        """Does nothing: writers and samplers are closed on their own."""
+        """Does nothing. Writers and samplers are closed separately."""
 
 
 class MemoryWriter(base.Writer):
-    """Appends rows and creates items.
+    """A writer that appends rows and creates items.
 
-    An item is in its table when `create_item` returns, unless the rate limiter holds it back: a few items may
-    be held back, as many as with Reverb, before the writer itself waits.
+    An item is in its table when `create_item` returns, unless the rate limiter holds it back. The writer
+    waits only when a few items are held back, as many as with Reverb.
     """
 
     def __init__(self, tables: Tables, max_window: int, timeout_seconds: float) -> None:
-        """See `MemoryClient.writer`."""
+        """Makes a writer; see `MemoryClient.writer`."""
         if max_window < 1:
             raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
         self._tables = tables
@@ -159,7 +159,7 @@ class MemoryWriter(base.Writer):
         raise base.ReplayError(messages.WRITER_CLOSED)
 
     def _check_row(self, name: str, spec: base.ColumnSpec) -> None:
-        """Refuses a row unlike those before it; the first of a column begins a stream."""
+        """Rejects a row that differs from those before it. The first row of a column begins a stream."""
         stream = self._streams.get(name)
         if stream is None:
             store = self._tables.stores.get(store_key(name, spec))
@@ -188,14 +188,14 @@ class MemoryWriter(base.Writer):
 
 
 class MemorySampler(base.Sampler):
-    """Takes items from one table, in the caller's thread and no more than asked for."""
+    """A sampler of one table that works in the caller's thread and takes only the requested items."""
 
     def __init__(self, tables: Tables, table: Table) -> None:
-        """See `MemoryClient.sampler`."""
+        """Makes a sampler; see `MemoryClient.sampler`."""
         self._tables = tables
         self._table = table
         self._is_closed = False
-        self._taken: list[Batch] = []  # what came before a timeout, or is left over from a larger batch
+        self._taken: list[Batch] = []  # taken before a timeout, or left over from a larger batch
 
     @property
     def prefetch(self) -> int:
@@ -227,7 +227,7 @@ class MemorySampler(base.Sampler):
         self._tables.check_open()
 
     def _collect(self, batch_size: int, timeout_seconds: float | None) -> None:
-        """Takes what the table gives, and waits, until there is enough for a batch."""
+        """Takes items from the table, and waits for more, until there are enough for a batch."""
         wait: waiting.Wait | None = None
         while (num_taken := sum(len(batch.info.key) for batch in self._taken)) < batch_size:
             batch = self._table.draw(batch_size - num_taken)
@@ -245,7 +245,7 @@ class MemorySampler(base.Sampler):
         return self._is_closed or self._tables.is_closed or self._table.samples_allowed() > 0
 
     def _join(self, batches: list[Batch]) -> Batch:
-        """Makes one batch of several."""
+        """Joins several batches into one."""
         info = base.SampleInfo(*map(np.concatenate, zip(*(batch.info for batch in batches), strict=True)))
         fields, lengths = {}, {}
         for field in self._table.fields:
@@ -262,7 +262,7 @@ class MemorySampler(base.Sampler):
 
 
 def _cut(batch: Batch, part: slice) -> Batch:
-    """Some items of a batch, their fields as long as the longest of them."""
+    """Returns some items of a batch, with each field as long as its longest item."""
     lengths = {name: each[part] for name, each in batch.lengths.items()}
     fields = {
         name: field[part, : lengths[name].max()] if name in lengths else field[part]

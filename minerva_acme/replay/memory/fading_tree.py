@@ -43,7 +43,7 @@ class FadingTree:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the trees take."""
+        """The size of the trees in bytes."""
         return self._growth.nbytes + self._plain.nbytes + self._young.nbytes + self._old.nbytes
 
     def insert(self, place: int, weight: float) -> None:
@@ -57,7 +57,7 @@ class FadingTree:
         self.set(place, weight)
 
     def set(self, place: int, weight: float) -> None:
-        """Sets a weight, >= 0, of an item that there is; 0 where it leaves."""
+        """Sets the weight, >= 0, of an existing item; 0 if it leaves."""
         self.set_many(np.array([place]), np.array([weight]))
 
     def set_many(self, places: np.ndarray, weights: np.ndarray) -> None:

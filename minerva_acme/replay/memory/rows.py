@@ -1,4 +1,4 @@
-"""Rows of a column in memory: stored once, in pages that are reused when no item refers to them."""
+"""Storage of a column's rows in memory, in pages that are reused when no item refers to them."""
 
 import collections
 import sys
@@ -13,32 +13,32 @@ from minerva_acme.replay import base
 _MAX_PAGE_BYTES = 1 << 20
 _MIN_PAGE_ROWS, _MAX_PAGE_ROWS = 16, 256  # powers of 2
 _MAX_ROWS = np.iinfo(np.int32).max  # items keep the number of their first row as an int32
-_CHECKED_BYTES = 1 << 26  # less than this is not asked for
-_SLACK = 1.02  # more pages than the items seen so far would need
+_CHECKED_BYTES = 1 << 26  # smaller stores grow without a look at the free memory
+_SLACK = 1.02  # the factor by which to exceed the pages that the items seen so far suggest
 
 
 class RowStore:
-    """The rows of one column, of all writers.
+    """The store of one column's rows, from all writers.
 
-    A writer takes page after page and fills it row by row. An item is a start and a length: its rows
-    follow each other, at the end of a page in the page that its writer took next.
+    A writer takes one page after another and fills it row by row. An item is a start and a length: its rows
+    are consecutive, and continue in the next page that its writer took.
 
         page 0 (writer A)  | page 1 (writer B)  | page 2 (writer A)
         a0 a1 a2 a3 ... an | b0 b1 b2 b3 ... bn | an+1 an+2 ...
                       [==================== item =====]
 
-    A page is free again once no writer can reach it and no item has rows in it. Where none is free the
+    A page is free again once no writer can reach it and no item has rows in it. If no page is free, the
     store grows by half, or by less if the tables will not need that much.
     """
 
     def __init__(self, spec: base.ColumnSpec, fill: Callable[[], float], in_order: bool) -> None:
-        """Makes an empty store; nothing is allocated before the first row.
+        """Makes an empty store. Nothing is allocated before the first row.
 
         Args:
-            spec: of a row.
-            fill: returns how full the tables of this column are, in (0, 1].
-            in_order: whether items leave in the order in which they came. Otherwise pages are small,
-                since one item that stays keeps a whole page.
+            spec: The shape and dtype of a row.
+            fill: The function that returns how full the tables of this column are, in (0, 1].
+            in_order: Whether items are removed in the order in which they were inserted. Otherwise pages
+                are small, since a single remaining item keeps a whole page.
         """
         self.spec = base.ColumnSpec(tuple(spec.shape), np.dtype(spec.dtype))
         self._row_bytes = max(1, int(np.prod(spec.shape)) * self.spec.dtype.itemsize)
@@ -49,18 +49,18 @@ class RowStore:
         self.page_rows = 1 << self.shift
         self._mask = self.page_rows - 1
         self._fill = fill
-        self._holds: list[int] = []  # of each page: items and writers that need it
+        self._holds: list[int] = []  # for each page, the number of items and writers that need it
         self.rows: Any = self.zeros((0, *self.spec.shape))
-        self._next = np.empty(0, np.int32)  # of each page: the one its writer took after it
+        self._next = np.empty(0, np.int32)  # for each page, the page that its writer took next
         self._free: collections.deque[int] = collections.deque()
 
     @property
     def nbytes(self) -> int:
-        """Bytes that rows and pages take."""
+        """The size of rows and pages in bytes."""
         return len(self._holds) * (self.page_rows * self._row_bytes + 16)
 
     def take_page(self, after: int | None) -> int:
-        """Gives a writer an unused page, to follow the page `after`."""
+        """Returns an unused page for a writer, as the successor of the page `after`."""
         if not self._free:
             self._grow()
         page = self._free.popleft()
@@ -70,13 +70,13 @@ class RowStore:
         return page
 
     def release_page(self, page: int) -> None:
-        """Gives up one hold of a page."""
+        """Releases one hold of a page."""
         self._holds[page] -= 1
         if not self._holds[page]:
             self._free.append(page)
 
     def hold(self, start: int, length: int) -> None:
-        """Keeps the pages of a window."""
+        """Holds the pages of a window, so that they are not reused."""
         page = start >> self.shift
         self._holds[page] += 1
         for _ in range(((start & self._mask) + length - 1) >> self.shift):
@@ -84,7 +84,7 @@ class RowStore:
             self._holds[page] += 1
 
     def release(self, start: int, length: int) -> None:
-        """Gives up one `hold` of a window."""
+        """Releases one `hold` of a window."""
         page = start >> self.shift
         hops = ((start & self._mask) + length - 1) >> self.shift
         self._holds[page] -= 1
@@ -95,26 +95,26 @@ class RowStore:
             self.release_page(page)
 
     def gather(self, starts: np.ndarray, length: int, lengths: np.ndarray | None) -> Any:
-        """Returns the rows of windows that begin at `starts` [B] as a fresh `[B, length, *row shape]`.
+        """Returns the rows of the windows that begin at `starts` [B], as a new `[B, length, *row shape]`.
 
         Args:
-            starts: place of each window's first row.
-            length: rows of the longest window at least.
-            lengths: rows of each window [B], followed by rows of 0; None where all have `length`.
+            starts: The place of each window's first row.
+            length: The number of rows to return, at least that of the longest window.
+            lengths: The number of rows in each window [B], padded with rows of 0; None if all have `length`.
         """
         places = self._places(starts, length)
         padding = None if lengths is None else np.arange(length) >= lengths[:, None]
         return self.take(places, padding)
 
     def save(self) -> dict[str, np.ndarray]:
-        """Returns the rows and the order of their pages."""
+        """Returns the rows and the order of the pages."""
         return {"rows": self.to_numpy(), "next": self._next}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Restores what `save` returned; the items' windows must be held next.
+        """Restores what `save` returned. The items' windows must be held next.
 
         Raises:
-            ValueError: the arrays are not those of such a store.
+            ValueError: The arrays do not fit this store.
         """
         pages = len(state["next"])
         check_array("next", state["next"], np.dtype(np.int32), (pages,))
@@ -124,10 +124,10 @@ class RowStore:
         self._next = state["next"].copy()
 
     def check_windows(self, starts: np.ndarray, lengths: np.ndarray) -> None:
-        """Checks that windows [N] lie in the rows that are there.
+        """Checks that windows [N] lie within the stored rows.
 
         Raises:
-            ValueError: one does not.
+            ValueError: A window does not.
         """
         starts, lengths = starts.astype(np.int64), lengths.astype(np.int64)
         pages = len(self._next)
@@ -142,55 +142,55 @@ class RowStore:
         raise ValueError(f"an item has rows outside of the {pages << self.shift} of its column")
 
     def free_unheld(self) -> None:
-        """Frees the pages that nobody holds."""
+        """Frees the pages that are not held."""
         self._free = collections.deque(page for page, holds in enumerate(self._holds) if not holds)
 
-    # What rows and batches are: numpy arrays here, tensors in `TensorRowStore`.
+    # The type of rows and batches: numpy arrays here, tensors in `TensorRowStore`.
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
-        """Makes room for rows: `room[place] = row` writes one, `room[:n] = other[:n]` copies several.
+        """Allocates rows: `room[place] = row` writes one of them, `room[:n] = other[:n]` copies several.
 
         Raises:
-            ReplayError: there is too little memory to copy the rows to there. The system would end the
-                process otherwise, without a word.
+            ReplayError: There is too little memory to copy the existing rows. Otherwise the system would
+                kill the process without a message.
         """
         if self.nbytes > _CHECKED_BYTES and self.nbytes > (free := machine_memory.free_bytes()):
             sizes = (self.nbytes, free, machine_memory.total_bytes())
             has, left, total = map(machine_memory.describe, sizes)
             raise base.ReplayError(
-                f"Replay in memory has {has} of rows, and to grow it needs as much again for a moment, but "
-                f"{left} of this machine's {total} are free. Free some and resume, or begin anew with a "
-                "lower `max_size` (an agent's `max_replay_size`)."
+                f"Replay in memory has {has} of rows and needs as much again, briefly, to grow, but only "
+                f"{left} of this machine's {total} are free. Free some memory and resume, or start a new run "
+                "with a lower `max_size` (an agent's `max_replay_size`)."
             )
         return np.zeros(shape, self.spec.dtype)  # takes no memory before it is written
 
     def batch(self, batch_size: int, length: int) -> Any:
-        """Returns windows of 0, of the kind that `gather` returns."""
+        """Returns windows of 0, of the type that `gather` returns."""
         return np.zeros((batch_size, length, *self.spec.shape), self.spec.dtype)
 
     def take(self, places: np.ndarray, padding: np.ndarray | None) -> Any:
-        """Returns the rows at places [B, L] as a fresh batch, with 0 where there is padding [B, L]."""
+        """Returns the rows at places [B, L] as a new batch, with 0 where `padding` [B, L] is true."""
         batch = self.rows.take(places, axis=0)
         if padding is not None:
             batch[padding] = 0
         return batch
 
     def to_numpy(self) -> np.ndarray:
-        """Returns all rows, not copied where that can be."""
+        """Returns all rows, without a copy if possible."""
         return self.rows
 
     def _places(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The places [B, length] of the rows of windows; any place behind the end of a shorter one."""
+        """Returns the places [B, length] of windows' rows, arbitrary after the end of a shorter window."""
         places = starts[:, None] + np.arange(length)
         crossing = np.flatnonzero((starts & self._mask) > self.page_rows - length)
         if length <= self.page_rows and crossing.size:
-            # Where there is a single writer its pages are adjacent.
+            # With a single writer, its pages are adjacent.
             pages = starts[crossing] >> self.shift
             crossing = crossing[self._next[pages] != pages + 1]
         if not crossing.size:
             return places
         starts = starts[crossing]
-        offsets = (starts & self._mask)[:, None] + np.arange(length)  # rows from the first page's start on
+        offsets = (starts & self._mask)[:, None] + np.arange(length)  # rows since the first page's start
         page = starts >> self.shift
         for hop in range(1, ((int(offsets.max())) >> self.shift) + 1):
             following = self._next[page]
@@ -205,7 +205,7 @@ class RowStore:
         grown = max(min(pages + pages // 2, needed), pages + pages // 16, pages + 1)
         if grown * self.page_rows > _MAX_ROWS:
             raise base.ReplayError(
-                f"A table in memory must need fewer than {_MAX_ROWS} rows of a column. Lower its `max_size`."
+                f"A table in memory must need fewer than {_MAX_ROWS} rows per column. Lower its `max_size`."
             )
         self._resize(grown)
         self._free.extend(range(pages, grown))
@@ -225,7 +225,7 @@ def check_array(name: str, array: np.ndarray, dtype: np.dtype, shape: tuple[int,
     """Checks an array of a checkpoint.
 
     Raises:
-        ValueError: it is of another dtype or shape.
+        ValueError: The array has a different dtype or shape.
     """
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(f"`{name}` must be {dtype} of shape {shape}, got {array.dtype} of {array.shape}")
@@ -234,28 +234,28 @@ def check_array(name: str, array: np.ndarray, dtype: np.dtype, shape: tuple[int,
 class Stream:
     """The rows of one column that a writer has written, counted over all episodes.
 
-    Row number n lies at place `n + _shift` of the store if it is in the page that is being filled.
+    Row number n is at place `n + _shift` of the store if it is in the page that is being filled.
     """
 
     def __init__(self, store: RowStore | None, spec: base.ColumnSpec, max_window: int) -> None:
-        self.store = store  # None: no table has such a column; rows are only counted
+        self.store = store  # None if no table has such a column; rows are then only counted
         self.spec = spec
         self.shape, self.dtype = spec
-        self.end = 0  # number of the next row
-        self.origin = 0  # number of the first row of this episode
+        self.end = 0  # the number of the next row
+        self.origin = 0  # the number of the first row of this episode
         self._max_window = max_window
-        self._page_end = 0  # number of the first row that no longer fits into the newest page
+        self._page_end = 0  # the number of the first row that no longer fits into the newest page
         self._shift = 0
-        self._pages: collections.deque[int] = collections.deque()  # that rows in reach lie in
-        self._num_dropped = 0  # pages given up before these
+        self._pages: collections.deque[int] = collections.deque()  # the pages of the rows in reach
+        self._num_dropped = 0  # pages dropped before these
 
     @property
     def num_rows(self) -> int:
-        """Rows of this episode."""
+        """The number of rows in this episode."""
         return self.end - self.origin
 
     def append(self, row: np.ndarray) -> None:
-        """Writes a row, of the stream's shape and dtype."""
+        """Writes a row, which has the stream's shape and dtype."""
         if self.end == self._page_end:
             self._turn()
         if self.store is not None:
@@ -263,7 +263,7 @@ class Stream:
         self.end += 1
 
     def find(self, start: int, length: int) -> int | None:
-        """Returns the place of row `start` of this episode; None where the window is out of reach."""
+        """Returns the place of row `start` of this episode, or None if the window is out of reach."""
         number = self.origin + start
         if start < 0 or length < 1 or number < self.end - self._max_window or number + length > self.end:
             return None
@@ -274,18 +274,18 @@ class Stream:
         return (page << self.store.shift) + number % self.store.page_rows
 
     def begin(self) -> None:
-        """Begins an episode: earlier rows are out of reach."""
+        """Begins an episode. Earlier rows are then out of reach."""
         self.origin = self.end
         while len(self._pages) > 1:
             self._drop()
 
     def close(self) -> None:
-        """Gives up all pages."""
+        """Drops all pages."""
         while self._pages:
             self._drop()
 
     def _turn(self) -> None:
-        """Takes a page for the next row, and gives up those that its windows do not reach."""
+        """Takes a page for the next row, and drops the pages that its windows cannot reach."""
         if self.store is None:
             self._page_end = sys.maxsize
             return

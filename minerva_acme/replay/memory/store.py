@@ -1,4 +1,4 @@
-"""Replay in this process's memory: no other library, any Python, sampling that a seed determines."""
+"""The replay server in this process's memory: no other library, any Python, seeded sampling."""
 
 import functools
 import pathlib
@@ -8,14 +8,14 @@ from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.memory import checkpoint, rows, table
 from minerva_acme.replay.memory.client import MemoryClient
 
-ITEM_BYTES = 32  # about, without rows: where these are, priority, how often it was sampled
+ITEM_BYTES = 32  # approximately, without rows: their places, the priority and the number of samples
 
 
 class MemoryServer(base.ReplayServer):
-    """Holds tables in this process; its threads share them, other processes cannot reach them.
+    """A server whose tables are in this process. Its threads share them; other processes cannot reach them.
 
-    Steps are stored once, in packed arrays, and an item is a range of them. With one seed and calls in
-    one order every batch is the same, to the bit, also after `restore_from`.
+    Steps are stored once, in packed arrays, and an item is a range of steps. With the same seed and the same
+    order of calls, every batch is the same, bit for bit, also after `restore_from`.
     """
 
     def __init__(
@@ -30,18 +30,18 @@ class MemoryServer(base.ReplayServer):
         """Makes the tables.
 
         Args:
-            tables: the tables to hold; none where nothing will be written.
-            seed: determines what is drawn, >= 0; a checkpoint continues with its own generators.
-            checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
-                its own, of which it keeps the newest checkpoint; None for the folder that
-                `restore_from` lies in or, without one, for no checkpoints.
-            restore_from: a checkpoint to begin with, as `ReplayClient.checkpoint` returned it; None
-                to begin empty.
-            device: where rows are kept as torch tensors, as "cuda"; samplers then return tensors there.
-                None for numpy arrays, which are quickest for a learner on the CPU.
+            tables: The tables to hold; empty if nothing will be written.
+            seed: The seed of all draws, >= 0; a restored checkpoint continues with its own generators.
+            checkpoint_directory: The folder for `ReplayClient.checkpoint`. Each server writes into its own
+                subfolder and keeps only the newest checkpoint. None for the parent folder of
+                `restore_from`; without either, no checkpoints are written.
+            restore_from: The checkpoint to start from, as `ReplayClient.checkpoint` returned it; None
+                to start empty.
+            device: The device on which rows are kept as PyTorch tensors, such as "cuda"; samplers then return
+                tensors there. None for numpy arrays, which are fastest for a learner on the CPU.
 
         Raises:
-            ReplayError: the checkpoint is missing, damaged, Reverb's or of other tables.
+            ReplayError: The checkpoint is missing, damaged, from Reverb, or of other tables.
         """
         if tables:
             messages.check_names(tables)

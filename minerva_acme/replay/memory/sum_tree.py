@@ -1,8 +1,8 @@
-"""Drawing with probability proportional to a weight, in time that grows with the logarithm of the number."""
+"""Drawing with probability proportional to a weight, in logarithmic time."""
 
 import numpy as np
 
-_FEW = 8  # weights that are set one by one
+_FEW = 8  # the most weights whose sums are updated one by one
 
 
 class SumTree:
@@ -12,20 +12,24 @@ class SumTree:
         nodes 2, 3           4             6
         leaves 4 to 7     3     1       0     6      weights of the places 0 to 3
 
-    A weight that is set reaches the sums when they are next asked for, all at once. Every sum is
-    computed from its children, never by differences: the same weights give the same tree, to the bit.
+    Sums are updated together when they are next needed after weights are set. Every sum is computed from
+    its children, never by differences, so the same weights give the same tree, bit for bit.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Args: capacity: places, all of weight 0."""
+        """Makes a tree whose weights are all 0.
+
+        Args:
+            capacity: The number of places.
+        """
         self._num_levels = max(0, capacity - 1).bit_length()
         self._num_leaves = 1 << self._num_levels
         self._nodes = np.zeros(2 * self._num_leaves)
-        self._stale: list[int] = []  # leaves whose parents do not know of them yet
+        self._stale: list[int] = []  # leaves that have changed since the sums were computed
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the tree takes."""
+        """The size of the tree in bytes."""
         return self._nodes.nbytes
 
     def set(self, place: int, weight: float) -> None:
@@ -39,7 +43,7 @@ class SumTree:
     insert = set  # of a new item; nothing else changes with it
 
     def set_many(self, places: np.ndarray, weights: np.ndarray) -> None:
-        """Sets weights [n] at places [n]; of several at one place the last counts."""
+        """Sets weights [n] at places [n]. If a place occurs several times, its last weight counts."""
         leaves = self._num_leaves + places
         self._nodes[leaves] = weights
         self._stale.extend(leaves.tolist())
@@ -47,19 +51,19 @@ class SumTree:
             self._settle()
 
     def total(self) -> float:
-        """The sum of all weights."""
+        """Returns the sum of all weights."""
         self._settle()
         return float(self._nodes[1])
 
     def weights(self, places: np.ndarray) -> np.ndarray:
-        """The weights at places."""
+        """Returns the weights at places."""
         return self._nodes[self._num_leaves + places]
 
     def find(self, points: np.ndarray) -> np.ndarray:
-        """Returns for each point in [0, total) the place in whose share of the total it lies."""
+        """Returns, for each point in [0, total), the place whose share of the total contains it."""
         self._settle()
         leaves = self._descend(points, keep_left=False)
-        # Rounding may have put a point behind the last weight of a subtree, on a place of weight 0.
+        # Rounding may have moved a point beyond the last weight of a subtree, to a place of weight 0.
         lost = np.flatnonzero(self._nodes[leaves] == 0.0)
         if lost.size:
             leaves[lost] = self._descend(points[lost], keep_left=True)

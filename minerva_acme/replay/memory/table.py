@@ -1,4 +1,4 @@
-"""Tables in memory: which items there are, which is sampled next, which leaves."""
+"""Tables in memory, which keep track of items, sample them and remove them."""
 
 import collections
 import functools
@@ -14,14 +14,14 @@ from minerva_acme.replay.memory.rows import RowStore, check_array
 from minerva_acme.replay.memory.sum_tree import SumTree
 
 _MIN_CAPACITY = 16
-_COUNTS = ("size", "inserted", "sampled", "_capacity", "_first", "_end")  # of a table
+_COUNTS = ("size", "inserted", "sampled", "_capacity", "_first", "_end")  # attributes of a table
 _NUMBERS = (*_COUNTS, "_common_priority")
 _MAX_COUNT = 1 << 62
-_SPARSE = 4  # places for each item from which on guessing where one is does not pay
+_SPARSE = 4  # with more places per item than this, drawing places at random until one is alive is slower
 
 
 class Field(NamedTuple):
-    """A field of the items and where its rows lie."""
+    """A field of the items and the store of its rows."""
 
     name: str
     length: int
@@ -32,18 +32,18 @@ class Field(NamedTuple):
 class Item(NamedTuple):
     """A new item, whose rows are held."""
 
-    owner: Any  # the writer, which counts what was not inserted yet in `num_pending`
-    starts: list[int]  # of each field: the place of its first row
+    owner: Any  # the writer, whose `num_pending` counts the items that are not inserted yet
+    starts: list[int]  # for each field, the place of its first row
     lengths: list[int]
     priority: float
 
 
 class Batch(NamedTuple):
-    """Some items, taken out for a sampler."""
+    """Items that were sampled, with their rows."""
 
     info: base.SampleInfo
     fields: dict[str, Any]  # [B, length, *row shape]
-    lengths: dict[str, np.ndarray]  # of the variable fields: [B]
+    lengths: dict[str, np.ndarray]  # [B] for each variable field
 
 
 class _Drawn(NamedTuple):
@@ -51,28 +51,34 @@ class _Drawn(NamedTuple):
 
     numbers: np.ndarray
     places: np.ndarray
-    sizes: np.ndarray  # of the table at that time
+    sizes: np.ndarray  # the table's size at that time
     probabilities: np.ndarray
-    times: np.ndarray  # sampled, this time included
+    times: np.ndarray  # the number of samples so far, including this one
 
 
 class Tables:
-    """The tables of a server, the rows that they share, and the lock around them.
+    """The tables of a server, the rows that they share, and their lock.
 
-    Everything here is used with the lock held.
+    All methods except `close` are called with the lock held.
     """
 
     def __init__(
         self, configs: Sequence[base.TableConfig], seed: int, make_store: Callable[..., RowStore]
     ) -> None:
-        """Args: configs: of the tables. seed: of all draws. make_store: makes the store of a column."""
+        """Makes the tables.
+
+        Args:
+            configs: The configs of the tables.
+            seed: The seed of all draws.
+            make_store: The function that makes the store of a column.
+        """
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
         self._num_waiting = 0
         self.is_closed = False
         self.stores: dict[str, RowStore] = {}
         self.tables: dict[str, Table] = {}
-        in_order = all(map(_leaves_in_order, configs))  # rows may be shared by all of them
+        in_order = all(map(_leaves_in_order, configs))  # all of them, since they may share rows
         for config in configs:
             stores = {}
             for column, spec in config.signature.columns.items():
@@ -86,7 +92,7 @@ class Tables:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that rows and items take."""
+        """The size of rows and items in bytes."""
         parts: list[RowStore | Table] = [*self.stores.values(), *self.tables.values()]
         return sum(part.nbytes for part in parts)
 
@@ -94,7 +100,7 @@ class Tables:
         """Returns a table.
 
         Raises:
-            ReplayError: there is no such table, or the server is closed.
+            ReplayError: There is no such table, or the server is closed.
         """
         self.check_open()
         if name not in self.tables:
@@ -102,12 +108,12 @@ class Tables:
         return self.tables[name]
 
     def check_open(self) -> None:
-        """Refuses the use of a closed server."""
+        """Raises a ReplayError if the server is closed."""
         if self.is_closed:
             raise base.ReplayError("The replay server in memory is closed. Make a new one.")
 
     def close(self) -> None:
-        """Ends all waits, refuses further use and frees the memory."""
+        """Ends all waits, prevents further use and frees the memory."""
         with self.lock:
             self.is_closed = True
             self.tables.clear()
@@ -115,7 +121,7 @@ class Tables:
             self.notify()
 
     def wait(self, is_done: Callable[[], bool], seconds: float) -> bool:
-        """Waits until `is_done` or the time is over; returns whether it is done."""
+        """Waits until `is_done` returns true or the time is over. Returns whether it is done."""
         self._num_waiting += 1
         try:
             return self._changed.wait_for(is_done, seconds)
@@ -123,12 +129,12 @@ class Tables:
             self._num_waiting -= 1
 
     def notify(self) -> None:
-        """Wakes all who wait, since something has changed."""
+        """Wakes all waiting threads after a change."""
         if self._num_waiting:
             self._changed.notify_all()
 
     def _fill(self, key: str) -> float:
-        """How full the tables are that have rows in a store; of several, the emptiest that has items."""
+        """Returns how full the tables with rows in a store are: the least of those that have items."""
         shares = [
             table.size / table.config.max_size
             for table in self.tables.values()
@@ -138,27 +144,33 @@ class Tables:
 
 
 def store_key(column: str, spec: base.ColumnSpec) -> str:
-    """Names a store of rows: columns of one name and kind share it."""
+    """Returns the name of a row store. Columns of the same name, shape and dtype share a store."""
     return f"{column} {list(spec.shape)} {np.dtype(spec.dtype).name}"
 
 
 class Table:
-    """Items as arrays: of each item its first row in each field, its priority, how often it was sampled.
+    """A table of items, stored as arrays of their first row in each field, priority and number of samples.
 
-    Item number n lies at place n % capacity; every insert takes the next number.
+    Item number n is at place n % capacity. Every insert takes the next number.
 
         number   first = 5    6    7    8    9    end = 10
         alive          yes   yes   -   yes  yes
 
-    Where only the oldest item can leave, there is never a hole: a number is then an item's key, and
-    nothing needs to be moved once the arrays have their full size. Otherwise keys are kept, in
+    If only the oldest item can be removed, there are no holes: a number is then also an item's key, and
+    nothing needs to be moved once the arrays have their full size. Otherwise keys are stored, in
     ascending order, and from time to time the items are moved to fill the holes.
     """
 
     def __init__(
         self, config: base.TableConfig, stores: Mapping[str, RowStore], generator: np.random.Generator
     ) -> None:
-        """Args: config: of the table. stores: of its columns. generator: of its draws."""
+        """Makes an empty table.
+
+        Args:
+            config: The table's config.
+            stores: The row store of each column.
+            generator: The generator of the table's draws.
+        """
         self.config = config
         self.field_specs = messages.field_specs(config.signature)
         self.fields = [
@@ -172,7 +184,7 @@ class Table:
         self._limits = messages.limits(config.rate_limiter)
         self._first = self._end = 0
         self._in_order = _leaves_in_order(config)
-        # With room for some holes, so that they are not filled at every insert.
+        # With room for some holes, so that items are not moved at every insert.
         holes = 0 if self._in_order else max(_MIN_CAPACITY, config.max_size // 8)
         self._max_capacity = config.max_size + holes
         self._capacity = 0
@@ -180,10 +192,10 @@ class Table:
         for field in self.fields:
             if field.variable:
                 self._arrays[f"length/{field.name}"] = np.empty(0, np.int32)
-        self._arrays["times"] = np.empty(0, np.int32)  # sampled; -1: no item
+        self._arrays["times"] = np.empty(0, np.int32)  # the number of samples; -1 for a hole
         if not self._in_order:
             self._arrays["keys"] = np.empty(0, np.uint64)
-        # As long as all items have one priority it is kept here, and else in an array.
+        # The priority while all items have the same one; otherwise there is an array.
         self._common_priority: float | None = None
         self._trees: dict[base.Prioritized, SumTree | FadingTree] = {}
         # The largest priority that an item has had, where a new item gets it.
@@ -194,23 +206,23 @@ class Table:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the items take, without their rows."""
+        """The size of the items in bytes, without their rows."""
         parts: list[np.ndarray | SumTree | FadingTree] = [*self._arrays.values(), *self._trees.values()]
         return sum(part.nbytes for part in parts)
 
     def description(self) -> messages.TableDescription:
-        """Describes the table as it is."""
+        """Returns a description of the table's current state."""
         return messages.describe(self.config, self.size, self.inserted, self.sampled)
 
     def samples_allowed(self) -> int:
-        """How many samples can be taken now, as long as no item leaves."""
+        """Returns how many samples can be taken now, as long as no item is removed."""
         per_insert, min_size, min_diff, _ = self._limits
         if self.size < min_size:
             return 0
         return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Holds an item's rows, and inserts it once those before it are in and the rate limiter allows it."""
+        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
         if not self.pending and self._can_insert():
@@ -220,7 +232,7 @@ class Table:
             owner.num_pending += 1
 
     def drop_pending(self, owner: object) -> int:
-        """Forgets those items of an owner that were not inserted; returns how many."""
+        """Drops the items of an owner that are not inserted yet. Returns their number."""
         dropped = [item for item in self.pending if item.owner is owner]
         for item in dropped:
             for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
@@ -229,8 +241,8 @@ class Table:
         return len(dropped)
 
     def draw(self, wanted: int) -> Batch | None:
-        """Takes up to `wanted` samples, as many as the rate limiter allows; None if it allows none."""
-        # One by one where an item may leave with each sample.
+        """Takes up to `wanted` samples, as many as the rate limiter allows; returns None for none."""
+        # One by one if each sample may remove an item.
         most = 1 if self.config.max_times_sampled else wanted
         drawn: list[_Drawn] = []
         while (count := min(wanted, most)) and (count := min(count, self.samples_allowed())):
@@ -238,19 +250,19 @@ class Table:
             wanted -= count
         batch = None
         if drawn:
-            # The rows of items that left stay where they are until something is written, which is below.
+            # The rows of removed items stay in place until something is written, which happens below.
             parts = drawn[0] if len(drawn) == 1 else map(np.concatenate, zip(*drawn, strict=True))
             batch = self._take(*parts)
         self._insert_pending()
         return batch
 
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist; of several for one the last counts."""
+        """Sets the priorities of the items that still exist. The last of several for one item counts."""
         if self._in_order:
             exists = (keys >= self._first) & (keys < self._end)
             places = keys[exists].astype(np.intp) % self._capacity
         else:
-            known = self._arrays["keys"][: self._end]  # ascending from the first on
+            known = self._arrays["keys"][: self._end]  # ascending from `_first` on
             places = self._first + np.searchsorted(known[self._first :], keys)
             exists = places < self._end
             exists[exists] = known[places[exists]] == keys[exists]
@@ -264,7 +276,7 @@ class Table:
             tree.set_many(places, _weights(priorities, selector.exponent))
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Returns the state of the items: what JSON can hold, and arrays."""
+        """Returns the state of the items: values for JSON, and arrays."""
         numbers = {name: getattr(self, name) for name in self._numbers}
         return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
@@ -272,7 +284,7 @@ class Table:
         """Restores what `save` returned, and holds the rows of the items.
 
         Raises:
-            ValueError: it is not the state of such a table.
+            ValueError: The state does not fit this table.
         """
         self._check_numbers(numbers, arrays)
         self._arrays = {name: array[:0] for name, array in arrays.items()}
@@ -290,7 +302,7 @@ class Table:
                 store.hold(start, length)
 
     def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Checks the shapes of a state to restore, and the numbers that say where the items lie."""
+        """Checks the shapes of a state to restore, and the numbers that refer to the places of items."""
         for name in _COUNTS:
             if type(numbers[name]) is not int or not 0 <= numbers[name] < _MAX_COUNT:
                 raise ValueError(f"`{name}` must be a count, got {numbers[name]!r}")
@@ -304,7 +316,7 @@ class Table:
         common, largest = numbers["_common_priority"], counts.get("_largest_priority", 0.0)
         fits &= all(0.0 <= float(x) < float("inf") for x in (largest, 0.0 if common is None else common))
         if not fits:
-            raise ValueError(f"its items cannot lie as it says: {counts}")
+            raise ValueError(f"its numbers are inconsistent: {counts}")
         expected: dict[str, np.dtype] = {name: array.dtype for name, array in self._arrays.items()}
         if "priorities" in arrays:
             expected["priorities"] = np.dtype(np.float64)
@@ -317,7 +329,7 @@ class Table:
             raise ValueError("the priorities of its items must be finite and >= 0")
 
     def _check_items(self, places: np.ndarray) -> None:
-        """Checks restored items, which lie at these places."""
+        """Checks the restored items, given their places."""
         if len(places) != self.size or np.any(self._times[places] < 0):
             raise ValueError(f"a table must have {self.size} items, got {np.sum(self._times[places] >= 0)}")
         if not self._in_order:
@@ -341,9 +353,9 @@ class Table:
             self._insert(item.starts, item.lengths, item.priority)
 
     def _insert(self, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Inserts an item whose rows are held; drops one if there are too many, possibly the new one."""
+        """Inserts an item whose rows are held. If the table is full, drops one, possibly the new one."""
         if self._in_order:
-            if self.size == self._max_size:  # first, so that there need be no place for one more
+            if self.size == self._max_size:  # first, so that no extra place is needed
                 self._remove(self._first)
             if self.size == self._capacity:
                 self._make_room()
@@ -373,7 +385,7 @@ class Table:
             self._remove(int(numbers[0]))
 
     def _remove(self, number: int) -> None:
-        """Gives up an item's rows and takes it out of what can be drawn."""
+        """Removes an item and releases its rows."""
         place = number % self._capacity
         for store, start, length in self._windows(place):
             store.release(start, length)
@@ -390,14 +402,14 @@ class Table:
             self._end -= 1
 
     def _windows(self, place: int) -> list[tuple[RowStore, int, int]]:
-        """Where an item's rows are in each field, where they begin and how many they are."""
+        """Returns the store, the first row and the number of rows of an item, for each field."""
         return [
             (field.store, starts[place], field.length if lengths is None else lengths[place])
             for field, (starts, lengths) in zip(self.fields, self._cells, strict=True)
         ]
 
     def _sample(self, count: int) -> "_Drawn":
-        """Chooses items for a sampler and counts that; what has been sampled often enough leaves."""
+        """Chooses items and counts the samples. An item that reaches its maximum number is removed."""
         numbers, probabilities = self._choose(self.config.sampler, count)
         places = numbers % self._capacity
         times = self._times[places] + 1
@@ -406,7 +418,7 @@ class Table:
             ordered.sort()
             if (ordered[1:] == ordered[:-1]).any():
                 times += _earlier(places)
-        self._times[places] = times  # of several at one place the last counts
+        self._times[places] = times  # the last one counts if a place occurs several times
         self.sampled += count
         sizes = np.full(count, self.size)
         if self.config.max_times_sampled and times[0] == self.config.max_times_sampled:
@@ -456,9 +468,9 @@ class Table:
         span = self._end - self._first
         if span > _SPARSE * self.size:
             return self._alive()[self._generator.integers(0, self.size, count)], probabilities
-        # Numpy takes twice as long to draw integers, which are as uniform to 1 in 2^53 / span.
+        # Drawing integers takes numpy twice as long, and is only more uniform by 1 part in 2^53 / span.
         numbers = self._first + (self._generator.random(count) * span).astype(np.intp)
-        while self.size < span:  # Those that hit a hole are drawn again.
+        while self.size < span:  # Numbers that hit a hole are drawn again.
             holes = np.flatnonzero(self._times[numbers] < 0)
             if not holes.size:
                 break
@@ -471,13 +483,13 @@ class Table:
         return np.full(len(places), self._common_priority or 0.0)
 
     def _each_priority(self) -> np.ndarray:
-        """The priorities by place, of which there is an array from now on."""
+        """Returns the array of priorities by place, and makes it if needed."""
         if "priorities" not in self._arrays:
             self._arrays["priorities"] = np.full(self._capacity, self._common_priority)
         return self._arrays["priorities"]
 
     def _alive(self) -> np.ndarray:
-        """The numbers of all items, in order."""
+        """Returns the numbers of all items, in order."""
         numbers = np.arange(self._first, self._end)
         return numbers if self._in_order else numbers[self._times[numbers] >= 0]
 
@@ -488,10 +500,10 @@ class Table:
         self._resize(capacity)
 
     def _resize(self, capacity: int) -> None:
-        """Moves the items into arrays for `capacity` of them; without holes, if numbers are not keys."""
+        """Moves the items into arrays of size `capacity`. Fills the holes if numbers are not keys."""
         old: Any = slice(self.size)
         new: Any = old
-        if self._end != self.size:  # some have left
+        if self._end != self.size:  # some were removed
             numbers = self._alive()
             old = numbers % self._capacity
             if not self._in_order:
@@ -503,7 +515,7 @@ class Table:
             moved[new] = array[old]
             self._arrays[name] = moved
         self._capacity = capacity
-        # Single elements are read and written through views: twice as fast.
+        # Single elements are read and written through memory views, which is twice as fast.
         self._times = self._arrays["times"]
         self._times_cells = self._times.data
         self._cells = [
@@ -530,14 +542,14 @@ class Table:
 
 
 def _leaves_in_order(config: base.TableConfig) -> bool:
-    """Whether it is always the oldest item that leaves a table."""
+    """Returns whether a table always removes its oldest item."""
     return isinstance(config.remover, base.Fifo) and (
         not config.max_times_sampled or isinstance(config.sampler, base.Fifo)
     )
 
 
 def _earlier(places: np.ndarray) -> np.ndarray:
-    """How often each of the places [B] stands before in the array."""
+    """Returns how often each of the places [B] occurs earlier in the array."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     earlier = np.empty_like(order)

@@ -1,4 +1,4 @@
-"""Rows in memory as torch tensors, on the device of their learner."""
+"""Rows in memory as PyTorch tensors, on the learner's device."""
 
 from typing import Any
 
@@ -9,15 +9,20 @@ from minerva_acme.replay.memory import rows
 
 _MAX_STAGED = 1024  # rows
 
-# Unsigned integers that torch cannot index, by the signed ones of their size.
+# The signed integers that stand in for unsigned ones of the same size, which torch cannot index.
 _STAND_INS = {np.dtype(f"uint{bits}"): np.dtype(f"int{bits}") for bits in (16, 32, 64)}
 
 
 class TensorRowStore(rows.RowStore):
-    """Rows and batches are tensors: a batch is gathered where the rows lie, never on the host."""
+    """A row store whose rows and batches are tensors. Batches are gathered on the rows' device."""
 
     def __init__(self, device: torch.device | str, *arguments: Any) -> None:
-        """Args: device: of rows and batches. arguments: of `RowStore`."""
+        """Makes an empty store.
+
+        Args:
+            device: The device of rows and batches.
+            arguments: The arguments of `RowStore`.
+        """
         self._device = torch.device(device)
         super().__init__(*arguments)
 
@@ -41,7 +46,7 @@ class TensorRowStore(rows.RowStore):
 
 
 class TensorRows:
-    """Rows on a device. Single rows are collected on the host and sent together, when next needed."""
+    """Rows on a device. Single rows are collected on the host and sent together when they are needed."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, device: torch.device) -> None:
         stored = _STAND_INS.get(dtype, dtype)
@@ -65,7 +70,7 @@ class TensorRows:
         return self.tensor()[places]
 
     def tensor(self) -> torch.Tensor:
-        """All rows, as signed integers where they are unsigned ones of more than 8 bits."""
+        """Returns all rows. Unsigned integers of more than 8 bits are returned as signed ones."""
         count, self._num_staged = self._num_staged, 0
         if count:
             device = self._tensor.device

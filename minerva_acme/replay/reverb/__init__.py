@@ -1,4 +1,4 @@
-"""Replay on Reverb. Nothing here imports Reverb before a server or a client is made."""
+"""Replay on Reverb. Reverb itself is imported only when a server or a client is made."""
 
 from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
 

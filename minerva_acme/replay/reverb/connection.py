@@ -1,7 +1,7 @@
-"""A connection to a Reverb server on which no call waits for ever.
+"""A connection to a Reverb server on which no call waits forever.
 
-Reverb's own calls ignore Ctrl-C while they wait, and most of them wait without a limit, be the server
-busy or gone. Here every wait is cut into slices and has a limit.
+Reverb's own calls ignore Ctrl-C while they wait, and most of them wait without a limit, whether the server
+is busy or gone. Here every wait is split into slices and has a limit.
 """
 
 import os
@@ -17,10 +17,15 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ReverbConnection:
-    """Reverb's own client of one server, with limits to its waits."""
+    """A connection through Reverb's own client, with time limits."""
 
     def __init__(self, address: str, answer_seconds: float) -> None:
-        """Args: address: `host:port`. answer_seconds: how long the server may be silent."""
+        """Makes the connection.
+
+        Args:
+            address: The server's address, `host:port`.
+            answer_seconds: The time for which the server may be silent.
+        """
         if answer_seconds <= 0:
             raise ValueError(f"`answer_seconds` must be > 0, got {answer_seconds}.")
         _bypass_proxy(address)
@@ -34,16 +39,16 @@ class ReverbConnection:
         """Asks the server for its tables.
 
         Raises:
-            ReplaySilence: it did not answer in time.
+            ReplaySilence: The server did not answer in time.
         """
         wait = waiting.Wait(timeout_seconds or self.answer_seconds)
         while True:
             try:
-                # Whole seconds; 0 would be no limit.
+                # In whole seconds; 0 would mean no limit.
                 encoded = self.client.ServerInfo(1)
             except RuntimeError:
                 wait.go_on(self.silence())
-                time.sleep(0.05)  # The error may have come at once.
+                time.sleep(0.05)  # The error may have come immediately.
                 continue
             descriptions = map(wire_format.decode_table_info, encoded)
             return {description.name: description for description in descriptions}
@@ -52,8 +57,8 @@ class ReverbConnection:
         """Asks the server for one table.
 
         Raises:
-            ReplaySilence: it did not answer in time.
-            ReplayError: there is no such table.
+            ReplaySilence: The server did not answer in time.
+            ReplayError: There is no such table.
         """
         tables = self.tables(timeout_seconds)
         if name not in tables:
@@ -61,7 +66,7 @@ class ReverbConnection:
         return tables[name]
 
     def silence(self) -> base.ReplaySilence:
-        """Says that the server does not answer."""
+        """Returns the error that the server does not answer."""
         proxies = [name for name in _PROXY_VARIABLES if os.environ.get(name)]
         hint = f", and that no_proxy covers it (${proxies[0]} is set)" if proxies else ""
         return base.ReplaySilence(
@@ -71,7 +76,7 @@ class ReverbConnection:
 
 
 def _bypass_proxy(address: str) -> None:
-    """Keeps connections to this machine away from a proxy, through which they would hang."""
+    """Makes connections to this machine bypass a proxy, in which they would hang."""
     host = address.rpartition(":")[0].strip("[]")
     if host in _LOOPBACK and any(os.environ.get(name) for name in _PROXY_VARIABLES):
         bypassed = os.environ.get(_BYPASS_VARIABLE) or os.environ.get("no_proxy") or ""

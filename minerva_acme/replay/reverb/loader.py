@@ -1,4 +1,4 @@
-"""The one place where Reverb is imported."""
+"""The import of Reverb. No other module imports it."""
 
 import ctypes
 import importlib
@@ -20,32 +20,32 @@ from minerva_acme.replay import base
 _logger = logging.getLogger(__name__)
 
 SUPPORTED_VERSION = "0.14.0"
-# Set to "plain" to import Reverb as its authors meant it, TensorFlow included.
+# Set to "plain" to import Reverb in the official way, with TensorFlow.
 LOADER_VARIABLE = "MINERVA_REVERB_LOADER"
 
-_TENSORFLOW_VERSION = "2.15."  # what the bindings were built against
+_TENSORFLOW_VERSION = "2.15."  # the version that the bindings were built against
 _BINDINGS = "reverb.libpybind"
-_MIN_DESCRIPTORS = 64  # a server and a few clients in one process take some 20
-_ENOUGH_DESCRIPTORS = 1024  # each actor that connects takes one
+_MIN_DESCRIPTORS = 64  # a server and a few clients in one process need about 20
+_ENOUGH_DESCRIPTORS = 1024  # each actor that connects needs one
 _lock = threading.Lock()
 
 
 def load() -> ModuleType:
     """Returns Reverb's bindings.
 
-    `import reverb` brings all of TensorFlow, which takes seconds and hundreds of megabytes. The bindings
-    themselves need one of its shared libraries only, so they are loaded with that alone where the
-    versions are the known ones; `import reverb` still works afterwards and shares them.
+    `import reverb` imports all of TensorFlow, which takes seconds and hundreds of megabytes. The bindings
+    themselves need only one of its shared libraries, so with known versions only that library is loaded.
+    `import reverb` still works afterwards and shares the bindings.
 
     Raises:
         ImportError: Reverb is not installed.
-        ReplayError: it is installed in a version whose bindings are not known.
+        ReplayError: The installed version of Reverb is not supported.
     """
     with _lock:
         if _BINDINGS in sys.modules:
             return sys.modules[_BINDINGS]
         _check_version()
-        # TensorFlow's start-up log: dozens of lines about what this machine could have.
+        # Silences TensorFlow's start-up log: dozens of lines about hardware that this machine could have.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         if os.environ.get(LOADER_VARIABLE) != "plain" and "tensorflow" not in sys.modules:
             try:
@@ -60,9 +60,9 @@ def load() -> ModuleType:
 
 
 def ensure_descriptors() -> None:
-    """Sees to it that gRPC can open the files that it needs: without them it hangs, or ends the process.
+    """Ensures that gRPC can open enough files; otherwise it would hang or abort the process.
 
-    Where fewer than 1024 are left, the soft limit is raised as far as the hard one allows.
+    If fewer than 1024 are left, the soft limit is raised as far as the hard limit allows.
 
     Raises:
         ReplayError: Too few are left.
@@ -80,7 +80,7 @@ def ensure_descriptors() -> None:
         _logger.debug("the limit of open files is raised from %d to %d", soft, most)
     if max(most, soft) - num_open < _MIN_DESCRIPTORS:
         raise base.ReplayError(
-            f"Reverb needs at least {_MIN_DESCRIPTORS} open files more, but this process has {num_open} and "
+            f"Reverb needs at least {_MIN_DESCRIPTORS} more open files, but this process has {num_open} and "
             f"may have {max(most, soft)}. Raise the limit in the shell that starts it: ulimit -n 4096"
         )
 
@@ -102,7 +102,7 @@ def _load_bindings_alone() -> ModuleType:
     version = importlib.metadata.version("tensorflow")
     if not version.startswith(_TENSORFLOW_VERSION):
         raise ImportError(f"TensorFlow is {version}, not {_TENSORFLOW_VERSION}*")
-    # Local to this library and what links to it: its many symbols must not stand in for others'.
+    # Local to this library and those that link to it: its many symbols must not replace others.
     ctypes.CDLL(str(_folder("tensorflow") / "libtensorflow_framework.so.2"), mode=ctypes.RTLD_LOCAL)
     path = str(_folder("reverb") / "libpybind.so")
     loader = importlib.machinery.ExtensionFileLoader(_BINDINGS, path)
@@ -116,7 +116,7 @@ def _load_bindings_alone() -> ModuleType:
 
 
 def _folder(package: str) -> pathlib.Path:
-    """Where a package is installed, found without importing it."""
+    """Returns the folder of an installed package, without importing it."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise ImportError(f"{package} is not installed")

@@ -1,4 +1,4 @@
-"""Finds, checks and protects the port that a server listens on."""
+"""Functions that find, check and protect the port that a server listens on."""
 
 import contextlib
 import ctypes
@@ -21,10 +21,10 @@ _handed_out: set[int] = set()
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on, and that was not returned before in this process.
+    """Returns a port that is not in use, and that was not returned before in this process.
 
-    After a failure gRPC retries an address only after up to 30 seconds, for all clients of a process: a
-    server on the port of an earlier one would seem not to answer for that long.
+    After a failure, gRPC waits up to 30 seconds before it retries an address, for all clients of a process.
+    A server on the port of an earlier one would therefore not seem to answer for that long.
     """
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
@@ -37,12 +37,12 @@ def free_port() -> int:
 
 
 def check_free(port: int) -> None:
-    """Checks that nobody listens on a port.
+    """Checks that a port is not in use.
 
     Reverb itself would share it without a warning, and the kernel would send clients to either server.
 
     Raises:
-        ReplayError: the port is in use.
+        ReplayError: The port is in use.
     """
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
@@ -50,7 +50,7 @@ def check_free(port: int) -> None:
         except OSError:  # no such protocol on this machine
             continue
         with probe:
-            # Connections of an earlier server that are still closing are no obstacle.
+            # Connections of an earlier server that are still closing do not matter.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -65,12 +65,12 @@ def check_free(port: int) -> None:
 
 @contextlib.contextmanager
 def kept_to_this_machine(port: int) -> Iterator[None]:
-    """Starts a server of this process, inside, so that no other machine can reach it, at no moment.
+    """Protects a server that is started inside this context, so that other machines can never reach it.
 
     Reverb always listens on every interface, from its start. Sockets that listen there first, and that
-    the kernel is told to prefer, take all connections meanwhile and answer none of them. At the end the
-    server's own sockets are bound to the loopback device, which lets in only what comes from this machine.
-    Where the system cannot do that, the log warns.
+    the kernel is told to prefer, meanwhile take all connections and answer none. At the end the server's own
+    sockets are bound to the loopback device, which accepts only connections from this machine. A warning is
+    logged if the system cannot do that.
     """
     with contextlib.ExitStack() as guards:
         held = [guards.enter_context(guard) for guard in _guard(port)]
@@ -82,16 +82,16 @@ def kept_to_this_machine(port: int) -> Iterator[None]:
 
 
 def _guard(port: int) -> Iterator[socket.socket]:
-    """Yields sockets that take the connections to a port, for each protocol in which gRPC may listen."""
+    """Yields sockets that take the connections to a port, for each protocol on which gRPC may listen."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         try:
-            # With all options as gRPC has them, so that the kernel takes the sockets for a group.
+            # With the same options as gRPC, so that the kernel treats the sockets as a group.
             guard = socket.create_server((address, port), family=family, dualstack_ipv6=dual, reuse_port=True)
         except OSError:  # no such protocol on this machine
             continue
         try:
-            # A `struct sock_fprog`: the number of instructions and where they are.
+            # A `struct sock_fprog`: the number of instructions and their address.
             program = struct.pack("@HP", 1, ctypes.addressof(_FIRST_OF_GROUP))
             guard.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
         except OSError as error:  # Linux before 4.5
@@ -100,7 +100,12 @@ def _guard(port: int) -> Iterator[socket.socket]:
 
 
 def _bind_to_loopback(port: int, but: Collection[int]) -> bool:
-    """Closes this process's listening sockets on a port, but some, to other machines; whether that worked."""
+    """Binds this process's sockets that listen on a port to the loopback device; returns whether it worked.
+
+    Args:
+        port: The port.
+        but: The file descriptors to leave unchanged.
+    """
     bound = False
     for descriptor in pathlib.Path("/proc/self/fd").iterdir():
         if int(descriptor.name) in but:
@@ -111,7 +116,7 @@ def _bind_to_loopback(port: int, but: Collection[int]) -> bool:
             continue
         try:
             duplicate = socket.socket(fileno=copy)
-        except OSError:  # no socket
+        except OSError:  # not a socket
             os.close(copy)
             continue
         with duplicate:
@@ -119,7 +124,7 @@ def _bind_to_loopback(port: int, but: Collection[int]) -> bool:
                 continue
             try:
                 duplicate.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
-            except OSError:  # kernels before 5.7 want privileges
+            except OSError:  # kernels before 5.7 require privileges
                 return False
             bound = True
     return bound

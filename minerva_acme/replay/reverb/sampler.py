@@ -1,4 +1,4 @@
-"""Sampling from Reverb, in a separate thread."""
+"""A sampler from Reverb, in a separate thread."""
 
 import atexit
 import collections
@@ -26,14 +26,18 @@ _INFO_DTYPES = (np.uint64, np.float64, np.int64, np.float64, np.int32)  # of bas
 
 
 class ReverbSampler(base.Sampler):
-    """Takes items from one table; used by one thread.
+    """A sampler of items from one table. It is used by one thread.
 
     Reverb's own sampler blocks and cannot be interrupted. A daemon thread calls it, so that the caller can
     always be interrupted and a closed sampler can be left behind.
     """
 
     def __init__(self, connection: ReverbConnection, table: str, exact: bool | None = None) -> None:
-        """See `ReverbClient.sampler`. Raises: ReplayError: there is no such table."""
+        """Makes a sampler; see `ReverbClient.sampler`.
+
+        Raises:
+            ReplayError: There is no such table.
+        """
         description = connection.table(table)
         if exact is None:
             exact = description.max_times_sampled > 0 or description.sampler in ("Fifo", "Lifo")
@@ -47,11 +51,11 @@ class ReverbSampler(base.Sampler):
 
         # Shared with the thread.
         self._changed = threading.Condition()
-        self._wanted = 0  # items that `_items` should hold
+        self._wanted = 0  # the number of items that `_items` should hold
         self._items: collections.deque[Any] = collections.deque()
         self._error: Exception | None = None
         self._closed = False
-        self._is_fetching = False  # exactly what the table allowed, which is on its way
+        self._is_fetching = False  # whether items that the table allowed are on their way, if `exact`
 
         self._thread: threading.Thread | None = None
         _samplers.add(self)
@@ -79,10 +83,10 @@ class ReverbSampler(base.Sampler):
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join(wait_seconds)  # It may never return, and ends with the process.
+            self._thread.join(wait_seconds)  # The thread may block until the process ends.
 
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
-        """Returns the next items; those that came before an interrupt are kept for the next call."""
+        """Returns the next items. Items that came before an interrupt are kept for the next call."""
         wait = waiting.Wait(timeout_seconds)
         while True:
             with self._changed:
@@ -116,8 +120,8 @@ class ReverbSampler(base.Sampler):
                     allowed = self._wait_until_allowed()
                     if not allowed:
                         break
-                    # No more than there is: an exact sampler never blocks inside Reverb, and takes nothing
-                    # from the table after it was closed.
+                    # No more than is available: an exact sampler never blocks inside Reverb, and takes
+                    # nothing from the table after it is closed.
                     missing = min(missing, allowed) if self._exact else missing
                     sampler = self._new_sampler(missing)
                     self._is_fetching = self._exact
@@ -136,7 +140,7 @@ class ReverbSampler(base.Sampler):
         self._let_go(sampler)
 
     def _wait_until_wanted(self) -> int:
-        """Waits until items are wanted; returns how many, 0 if closed."""
+        """Waits until items are wanted. Returns their number, or 0 if closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._wanted)
             return 0 if self._closed else self._wanted - len(self._items)
@@ -147,9 +151,9 @@ class ReverbSampler(base.Sampler):
             return self._connection.client.NewSampler(self._table, max_samples, max_in_flight)
 
     def _let_go(self, sampler: Any) -> None:
-        """Keeps Reverb's sampler from being destroyed while it is blocked.
+        """Prevents Reverb's sampler from being destroyed while it is blocked.
 
-        Its destructor waits, up to three seconds and with the interpreter's lock held, for what it is
+        Its destructor waits up to three seconds, holding the interpreter's lock, for items that it is
         fetching ahead.
         """
         if sampler is None:
@@ -162,11 +166,11 @@ class ReverbSampler(base.Sampler):
             _blocked_samplers.append(sampler)
 
     def _wait_until_allowed(self) -> int:
-        """Waits until the table can be sampled; returns how many samples it then allows, 0 if closed."""
+        """Waits until the table can be sampled. Returns how many samples it allows, or 0 if closed."""
         while not self._closed:
             try:
                 allowed = self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
-            except base.ReplayTimeout:  # The caller notices that itself.
+            except base.ReplayTimeout:  # The caller notices this itself.
                 continue
             if allowed:
                 return allowed
@@ -182,19 +186,19 @@ class ReverbSampler(base.Sampler):
 
 @atexit.register
 def _close_all() -> None:
-    """Ends the threads while the interpreter still runs: a thread that returns from C++ later aborts it."""
+    """Ends the threads while the interpreter runs. A thread that returns from C++ later would abort it."""
     deadline = time.monotonic() + _EXIT_SECONDS
     for sampler in list(_samplers):
         sampler.close(max(0.0, deadline - time.monotonic()))
 
 
 def _stack(items: Sequence[np.ndarray]) -> np.ndarray:
-    """Stacks items of one length, in a third of the time of np.stack."""
+    """Stacks items of the same length, three times faster than np.stack."""
     return np.concatenate(items).reshape(len(items), *items[0].shape)
 
 
 def _stack_padded(items: Sequence[np.ndarray]) -> np.ndarray:
-    """Stacks items of different lengths; rows of 0 follow those of the shorter ones."""
+    """Stacks items of different lengths. Shorter ones are padded with rows of 0."""
     longest = max(items, key=len)
     batch = np.zeros((len(items), *longest.shape), longest.dtype)
     for place, rows in zip(batch, items, strict=True):

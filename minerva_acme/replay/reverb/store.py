@@ -22,16 +22,16 @@ from minerva_acme.replay.reverb.writer import ReverbWriter
 
 _logger = logging.getLogger(__name__)
 
-# Longer than gRPC waits before it tries an address again where an earlier server was.
+# Longer than gRPC waits before it retries an address that an earlier server used.
 _START_SECONDS = 40.0
-ITEM_BYTES = 1000  # about, without rows; measured: 870 for items of 20 rows, 1,600 for items of one
+ITEM_BYTES = 1000  # approximately, without rows; measured: 870 for items of 20 rows, 1,600 for items of one
 
 
 class ReverbServer(base.ReplayServer):
-    """Holds tables in this process.
+    """A Reverb server in this process that holds tables.
 
     Reverb listens on every network interface, without authentication. Unless `public` is set, only this
-    machine reaches it, see `ports.kept_to_this_machine`.
+    machine can reach it; see `ports.kept_to_this_machine`.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class ReverbServer(base.ReplayServer):
         """Starts the server.
 
         Args:
-            tables: the tables to hold.
-            port: where to listen; None for a free port.
-            checkpoint_directory: where `ReplayClient.checkpoint` writes, each server into a folder of
-                its own, of which it keeps the newest checkpoint; None for the folder that
-                `restore_from` lies in or, without one, for no checkpoints.
-            restore_from: a checkpoint to begin with, as `ReplayClient.checkpoint` returned it; None
-                to begin empty, whatever lies in `checkpoint_directory`.
-            public: whether other machines can connect.
+            tables: The tables to hold.
+            port: The port to listen on; None for a free port.
+            checkpoint_directory: The folder for `ReplayClient.checkpoint`. Each server writes into its own
+                subfolder and keeps only the newest checkpoint. None for the parent folder of
+                `restore_from`; without either, no checkpoints are written.
+            restore_from: The checkpoint to start from, as `ReplayClient.checkpoint` returned it; None
+                to start empty, whatever is in `checkpoint_directory`.
+            public: Whether other machines can connect.
 
         Raises:
-            ReplayError: the port is in use, the process may open too few files, the checkpoint is missing,
-                unfinished or of other tables, or Reverb cannot sample a table as it says.
+            ReplayError: The port is in use, the process may open too few files, the checkpoint is missing,
+                unfinished or of other tables, or Reverb cannot sample a table as its config says.
         """
         messages.check_names(tables)
         check_selectors(tables)
@@ -70,15 +70,15 @@ class ReverbServer(base.ReplayServer):
         reverb_tables = [_make_table(pybind, table) for table in tables]
         checkpoint = None
         if restore_from is not None:
-            # Reverb would begin empty, or with the checkpoint's own settings, without a warning.
+            # Reverb would start empty, or with the checkpoint's own settings, without a warning.
             checkpoint = pathlib.Path(restore_from).resolve()
             messages.check_finished(checkpoint, "reverb")
             with messages.explain_damage(checkpoint):
                 described = {table.name: table for table in wire_format.read_checkpoint(checkpoint)}
                 found = {name: table.settings() for name, table in described.items()}
             messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))
-        # Reverb loads whatever it finds in its folder rather than `restore_from`: the folder is a new
-        # one, and Reverb makes it when it writes the first checkpoint.
+        # Reverb prefers any checkpoint in its folder to `restore_from`, so each server uses a new folder.
+        # Reverb creates it when it writes the first checkpoint.
         folder = checkpoint_directory or (checkpoint and checkpoint.parent)
         reach = contextlib.nullcontext() if public else ports.kept_to_this_machine(port)
         damage = messages.explain_damage(checkpoint) if checkpoint else contextlib.nullcontext()
@@ -119,7 +119,7 @@ class ReverbServer(base.ReplayServer):
         return f"localhost:{self._port}"
 
     def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> "ReverbClient":
-        """Returns a client, see `ReplayServer.client`; it reads the tables without the network."""
+        """Returns a client; see `ReplayServer.client`. It reads the tables without using the network."""
         return ReverbClient(self.address, timeout_seconds)
 
     def close(self) -> None:
@@ -130,17 +130,17 @@ class ReverbServer(base.ReplayServer):
 
 
 class ReverbClient(base.ReplayClient):
-    """Reads and writes the tables of a `ReverbServer`, in this process or another."""
+    """A client that reads and writes the tables of a `ReverbServer`, in this process or another."""
 
     def __init__(
         self, address: str, timeout_seconds: float = base.TIMEOUT_SECONDS, answer_seconds: float = 10.0
     ) -> None:
-        """Makes a client; the server is not asked before something is needed of it.
+        """Makes a client. The server is not contacted before it is needed.
 
         Args:
-            address: `host:port`.
-            timeout_seconds: how long a rate limiter, or a server that is away, may hold a writer back.
-            answer_seconds: how long a server may be silent before it counts as gone.
+            address: The server's address, `host:port`.
+            timeout_seconds: The time for which a rate limiter or an absent server may hold a writer back.
+            answer_seconds: The time for which a server may be silent before it counts as gone.
         """
         base.check_timeout(timeout_seconds)
         self._connection = ReverbConnection(address, answer_seconds)
@@ -158,10 +158,10 @@ class ReverbClient(base.ReplayClient):
         """Returns a sampler of one table.
 
         Args:
-            table: the table's name.
-            exact: whether to take no more items from the server than were asked for; otherwise some
-                are fetched ahead, which is faster. None: exact where it matters, that is where the
-                order is fixed or an item can be sampled a limited number of times only.
+            table: The table's name.
+            exact: Whether to take only the requested items from the server; otherwise more are fetched
+                ahead, which is faster. None is exact only if it matters: if the order is fixed, or if an
+                item can be sampled only a limited number of times.
         """
         return ReverbSampler(self._connection, table, exact)
 
@@ -183,7 +183,7 @@ class ReverbClient(base.ReplayClient):
                 connection.answer_seconds,
             )
         except (RuntimeError, ValueError) as error:
-            connection.table(table)  # Raises where there is no such table, or no server.
+            connection.table(table)  # Raises an error if there is no such table, or no server.
             raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error
 
     def checkpoint(self) -> str:
@@ -192,19 +192,19 @@ class ReverbClient(base.ReplayClient):
         try:
             with log.quiet():
                 folder = str(waiting.call(self._connection.client.Checkpoint, reason))
-            # Reverb does not notice that the disk is full where the last kilobytes of a file do not fit.
+            # Reverb does not notice a full disk if only the last kilobytes of a file do not fit.
             for path in sorted(pathlib.Path(folder).glob("*.tfrecord")):
                 if not wire_format.is_whole(path):
                     raise OSError(f"{path}; {os.strerror(errno.ENOSPC)}, so that its end is missing")
             return folder
         except base.ReplayError:
             raise
-        except Exception as error:  # of a kind for each of Reverb's codes: a full disk is an IndexError
+        except Exception as error:  # Reverb's error codes have different types: a full disk is an IndexError
             cause = messages.NO_DIRECTORY if "no Checkpointer" in str(error) else _explain_failure(str(error))
             raise base.ReplayError(messages.no_checkpoint(f"at {self.address}", cause)) from error
 
     def close(self) -> None:
-        """Does nothing: writers and samplers are closed on their own."""
+        """Does nothing. Writers and samplers are closed separately."""
 
 
 def check_selectors(tables: Sequence[base.TableConfig]) -> None:
@@ -214,7 +214,7 @@ def check_selectors(tables: Sequence[base.TableConfig]) -> None:
     and a new item's priority is set where it is written, which is not where the largest one is known.
 
     Raises:
-        ReplayError: It cannot; the message names the table and the way out.
+        ReplayError: It cannot; the message names the table and what to do instead.
     """
     for table in tables:
         if isinstance(table.sampler, base.Prioritized) and not table.sampler.is_plain:
@@ -226,12 +226,12 @@ def check_selectors(tables: Sequence[base.TableConfig]) -> None:
 
 
 def _explain_failure(found: str) -> str:
-    """Says why a checkpoint was not written, and removes the half of it that Reverb leaves behind."""
+    """Returns why a checkpoint was not written, and removes the incomplete one that Reverb leaves behind."""
     path, has_path, reason = found.partition("; ")
     folder = pathlib.Path(path).parent
     if not (has_path and folder.parent.is_dir()):  # on another machine, or an error of another kind
         return found.strip().rstrip(".")
-    # A server says the name: nothing but what Reverb leaves behind is removed.
+    # The name comes from a server, so only files that Reverb leaves behind are removed.
     if re.fullmatch("server-[0-9]+", folder.parent.name):
         with contextlib.suppress(OSError):
             for file in (*folder.glob("*.tfrecord"), *folder.glob("DONE")):
@@ -244,7 +244,8 @@ def _explain_failure(found: str) -> str:
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
     def make_selector(selector: base.Selector) -> Any:
-        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector[:1])  # named alike
+        # Reverb uses the same names.
+        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector[:1])
 
     return pybind.Table(
         name=config.name,

@@ -1,8 +1,8 @@
-"""Descriptions of Reverb's tables, in its own wire format.
+"""Descriptions of tables in Reverb's wire format.
 
 Reverb describes tables in protocol buffers whose generated modules import TensorFlow. The few
 messages needed here are flat, so they are written and read by hand: a message is a series of fields,
-each a key (field number, wire type) and a value.
+each with a key (field number, wire type) and a value.
 """
 
 import json
@@ -15,11 +15,11 @@ from typing import Any
 from minerva_acme.replay import base
 from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field_specs
 
-# TensorFlow's numbers of the dtypes that Reverb can store.
+# TensorFlow's numbers for the dtypes that Reverb can store.
 _DTYPE_NUMBERS = dict(zip(DTYPES, (1, 2, 3, 4, 5, 6, 9, 10, 17, 19, 22, 23), strict=True))
 _DTYPES = {number: dtype for dtype, number in _DTYPE_NUMBERS.items()}
 
-_MAX_BYTES = 1 << 22  # of the description of a checkpoint's tables
+_MAX_BYTES = 1 << 22  # the largest description of a checkpoint's tables
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -27,8 +27,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def encode_signature(signature: base.ItemSignature, contents: Mapping[str, str] | None = None) -> bytes:
     """Returns a table's signature as a `tensorflow.StructuredValue`, a dict of tensor specs.
 
-    The table's contents, if there are any, are the name of one tensor spec, as JSON: Reverb stores names and
-    does not look at them.
+    The table's contents, if any, are stored as JSON in the name of one tensor spec: Reverb stores names but
+    does not use them.
     """
     entries, title = b"", _field(1, json.dumps(dict(contents)).encode()) if contents else b""
     for name, spec in field_specs(signature).items():
@@ -52,9 +52,9 @@ def decode_signature(message: bytes) -> dict[str, base.ColumnSpec]:
 
 
 def decode_contents(message: bytes) -> dict[str, str]:
-    """Reads a table's contents from its signature; {} where it does not tell them."""
+    """Reads a table's contents from its signature; {} if it has none."""
     specs = [_Message(entry).message(2).message(33) for entry in _Message(message).message(53).all(1)]
-    names = (spec.text(1) for spec in specs)  # a server gives them in any order
+    names = (spec.text(1) for spec in specs)  # a server returns them in any order
     contents = next((name for name in names if name.startswith("{")), "{}")
     return {key: str(value) for key, value in json.loads(contents).items()}
 
@@ -68,7 +68,7 @@ def decode_table_info(message: bytes) -> TableDescription:
 
 
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
-    """Reads what tables a checkpoint holds; `path` is the folder that `checkpoint` returned."""
+    """Reads the descriptions of a checkpoint's tables; `path` is the folder that `checkpoint` returned."""
     unpacker = zlib.decompressobj()
     records = unpacker.decompress((path / "tables.tfrecord").read_bytes(), _MAX_BYTES)
     if not unpacker.eof:
@@ -82,7 +82,7 @@ def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
 
 
 def is_whole(path: pathlib.Path) -> bool:
-    """Whether a file of a checkpoint ends where its compressed content does. Reads all of it."""
+    """Returns whether the compressed content of a checkpoint's file is complete. Reads the whole file."""
     unpacker = zlib.decompressobj()
     try:
         with open(path, "rb") as file:
@@ -110,7 +110,7 @@ def _describe(
     inserted: int,
     sampled: int,
 ) -> TableDescription:
-    """Describes a table; the two messages have the same fields by different numbers."""
+    """Describes a table. The two messages have the same fields with different numbers."""
     name, max_size, max_times_sampled, sampler, remover, signature = numbers
     samples_per_insert, min_diff, max_diff = (limiter.double(first_limit + i) for i in range(3))
     return TableDescription(
@@ -129,7 +129,7 @@ def _describe(
 
 
 def _selector(options: "_Message") -> str:
-    """Names what a `deepmind.reverb.KeyDistributionOptions` selects by."""
+    """Returns the name of the selector in a `deepmind.reverb.KeyDistributionOptions`."""
     for number, name in {1: "Fifo", 2: "Uniform", 6: "Lifo"}.items():
         if options.number(number):
             return name
@@ -144,7 +144,7 @@ def _field(number: int, value: int | bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    """Encodes an integer with seven bits per byte, lowest first; the eighth bit marks that more follow."""
     value %= 1 << 64  # a negative number is written as its two's complement
     out = bytearray()
     while value > 0x7F:
@@ -154,7 +154,7 @@ def _varint(value: int) -> bytes:
 
 
 class _Message:
-    """The fields of a message by number; one that is left out has its default."""
+    """The fields of a message by number. A missing field has its default value."""
 
     def __init__(self, encoded: bytes) -> None:
         self._encoded = encoded

@@ -1,4 +1,4 @@
-"""Writing into Reverb, at the level of its C++ writer."""
+"""A writer to Reverb, at the level of its C++ writer."""
 
 import collections
 import logging
@@ -13,29 +13,33 @@ from minerva_acme.replay.reverb.connection import ReverbConnection
 
 _logger = logging.getLogger(__name__)
 
-# Rows of a column travel and are stored in chunks, and an item is sent once its last chunk is full. A
-# whole window in a chunk is cheapest to sample; more than this would leave too many items waiting,
-# about which Reverb complains on stderr from 50 on.
+# The rows of a column are sent and stored in chunks, and an item is sent once its last chunk is full. A
+# chunk that holds a whole window is cheapest to sample. Larger chunks than this would leave too many items
+# waiting; from 50 on, Reverb complains on stderr.
 _MAX_CHUNK_ROWS = 16
 _CLOSE_SECONDS = 0.4
 
 
 class ReverbWriter(base.Writer):
-    """Appends rows and creates items; at most a few dozen of them are unsent at any time.
+    """A writer that appends rows and creates items. At most a few dozen items are unsent at any time.
 
-    Reverb's writer gets them in bursts, a chunk's worth of rows at a time: no item can be sent before
-    its last chunk is full, and one call in a burst costs a third of one between other work.
+    Reverb's writer gets them in bursts, a chunk of rows at a time: no item can be sent before its last chunk
+    is full, and a call in a burst costs a third of a call between other work.
     """
 
     def __init__(self, connection: ReverbConnection, max_window: int, timeout_seconds: float) -> None:
-        """See `ReverbClient`. Raises: ReplayTimeout: the server does not answer."""
+        """Makes a writer; see `ReverbClient`.
+
+        Raises:
+            ReplayTimeout: The server does not answer.
+        """
         if max_window < 1:
             raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
         self._connection = connection
         self._max_window = max_window
         self._timeout_seconds = timeout_seconds
         self._chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
-        self._tables = connection.tables()  # Making a writer fetches them too, but waits for ever.
+        self._tables = connection.tables()  # Making a writer also fetches them, but without a time limit.
         options = connection.pybind.ConstantChunkerOptions(self._chunk_rows, max_window)
         writer = waiting.call(
             lambda: connection.client.NewTrajectoryWriter(options, True),
@@ -43,11 +47,11 @@ class ReverbWriter(base.Writer):
             connection.answer_seconds,
         )
         self._staged = _Staged(writer)
-        self._fitting: set[tuple[object, ...]] = set()  # items that fit their tables: see `_check_item`
-        # Fewer would force chunks out before they are full.
+        self._fitting: set[tuple[object, ...]] = set()  # items that fit their tables; see `_check_item`
+        # A lower limit would send chunks before they are full.
         self._max_pending = 2 * self._chunk_rows
-        # Left to itself, Reverb's writer waits for ever for its items to be taken, even when the
-        # interpreter exits: a writer that nobody closed is closed then.
+        # An open Reverb writer waits forever for its items to be taken, even when the interpreter exits,
+        # so a writer that is still open then is closed.
         self._finalizer = weakref.finalize(self, _close, self._staged)
 
     def append(self, rows: Mapping[str, np.ndarray]) -> None:
@@ -68,7 +72,7 @@ class ReverbWriter(base.Writer):
         messages.check_priority(table, priority)
         staged = self._open()
         self._check_item(table, fields)
-        # Reverb knows an item's fields by their order alone: that of their sorted names.
+        # Reverb identifies an item's fields only by their order, here the order of their names.
         staged.add_item(_Item(table, priority, [fields[name] for name in sorted(fields)]))
         if staged.num_rows >= self._chunk_rows:
             self._write()
@@ -94,7 +98,7 @@ class ReverbWriter(base.Writer):
         return self._staged
 
     def _write(self) -> None:
-        """Hands over what is staged."""
+        """Passes everything that is staged to Reverb's writer."""
         try:
             self._staged.write()
         except (ValueError, RuntimeError) as error:
@@ -103,16 +107,20 @@ class ReverbWriter(base.Writer):
             ) from error
 
     def _check_item(self, table: str, fields: Mapping[str, base.Window]) -> None:
-        """Raises: ReplayError: rows are out of reach, or the item does not fit the table."""
+        """Checks that an item's rows are in reach and that it fits the table.
+
+        Raises:
+            ReplayError: They are not, or it does not.
+        """
         columns = self._staged.columns
         messages.check_windows(fields, columns, self._max_window)
-        # All rows of a column have one shape and dtype: items with the same lengths fit or do not.
+        # All rows of a column have the same shape and dtype, so the lengths decide whether an item fits.
         kind = (table, *((name, window.column, window.length) for name, window in fields.items()))
         if kind in self._fitting:
             return
         known = self._tables.get(table)
         if known is None or messages.misfit(table, known.fields, fields, columns) is not None:
-            # Ask the server: the table may be another one by now.
+            # Ask the server, since the table may have been replaced.
             self._tables[table] = self._connection.table(table)
             reason = messages.misfit(table, self._tables[table].fields, fields, columns)
             if reason is not None:
@@ -128,7 +136,7 @@ class ReverbWriter(base.Writer):
         wait = waiting.Wait(self._timeout_seconds)
         while True:
             try:
-                call(max(1, round(1000 * wait.slice())))  # A limit of 0 would be none.
+                call(max(1, round(1000 * wait.slice())))  # 0 would mean no limit.
                 return
             except RuntimeError as error:
                 if "Timeout exceeded" not in str(error):
@@ -140,7 +148,7 @@ class ReverbWriter(base.Writer):
     def _explain_wait(self) -> base.ReplayTimeout:
         try:
             tables = self._connection.tables(timeout_seconds=1.0)
-        except base.ReplaySilence as silence:  # It may come back.
+        except base.ReplaySilence as silence:  # The server may come back.
             return silence
         for name in sorted(self._staged.unsent_tables & tables.keys()):
             table = tables[name]
@@ -148,7 +156,7 @@ class ReverbWriter(base.Writer):
                 return messages.inserting_waits(table)
         return base.ReplayTimeout(
             f"The replay server at {self._connection.address} answers, but has not taken up to "
-            f"{self._staged.num_unsent} items. See what slows it down."
+            f"{self._staged.num_unsent} items. Find out what slows it down."
         )
 
 
@@ -158,13 +166,13 @@ class _Column:
     def __init__(self, spec: base.ColumnSpec, max_window: int) -> None:
         self.spec = spec
         self.num_rows = 0  # appended
-        self.num_written = 0  # handed to Reverb's writer
+        self.num_written = 0  # passed to Reverb's writer
         self.references: collections.deque[Any] = collections.deque(
             maxlen=max_window
-        )  # to the newest of those
+        )  # to the newest written rows
 
     def begin_episode(self) -> None:
-        """Forgets the rows: windows count from 0 again."""
+        """Drops the rows. Windows count from 0 again."""
         self.num_rows = self.num_written = 0
         self.references.clear()
 
@@ -176,13 +184,13 @@ class _Item(NamedTuple):
 
 
 class _Staged:
-    """Rows and items, in their order, that wait to be handed to Reverb's writer."""
+    """Rows and items, in order, that wait to be passed to Reverb's writer."""
 
     def __init__(self, writer: Any) -> None:
         self.writer = writer
         self.columns: dict[str, _Column] = {}
         self.num_rows = 0  # staged
-        self.num_unsent = 0  # at most this many items has the server not got, staged ones included
+        self.num_unsent = 0  # the most items that the server may not have yet, including staged ones
         self.unsent_tables: set[str] = set()
         self._queue: collections.deque[dict[str, np.ndarray] | _Item] = collections.deque()
 
@@ -198,7 +206,7 @@ class _Staged:
         self.unsent_tables.add(item.table)
 
     def write(self) -> None:
-        """Hands everything to Reverb's writer. What that refuses is dropped, with its error."""
+        """Passes everything to Reverb's writer. An entry that it rejects is dropped, and its error raised."""
         while self._queue:
             entry = self._queue.popleft()
             if isinstance(entry, _Item):
@@ -209,7 +217,7 @@ class _Staged:
                 self._write_row(entry)
 
     def at_most_unsent(self, num_items: int) -> None:
-        """Notes that the server has all but at most `num_items` items."""
+        """Records that at most `num_items` items are unsent."""
         self.num_unsent = min(self.num_unsent, num_items)
         if not self.num_unsent:
             self.unsent_tables.clear()

@@ -44,7 +44,7 @@ def with_spec(spec, **overrides):
         (
             "actions",
             specs.BoundedArray((2,), np.int32, 0, 3),
-            r"MPO needs actions .*got several discrete choices, .* in \[0, 3\]\. On-policy",
+            r"MPO needs actions .*got several discrete choices, .* in \[0, 3\]\. Choose an on-policy",
         ),
         (
             "actions",

@@ -157,7 +157,7 @@ def test_a_flat_observation_has_no_encoder_in_what_is_served(spec):
 def test_the_log_says_that_acting_leaves_its_fast_path_behind_an_encoder(spec, said):
     parts = make(spec, CONFIG)[2]
     mpo.MPOBuilder(CONFIG).make_policy(parts, spec, torch.Generator().manual_seed(0))
-    assert said()[-1] == "acting: torch: Halves is not known"
+    assert said()[-1] == "acting: torch: Halves is not supported"
 
 
 # From end to end: the better action is seen in an image, or in one part of a dict.

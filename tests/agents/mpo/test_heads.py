@@ -193,7 +193,7 @@ def test_a_critic_of_values_alone_learns_with_the_scalar_heads_loss(spec):
 def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):
     learner, _ = with_own_critic(spec, gives_predictions=False)
     with pytest.raises(
-        ValueError, match=r"must give a `networks.Prediction`, got a tensor of shape .*unsqueeze"
+        ValueError, match=r"must return a `networks.Prediction`, got a tensor of shape .*unsqueeze"
     ):
         learner.step()
 
@@ -246,7 +246,7 @@ def test_the_log_says_which_way_the_target_critic_takes(spec, said):
     scene("continuous", spec, dataclasses.replace(CONFIG, critic_head="two_hot", num_critics=2))
     assert not any("target critic: plain" in line for line in said())
     scene("discrete", spec, dataclasses.replace(CONFIG, critic_head="two_hot"))
-    assert "target critic: plain torch, float32: it values all discrete actions at once" in said()
+    assert "target critic: plain torch, float32: it evaluates all discrete actions at once" in said()
 
 
 def test_bfloat16_needs_the_critic_that_is_known(spec):

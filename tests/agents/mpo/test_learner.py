@@ -436,7 +436,7 @@ def test_without_instructions_for_bfloat16_training_is_that_of_float32_and_a_war
     monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: False)
     fallen_back, _ = learned_state(spec, dataclasses.replace(config, target_precision="bfloat16"))
     assert states_equal(exact, fallen_back)
-    assert "target critic: float32, as this CPU has no instructions for bfloat16" in caplog.text
+    assert "target critic: float32: this CPU has no instructions for bfloat16" in caplog.text
     (level,) = (record.levelname for record in caplog.records if "no instructions" in record.message)
     assert level == "WARNING"
 

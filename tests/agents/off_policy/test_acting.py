@@ -178,7 +178,9 @@ def test_a_linear_schedule_ends_at_its_last_value():
 
 
 def test_a_linear_schedule_over_no_steps_is_refused():
-    with pytest.raises(ValueError, match=r"`num_steps` must be >= 1, got 0. `constant` does not change."):
+    with pytest.raises(
+        ValueError, match=r"`num_steps` must be >= 1, got 0. Use `constant` for a fixed value."
+    ):
         off_policy.linear(1.0, 0.0, 0)
 
 

@@ -26,7 +26,7 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ({"max_skipped_batches": -1}, "`max_skipped_batches` must be >= 0, got -1."),
         (
             {"init_stddev": 0.0},
-            r"`init_stddev` must be in \[0.000912, 7.39\], to which policies clamp theirs, got 0.0.",
+            r"`init_stddev` must be in \[0.000912, 7.39\], the range to which policies clamp it, got 0.0.",
         ),
         ({"init_stddev": 1e-6}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 1e-06."),
         ({"init_stddev": 8.0}, r"`init_stddev` must be in \[0.000912, 7.39\], .* got 8.0."),
@@ -44,11 +44,11 @@ from minerva_acme.agents.vmpo import config as vmpo_config
         ),
         (
             {"num_environments": 3, "rollout_steps": 64},
-            r"`rollout_steps` must be a multiple of `num_environments` \(3\), got 64. Every environment",
+            r"`rollout_steps` must be a multiple of `num_environments` \(3\), got 64. All environments",
         ),
         (
             {"shared_torso": True, "policy_layer_sizes": (8,), "value_layer_sizes": (9,)},
-            r"`value_layer_sizes` must be those of the policy, \(8,\), where `shared_torso` is set, got",
+            r"`value_layer_sizes` must equal `policy_layer_sizes`, \(8,\), if `shared_torso` is set, got",
         ),
     ],
 )

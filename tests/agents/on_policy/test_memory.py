@@ -319,7 +319,7 @@ def test_without_a_memory_actors_and_extras_are_the_plain_ones(agent, continuous
 def test_a_policy_with_memory_says_that_observations_alone_are_too_little(agent, continuous_spec):
     builder, network = make_parts(agent, continuous_spec)
     policy = builder.make_policy(network, continuous_spec, torch.Generator())
-    with pytest.raises(ValueError, match="ModulePolicy must have `batch`, or act by `step` with what it"):
+    with pytest.raises(ValueError, match="ModulePolicy must define `batch`, or be called through `step`"):
         policy.batch(np.ones((2, 3), np.float32))
 
 
@@ -392,4 +392,4 @@ def test_the_log_says_that_arrays_do_not_know_memories(ppo_agent, run, caplog, m
     monkeypatch.setattr(acceleration.notes, "_said", set())
     with caplog.at_level(logging.INFO, "minerva_acme.acceleration"):
         run(ppo_agent.recording(**with_memory(ppo_agent)), make_environment("CartPole-v1"), 16)
-    assert "PPO's updates: autograd: memory (LSTM) is not known" in caplog.messages
+    assert "PPO's updates: autograd: memory (LSTM) is not supported" in caplog.messages

@@ -142,8 +142,8 @@ def test_a_policy_of_images_and_nests_is_loaded_and_exported(agent, run, spec, t
 def test_it_is_said_that_an_encoder_takes_the_plain_way(agent, run, said):
     run(make_builder(agent, rollout_steps=64), shows(showing.IMAGE), 64)
     lines = said()
-    assert "acting: torch: ImageEncoder is not known" in lines
-    assert ("PPO's updates: autograd: ImageEncoder is not just IdentityEncoder" in lines) == (
+    assert "acting: torch: ImageEncoder is not supported" in lines
+    assert ("PPO's updates: autograd: ImageEncoder is not exactly IdentityEncoder" in lines) == (
         agent.name == "ppo"
     )
     assert "acting: arrays" not in lines

@@ -188,7 +188,7 @@ def test_numbers_of_a_table_in_order_must_agree(tmp_path):
     forge(path)
     restore(path, config)
     forge(path, change_described=lambda described: described["tables"]["replay"]["numbers"].update(_first=3))
-    with check_refused(path, "its items cannot lie as it says"):
+    with check_refused(path, "its numbers are inconsistent"):
         restore(path, config)
 
 

@@ -431,7 +431,7 @@ def test_a_limiter_that_would_deadlock_is_refused(table, limiter, message):
 
 
 def test_tables_of_one_name_are_refused(table):
-    with pytest.raises(ValueError, match="`tables` must be one or more tables of different names"):
+    with pytest.raises(ValueError, match="`tables` must be one or more tables with different names"):
         replay.ReverbServer([table(), table()])
 
 
@@ -579,7 +579,7 @@ for make in (lambda: replay.ReverbServer([TABLE]), lambda: replay.ReverbClient("
     lines = done.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
-        assert re.fullmatch(r"Reverb needs .* 64 open files more, .* may have 40\..*: ulimit -n 4096", line)
+        assert re.fullmatch(r"Reverb needs .* 64 more open files, .* may have 40\..*: ulimit -n 4096", line)
 
 
 def test_a_low_limit_of_open_files_is_raised_where_the_system_lets_it(serve, table, write):

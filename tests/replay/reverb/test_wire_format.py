@@ -81,7 +81,7 @@ def test_a_dtype_that_cannot_be_stored_is_refused():
         {"column": replay.ColumnSpec((), np.dtype(np.complex64))}, {"field": replay.FieldSpec("column", 1)}
     )
     with pytest.raises(
-        ValueError, match="`field` must be of a dtype that can be stored .*float32.*, got complex64"
+        ValueError, match="`field` must have a dtype that can be stored .*float32.*, got complex64"
     ):
         wire_format.encode_signature(signature)
 
