@@ -160,13 +160,18 @@ def test_a_batch_that_is_skipped_sets_no_priorities(spec):
 
 def test_samples_must_say_which_items_they_are(spec):
     learner, _ = make_learner(spec, iter([make_trajectory()]), LAP, priorities=priorities_of(FakeClient()))
-    with pytest.raises(TypeError, match="with the `info` of their items, .* Set `prioritized` to False"):
+    with pytest.raises(
+        TypeError,
+        match="with an `info`, the `replay.SampleInfo` of their items, .* Set `prioritized` to False",
+    ):
         learner.step()
 
 
 def test_a_builder_asks_for_the_client_that_takes_priorities(spec):
     builder, generator = mpo.MPOBuilder(LAP), torch.Generator().manual_seed(0)
-    with pytest.raises(ValueError, match="must have the `client` of the replay"):
+    with pytest.raises(
+        ValueError, match="must have the replay's `client`, since items are drawn by priority"
+    ):
         builder.make_learner(
             builders.LearnerParts(
                 networks=builder.make_networks(spec, generator),
