@@ -60,6 +60,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             device=parts.device,
             make_optimizer=self.make_optimizer,
             num_updates=parts.num_learner_steps,
+            priorities=self.make_priorities(parts.client, parts.num_learner_steps),
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:

@@ -12,7 +12,7 @@ from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MPOConfig(off_policy_config.SequenceConfig):
+class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedConfig):
     """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
 
     Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
@@ -25,7 +25,9 @@ class MPOConfig(off_policy_config.SequenceConfig):
     Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [11] Lee et al.
     2025, "SimBa"; [12] Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement
     learning" (SimbaV2); [13] Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; [14] Dabney
-    et al. 2021, "Temporally-extended epsilon-greedy exploration".
+    et al. 2021, "Temporally-extended epsilon-greedy exploration"; [15] Fujimoto et al. 2020, "An equivalence
+    between loss functions and non-uniform sampling in experience replay" (LAP); [16] Lillicrap et al. 2016,
+    "Continuous control with deep reinforcement learning".
 
     With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
     sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
@@ -134,6 +136,9 @@ class MPOConfig(off_policy_config.SequenceConfig):
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
+    target_rate: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
+    """Share of the way that both targets move to the trained networks at each learner step [16], whatever the
+    two periods are; 0.005 is usual. 1: they are copied once per period."""
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
@@ -141,6 +146,14 @@ class MPOConfig(off_policy_config.SequenceConfig):
     more than 0.2 % of their size: the learner logs the difference and warns if it is too small."""
 
     # Replay and acting; the rest is in `SequenceConfig`.
+    prioritized: bool = False
+    priority_exponent: constraints.NonNegative = 0.4
+    importance_exponent: constraints.Share = 0.0
+    new_priority: Literal["given", "largest"] = "largest"
+    min_priority: constraints.NonNegative = 1.0
+    """Least priority of a sequence that was learned from. Priorities are the absolute TD errors of the first
+    steps, in units of the return. With the defaults here, exponent 0.4 and the largest priority for new
+    sequences, this is LAP [15] as in DR.Q, without the Huber loss that LAP uses."""
     sequence_length: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
     variable_update_period: constraints.Count = 10

@@ -87,3 +87,11 @@ def critic_loss(
     """Computes a critic's own `loss`, [], from its prediction, target and mask [...]."""
     loss: torch.Tensor = module.loss(prediction, target, mask)
     return loss
+
+
+@torch.no_grad()
+def td_errors(prediction: networks.Prediction, target: Any) -> torch.Tensor:
+    """Returns the absolute errors of predicted values, [...]; of several critics the largest, as in DR.Q."""
+    values = target.mean() if isinstance(target, networks.ReturnDistribution) else target
+    members = getattr(prediction, "members", (prediction,))
+    return torch.stack([(member.mean() - values).abs() for member in members]).amax(dim=0)

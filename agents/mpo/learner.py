@@ -71,6 +71,7 @@ class MPOLearner(learners.ModuleLearner):
         critic_loss: CriticLoss = critics.critic_loss,
         make_optimizer: learners.OptimizerFactory | None = None,
         num_updates: int | None = None,
+        priorities: learners.Priorities | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -91,6 +92,8 @@ class MPOLearner(learners.ModuleLearner):
             make_optimizer: Makes the optimisers of `policy`, `critic` and `duals`, or None for the config's.
             num_updates: The learner steps of the whole run, over which learning rates fall if they do, or
                 None if unknown.
+            priorities: Weights the critic's loss and receives the new priorities of sequences, or None if the
+                table is not sampled by priority.
 
         Raises:
             ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -112,7 +115,9 @@ class MPOLearner(learners.ModuleLearner):
             kind=types.Trajectory,
             layout="TrajectoryLayout",
             extras=("raw_action", *["log_prob"] * (config.critic_target == "retrace")),
+            needs_info=priorities is not None,
         )
+        self._priorities = priorities
         self._critic_target = critic_target
         self._policy_loss = policy_loss
         self._critic_loss = critic_loss
@@ -151,7 +156,7 @@ class MPOLearner(learners.ModuleLearner):
 
     def step(self) -> None:
         """Makes one update of critic, E-step, duals and policy on one batch."""
-        batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
+        info, batch = learners.next_sample(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
         self._decay.set(self.num_steps)
         with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
@@ -159,10 +164,17 @@ class MPOLearner(learners.ModuleLearner):
             estimates = self._estimate(batch)
             begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
             steps = learners.at(begins, (slice(None), self._loss_steps))  # of the critic's loss
+            if self._priorities is not None:
+                weights = self._priorities.weights(info, self.num_steps).to(steps.mask.device)
+                steps = steps._replace(mask=steps.mask * weights.unsqueeze(1))
             features = self._online.encoder(steps.observation)  # [B, T, F]  once for both losses
             trained, num_pairs, num_states = self._trained, steps.mask.numel(), len(batch.mask)
             critic, policy = self._acceleration.side_by_side(
-                (lambda: self._improve_critic(steps, features, estimates), trained["critic"], num_pairs),
+                (
+                    lambda: self._improve_critic(steps, features, estimates, info),
+                    trained["critic"],
+                    num_pairs,
+                ),
                 (lambda: self._improve_policy(batch, features, estimates), trained["policy"], num_states),
             )
             metrics |= critic | policy
@@ -170,16 +182,18 @@ class MPOLearner(learners.ModuleLearner):
         self.finish_step(metrics)
 
     def _sync_targets(self) -> None:
+        """Copies the networks to their targets if it is time, or moves the targets part of the way."""
         online, target, config = self._online, self._target, self._config
-        if self.num_steps % config.target_policy_update_period == 0:
-            self.updates.keep(target.policy)
-            target.policy.load_state_dict(online.policy.state_dict())
-        if self.num_steps % config.target_critic_update_period == 0:
-            self.updates.keep(target.critic)
-            self.updates.keep(target.encoder)
-            target.critic.load_state_dict(online.critic.state_dict())
-            target.encoder.load_state_dict(online.encoder.state_dict())
-            self._target_critic.refresh()
+        for slow, fast, period in (
+            (target.policy, online.policy, config.target_policy_update_period),
+            (target.encoder, online.encoder, config.target_critic_update_period),
+            (target.critic, online.critic, config.target_critic_update_period),
+        ):
+            if config.target_rate < 1.0 or self.num_steps % period == 0:
+                self.updates.keep(slow)
+                learners.update_target(slow, fast, self.num_steps, rate=config.target_rate)
+                if slow is target.critic:
+                    self._target_critic.refresh()
 
     def _update_statistics(self, batch: types.Trajectory) -> None:
         """Updates the observation statistics with the first states, drawn as often as they occur."""
@@ -222,13 +236,16 @@ class MPOLearner(learners.ModuleLearner):
         return Estimates(critic_targets, states)
 
     def _improve_critic(
-        self, steps: types.Trajectory, features: torch.Tensor, estimates: Estimates
+        self, steps: types.Trajectory, features: torch.Tensor, estimates: Estimates, info: Any
     ) -> learners.Metrics:
         if not self._config.trains_encoder("critic"):
             features = features.detach()
         prediction = self._critic.predict(features, steps.action)
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
         loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)
+        if self._priorities is not None:
+            errors = critics.td_errors(prediction, target).where(steps.mask > 0, 0.0)[:, 0]
+            self._priorities.update(info, errors.clamp(min=self._config.min_priority))
         metrics = {
             "loss/q": loss.detach(),
             "q/min": estimates.states.q_values.min(),

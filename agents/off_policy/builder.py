@@ -105,17 +105,25 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return choosing.mode if evaluation else choosing.sample
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
-        priorities = self._by_priority
         return [
             replay.TableConfig(
                 name=TABLE,
                 signature=self.make_layout(spec).signature,
                 max_size=self.config.max_replay_size,
                 rate_limiter=self.make_rate_limiter(),
-                sampler=replay.Prioritized(priorities.priority_exponent) if priorities else replay.Uniform(),
+                sampler=self.make_selector(),
                 contents=self.table_contents,
             )
         ]
+
+    def make_selector(self) -> replay.Selector:
+        """Makes the selector of sampled items: uniform or by priority, and by age if items fade."""
+        config, priorities = self.config, self._by_priority
+        # Ages are counted in items, of which there is one in so many environment steps.
+        fading = config.replay_fading**self.steps_per_item, config.replay_fading_floor
+        if priorities:
+            return replay.Prioritized(priorities.priority_exponent, *fading, priorities.new_priority)
+        return replay.Uniform() if config.replay_fading == 1.0 else replay.Prioritized(0.0, *fading)
 
     def make_rate_limiter(self) -> replay.RateLimiter:
         """Makes the table's rate limiter, from `num_actors` and the config's samples per insert."""
@@ -304,7 +312,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
                 "are drawn by priority, got None. Add it, or set `prioritized` to False."
             )
         exponent = schedules.constant(config.importance_exponent)
-        if num_learner_steps:
+        if num_learner_steps and config.importance_exponent:
             exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 

@@ -22,6 +22,12 @@ class OffPolicyConfig:
     """Items written before learning starts."""
     samples_per_insert: constraints.Positive = 256.0
     """Items sampled per item written: a learner step follows every batch_size / samples_per_insert items."""
+    replay_fading: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
+    """Factor by which an item's weight in sampling falls with each environment step after it was written,
+    0.9999 in DR.Q; 1: age has no effect. Below 1 it needs replay in memory. Source: Lyu et al. 2026,
+    "Debiased model-based representations for sample-efficient continuous control"."""
+    replay_fading_floor: Annotated[float, Constraint("in [1e-6, 1)", lambda value: 1e-6 <= value < 1)] = 0.1
+    """Weight at which an item stops fading: after 23,025 steps with the 0.9999 and 0.1 of DR.Q."""
     num_environments: constraints.Count = 1
     """Environments played at once, each with its own adder: one call of the policy acts in all of them."""
     variable_update_period: constraints.Count = 1
@@ -96,12 +102,15 @@ class PrioritizedConfig(OffPolicyConfig):
 
     # Priorities.
     prioritized: bool = True
-    """Whether items are drawn by priority; otherwise they are drawn uniformly, whatever the exponents."""
+    """Whether items are drawn by priority; otherwise the settings below have no effect."""
     priority_exponent: constraints.NonNegative = 0.6
     """Alpha: an item is drawn with a probability proportional to priority^alpha; 0 is uniform."""
     importance_exponent: constraints.Share = 0.4
     """Initial beta of the importance weights. It rises linearly to 1 at the end of the run, or stays constant
-    if the length of the run is unknown."""
+    if the length of the run is unknown. 0: it stays 0, and losses are not weighted."""
+    new_priority: Literal["given", "largest"] = "given"
+    """Priority of new items: the 1 of the adder, or the largest that any item has had, which needs replay in
+    memory. If priorities are clipped to 1, as most agents do, both are the same."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

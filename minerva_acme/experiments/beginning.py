@@ -9,6 +9,7 @@ from typing import NamedTuple
 import dm_env
 
 from minerva_acme import environments, specs
+from minerva_acme.replay import backends
 from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock
 from minerva_acme.runs import config as experiment_config
 
@@ -48,6 +49,7 @@ def begin(
     Raises:
         ValueError: The agent cannot handle the environment, the folder holds another run, or another process
             is using it.
+        ReplayError: The store that the config names cannot sample the agent's tables as required.
         DamagedCheckpoint: All checkpoints of the run are damaged, or the chosen one is.
     """
     directory = pathlib.Path(config.directory)
@@ -55,6 +57,8 @@ def begin(
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
     config.builder.check_spec(spec)
+    if tables := config.builder.make_replay_tables(spec):
+        backends.choose(tables, "reverb" if num_actors else config.replay)
     # Held from before anything is written until everything that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)

@@ -1,6 +1,6 @@
 """The parts that learners have in common."""
 
-from minerva_acme.learners.batches import at, checked_fields, next_batch, where_unmasked
+from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
@@ -35,6 +35,7 @@ __all__ = [
     "differentiate",
     "make_optimizer",
     "next_batch",
+    "next_sample",
     "read",
     "require_finite",
     "update_target",

@@ -8,8 +8,21 @@ import tree
 
 from minerva_acme import types
 from minerva_acme.learners import samples
+from minerva_acme.replay import dataset as datasets
 
 Batch = TypeVar("Batch")
+
+
+def next_sample(dataset: Iterator[Any], kind: type[Any], layout: str) -> Any:
+    """Returns a dataset's next sample: its `data`, and the `info` of its items, or None if it has none.
+
+    Arguments and errors are those of `next_batch`.
+    """
+    sample = next(dataset)
+    data = samples.data_of(sample)
+    samples.check_kind(data, kind, layout)
+    info: Any = getattr(sample, "info", None)
+    return datasets.ReplaySample(info, data)
 
 
 def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
@@ -23,10 +36,8 @@ def next_batch(dataset: Iterator[Any], kind: type[Batch], layout: str) -> Batch:
     Raises:
         TypeError: The data has another class, for example from a table that was written for another learner.
     """
-    data = samples.data_of(next(dataset))
-    samples.check_kind(data, kind, layout)
-    checked: Batch = data
-    return checked
+    data: Batch = next_sample(dataset, kind, layout).data
+    return data
 
 
 def at(nest: Any, index: Any) -> Any:

@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 Backend: TypeAlias = Literal["auto", "reverb", "memory"]
 """The store: `reverb` can be reached from other processes, `memory` is in this process only and seeded, and
-`auto` is Reverb if it is installed, else memory."""
+`auto` is Reverb if it is installed and can sample the tables, else memory."""
 
 BACKENDS = ("auto", "reverb", "memory")
 
@@ -33,8 +33,7 @@ def make_server(
 
     Args:
         tables: The tables to hold.
-        backend: The store that holds them. "auto" is Reverb if it is installed, else memory, with a line in
-            the log.
+        backend: The store that holds them, see `choose`. If "auto" is memory, a line in the log says so.
         seed: The seed of the draws in memory. Reverb's draws cannot be seeded.
         checkpoint_directory: The folder for checkpoints; see `ReverbServer` and `MemoryServer`.
         restore_from: The checkpoint to start from, likewise. Only the store that wrote it can restore it.
@@ -42,21 +41,16 @@ def make_server(
             copied; Reverb is always on the host.
 
     Raises:
-        ReplayError: Reverb is requested but not installed, or the checkpoint cannot be restored.
+        ReplayError: Reverb is requested but not installed or cannot sample a table as its config says, or
+            the checkpoint cannot be restored.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
-    if backend != "memory":
-        if is_reverb_installed():
-            return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
-        if backend == "reverb":
-            raise base.ReplayError(
-                "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
-                "x86-64 Linux: use such an environment, or replay in memory with backend='memory'."
-            )
+    chosen = choose(tables, backend)
+    if chosen == "reverb":
+        return ReverbServer(tables, checkpoint_directory=checkpoint_directory, restore_from=restore_from)
+    if backend == "auto":
         _logger.info(
-            "Reverb is not installed: replay is kept in this process's memory, where other processes "
-            "cannot reach it"
+            "Reverb %s: replay is kept in this process's memory, where other processes cannot reach it",
+            "cannot sample as the config says" if is_reverb_installed() else "is not installed",
         )
     return MemoryServer(
         tables,
@@ -65,6 +59,32 @@ def make_server(
         restore_from=restore_from,
         device=None if device == "cpu" else device,
     )
+
+
+def choose(tables: Sequence[base.TableConfig], backend: Backend) -> Literal["reverb", "memory"]:
+    """Returns which store holds tables: with "auto", Reverb if it is installed and can, else memory.
+
+    Raises:
+        ReplayError: Reverb is requested but not installed, or cannot sample a table as its config says.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, got {backend!r}.")
+    if backend == "memory":
+        return "memory"
+    if not is_reverb_installed():
+        if backend == "auto":
+            return "memory"
+        raise base.ReplayError(
+            "Replay on Reverb needs Reverb, which is not installed. It has wheels for Python 3.11 on "
+            "x86-64 Linux: use such an environment, or replay in memory with backend='memory'."
+        )
+    try:
+        reverb_store.check_selectors(tables)
+    except base.ReplayError:
+        if backend == "auto":
+            return "memory"
+        raise
+    return "reverb"
 
 
 def restore_or_begin_empty(
@@ -89,8 +109,8 @@ def restore_or_begin_empty(
 
 def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:
     """Describes how much memory tables take when they are full, and how much there is."""
-    in_memory = backend == "memory" or not is_reverb_installed()
-    return sizes.describe(tables, (memory_store if in_memory else reverb_store).ITEM_BYTES)
+    chosen = memory_store if choose(tables, backend) == "memory" else reverb_store
+    return sizes.describe(tables, chosen.ITEM_BYTES)
 
 
 def is_reverb_installed() -> bool:

@@ -12,7 +12,7 @@ share them.
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -62,9 +62,26 @@ class Lifo(NamedTuple):
 
 
 class Prioritized(NamedTuple):
-    """A selector that chooses an item with probability proportional to priority ** exponent."""
+    """A selector that chooses items by priority and, if they fade, by age.
+
+    An item's probability is proportional to max(fading ** age, floor) * priority ** exponent. Its age is the
+    number of items inserted after it; without fading, the first factor is 1. Only the store in memory
+    supports fading, and new items with the largest priority.
+
+    Sources: Schaul et al. 2016, "Prioritized experience replay", for the second factor; Lyu et al. 2026,
+    "Debiased model-based representations for sample-efficient continuous control" (DR.Q), for the first one,
+    with `fading` 0.9999 and `floor` 0.1.
+    """
 
     exponent: float
+    fading: float = 1.0
+    floor: float = 0.1  # the least value of the first factor
+    new_priority: Literal["given", "largest"] = "given"  # by the writer, or the largest that an item has had
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every store supports it."""
+        return self.fading == 1.0 and self.new_priority == "given"
 
 
 TIMEOUT_SECONDS = 60.0
@@ -131,6 +148,12 @@ class TableConfig:
                     f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
                     "items with equal probability; `Uniform` does so faster."
                 )
+        if isinstance(self.remover, Prioritized) and not self.remover.is_plain:
+            raise ValueError(
+                f"The remover must have no more than an `exponent`, got {self.remover}: samplers alone fade."
+            )
+        if isinstance(self.sampler, Prioritized) and self.sampler.fading != 1.0:
+            self._check_fading(self.sampler)
         limiter = self.rate_limiter
         if isinstance(limiter, MinSize | SampleToInsertRatio):
             if limiter.min_size < 1:
@@ -153,6 +176,18 @@ class TableConfig:
             raise ValueError(
                 f"`capacity` of a queue must be >= 1 item and <= `max_size` ({self.max_size}), or unread "
                 f"items are dropped, got {limiter.capacity}."
+            )
+
+    def _check_fading(self, sampler: Prioritized) -> None:
+        if not (0.0 < sampler.fading < 1.0 and 1e-6 <= sampler.floor < 1.0):
+            raise ValueError(
+                f"`fading` must be in (0, 1] and `floor` in [1e-6, 1), got {sampler.fading} and "
+                f"{sampler.floor}. A `fading` of 1 leaves all weights as they are."
+            )
+        if not isinstance(self.remover, Fifo) or self.max_times_sampled:
+            raise ValueError(
+                f"The items of table '{self.name}' fade only where the oldest one always leaves first, got "
+                f"{self.remover} and `max_times_sampled` {self.max_times_sampled}. Use `Fifo()` and 0."
             )
 
 

@@ -125,8 +125,14 @@ def describe(
     """Describes a table."""
 
     def describe_selector(selector: base.Selector) -> str:
-        name = type(selector).__name__
-        return f"{name}(exponent={float(*selector)})" if isinstance(selector, base.Prioritized) else name
+        if not isinstance(selector, base.Prioritized):
+            return type(selector).__name__
+        settings = [f"exponent={float(selector.exponent)}"]
+        if selector.fading != 1.0:
+            settings += [f"fading={selector.fading}", f"floor={selector.floor}"]
+        if selector.new_priority != "given":
+            settings.append(f"new_priority={selector.new_priority}")
+        return f"Prioritized({', '.join(settings)})"
 
     def describe_value(value: str | float) -> str:
         return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -35,7 +35,7 @@ class RunOptions:
     """The learner's device: cpu, cuda, cuda:1, ...; auto: CUDA if torch finds it, otherwise the CPU."""
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """The replay store: `reverb`; `memory`, which only this process can use, and with which a seed gives the
-    same run twice; `auto`: Reverb if it is installed."""
+    same run twice; `auto`: Reverb if it is installed and can sample as the agent requires."""
     environment_processes: bool = False
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import networks
+from minerva_acme import learners, networks
 from minerva_acme.acceleration import cpu, fused, kernels, target_critic
 from tests.closeness import assert_close_to_norm
 
@@ -80,6 +80,26 @@ def test_weights_are_those_of_the_last_copy(fuses, pairs, precision, torso):
     fast.refresh()
     assert not torch.equal(fast(*pairs).value, before.value)
     torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("torso", TORSOS)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_weights_that_moved_a_part_of_the_way_are_those_that_values_come_from(fuses, pairs, precision, torso):
+    critic, online = make_critic(torso=torso), make_critic(bias=2.0, torso=torso)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in online.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    fast = target_critic.TargetCritic(critic, precision=precision)
+    fast(*pairs)  # What might be kept from here on would be another critic's.
+    for num_steps in (1, 2, 3):
+        before = critic(*pairs).mean()
+        learners.update_target(critic, online, num_steps, rate=0.2)
+        fast.refresh()
+        expected, found = critic(*pairs).mean(), fast(*pairs).mean()
+        moved = (expected - before).norm()
+        assert (found - expected).norm() < (1e-4 if precision == "float32" else 0.1) * moved
+        assert moved > 0.03 * expected.norm()
 
 
 def make_critic_with_head(seed, torso):

@@ -47,6 +47,18 @@ MPO_OF_THREE = mpo.MPOBuilder(
 )
 
 
+MPO_OF_TODAY = mpo.MPOBuilder(
+    dataclasses.replace(
+        MPO.config,
+        replay_fading=0.97,
+        prioritized=True,
+        min_priority=0.1,
+        target_rate=0.1,
+        max_replay_size=90,
+    )
+)
+
+
 def make_ppo(num_environments):
     return ppo.PPOBuilder(
         ppo.PPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14)
@@ -300,6 +312,7 @@ CASES = {
     "mpo": (MPO, Wanderer),
     "mpo, amid episodes": (MPO, make_long),
     "mpo, 3 environments": (MPO_OF_THREE, Wanderer),
+    "mpo, fading by priority with targets that move": (MPO_OF_TODAY, Wanderer),
     "ppo, 1 environment": (make_ppo(1), Wanderer),
     "ppo, 4 environments": (make_ppo(4), Wanderer),
     "ppo, 4 discrete environments": (make_ppo(4), make_discrete),

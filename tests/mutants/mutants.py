@@ -424,8 +424,8 @@ MPO = [
         breakage("an agent's transitions are of one step", "n_step=self.config.n_step", "n_step=1"),
         breakage(
             "the draw lacks the priorities' exponent",
-            "replay.Prioritized(priorities.priority_exponent)",
-            "replay.Prioritized(1.0)",
+            "replay.Prioritized(priorities.priority_exponent, ",
+            "replay.Prioritized(1.0, ",
         ),
         breakage(
             "importance weights never correct fully",

@@ -74,6 +74,39 @@ def test_memory_is_had_for_the_asking_without_a_word(make, caplog):
     assert not caplog.messages
 
 
+FADING = replay.Prioritized(0.0, fading=0.9999)
+
+
+@pytest.mark.parametrize("sampler", [FADING, replay.Prioritized(0.4, new_priority="largest")])
+def test_reverb_refuses_a_sampler_that_it_does_not_know_and_names_the_way_out(table, monkeypatch, sampler):
+    monkeypatch.setattr(backends, "is_reverb_installed", lambda: True)
+    for make in (
+        lambda tables: replay.make_server(tables, "reverb", seed=0),
+        replay.ReverbServer,
+        lambda tables: backends.describe_size(tables, "reverb"),
+    ):
+        with pytest.raises(
+            replay.ReplayError,
+            match=r"Table 'replay' must be sampled uniformly, .* to be on Reverb, got Prioritized\(exponent.*"
+            "in a run of one process: --replay memory, in Python replay='memory'",
+        ):
+            make([table(name="other"), table(sampler=sampler)])
+
+
+def test_auto_takes_memory_for_a_sampler_that_reverb_does_not_know_and_says_so(
+    make, table, monkeypatch, caplog
+):
+    monkeypatch.setattr(backends, "is_reverb_installed", lambda: True)
+    caplog.set_level(logging.INFO, "minerva_acme")
+    assert isinstance(make(table(sampler=FADING)), replay.MemoryServer)
+    assert caplog.messages == [
+        "Reverb cannot sample as the config says: replay is kept in this process's memory, where other "
+        "processes cannot reach it"
+    ]
+    size = backends.describe_size([table(sampler=FADING)], "auto")
+    assert size.split(";")[0] == backends.describe_size([table()], "memory").split(";")[0]
+
+
 def test_an_unknown_backend_is_refused(make):
     with pytest.raises(ValueError, match="`backend` must be one of auto, reverb, memory, got 'redis'."):
         make(backend="redis")

@@ -40,11 +40,15 @@ class SumTree:
         if len(self._stale) > self._num_leaves:
             self._settle()
 
+    insert = set  # of a new item; nothing else changes with it
+
     def set_many(self, places: np.ndarray, weights: np.ndarray) -> None:
         """Sets weights [n] at places [n]. If a place occurs several times, its last weight counts."""
         leaves = self._num_leaves + places
         self._nodes[leaves] = weights
         self._stale.extend(leaves.tolist())
+        if len(self._stale) > self._num_leaves:
+            self._settle()
 
     def total(self) -> float:
         """Returns the sum of all weights."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minerva_acme.replay import base, messages
+from minerva_acme.replay.memory.fading_tree import FadingTree
 from minerva_acme.replay.memory.rows import RowStore, check_array
 from minerva_acme.replay.memory.sum_tree import SumTree
 
@@ -196,13 +197,17 @@ class Table:
             self._arrays["keys"] = np.empty(0, np.uint64)
         # The priority while all items have the same one; otherwise there is an array.
         self._common_priority: float | None = None
-        self._trees: dict[base.Prioritized, SumTree] = {}
+        self._trees: dict[base.Prioritized, SumTree | FadingTree] = {}
+        # The largest priority that an item has had, where a new item gets it.
+        self._largest_priority = 0.0
+        self._begins_largest = getattr(config.sampler, "new_priority", "given") == "largest"
+        self._numbers = (*_NUMBERS, *["_largest_priority"] * self._begins_largest)  # of a checkpoint
         self._resize(min(_MIN_CAPACITY, self._max_capacity))
 
     @property
     def nbytes(self) -> int:
         """The size of the items in bytes, without their rows."""
-        parts: list[np.ndarray | SumTree] = [*self._arrays.values(), *self._trees.values()]
+        parts: list[np.ndarray | SumTree | FadingTree] = [*self._arrays.values(), *self._trees.values()]
         return sum(part.nbytes for part in parts)
 
     def description(self) -> messages.TableDescription:
@@ -264,6 +269,7 @@ class Table:
             exists[exists] = self._times[places[exists]] >= 0
             places = places[exists]
         priorities = priorities[exists]
+        self._largest_priority = max(self._largest_priority, float(priorities.max(initial=0.0)))
         if "priorities" in self._arrays or np.any(priorities != self._common_priority):
             self._each_priority()[places] = priorities
         for selector, tree in self._trees.items():
@@ -271,7 +277,7 @@ class Table:
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Returns the state of the items: values for JSON, and arrays."""
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        numbers = {name: getattr(self, name) for name in self._numbers}
         return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
     def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -285,7 +291,7 @@ class Table:
         self._resize(numbers["_capacity"])
         for name, array in arrays.items():
             self._arrays[name][:] = array
-        for name in _NUMBERS:
+        for name in self._numbers:
             setattr(self, name, numbers[name])
         self._generator.bit_generator.state = numbers["generator"]
         self._plant()
@@ -306,9 +312,10 @@ class Table:
             fits &= end - first == size and end == inserted
         else:
             fits &= size <= end - first and end <= capacity
-        common = numbers["_common_priority"]
-        if not fits or not (common is None or 0.0 <= float(common) < float("inf")):
-            counts = {name: numbers[name] for name in _NUMBERS}
+        counts = {name: numbers[name] for name in self._numbers}
+        common, largest = numbers["_common_priority"], counts.get("_largest_priority", 0.0)
+        fits &= all(0.0 <= float(x) < float("inf") for x in (largest, 0.0 if common is None else common))
+        if not fits:
             raise ValueError(f"its numbers are inconsistent: {counts}")
         expected: dict[str, np.dtype] = {name: array.dtype for name, array in self._arrays.items()}
         if "priorities" in arrays:
@@ -354,6 +361,8 @@ class Table:
                 self._make_room()
         elif self._end == self._capacity:
             self._make_room()
+        if self._begins_largest:
+            priority = self._largest_priority = max(priority, self._largest_priority)
         place = self._end % self._capacity
         for (start_cells, length_cells), start, length in zip(self._cells, starts, lengths, strict=True):
             start_cells[place] = start
@@ -367,7 +376,7 @@ class Table:
         if not self._in_order:
             self._arrays["keys"][place] = self.inserted
         for selector, tree in self._trees.items():
-            tree.set(place, priority**selector.exponent if priority else 0.0)
+            tree.insert(place, priority**selector.exponent if priority else 0.0)
         self._end += 1
         self.size += 1
         self.inserted += 1
@@ -523,8 +532,13 @@ class Table:
         for selector in (self.config.sampler, self.config.remover):
             if isinstance(selector, base.Prioritized):
                 places = self._alive() % self._capacity
-                tree = self._trees[selector] = SumTree(self._capacity)
+                tree = self._trees[selector] = self._make_tree(selector)
                 tree.set_many(places, _weights(self._priorities(places), selector.exponent))
+
+    def _make_tree(self, selector: base.Prioritized) -> SumTree | FadingTree:
+        if selector.fading == 1.0:
+            return SumTree(self._capacity)
+        return FadingTree(self._capacity, fading=selector.fading, floor=selector.floor, newest=self._end - 1)
 
 
 def _leaves_in_order(config: base.TableConfig) -> bool:

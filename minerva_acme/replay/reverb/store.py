@@ -55,10 +55,11 @@ class ReverbServer(base.ReplayServer):
             public: Whether other machines can connect.
 
         Raises:
-            ReplayError: The port is in use, the process may open too few files, or the checkpoint is missing,
-                unfinished or of other tables.
+            ReplayError: The port is in use, the process may open too few files, the checkpoint is missing,
+                unfinished or of other tables, or Reverb cannot sample a table as its config says.
         """
         messages.check_names(tables)
+        check_selectors(tables)
         loader.ensure_descriptors()
         sizes.report(tables, ITEM_BYTES)
         if port is None:
@@ -206,6 +207,24 @@ class ReverbClient(base.ReplayClient):
         """Does nothing. Writers and samplers are closed separately."""
 
 
+def check_selectors(tables: Sequence[base.TableConfig]) -> None:
+    """Checks that Reverb can select items as the tables say.
+
+    An item's priority on Reverb is a number that clients set one by one. It cannot fall with every insert,
+    and a new item's priority is set where it is written, which is not where the largest one is known.
+
+    Raises:
+        ReplayError: It cannot; the message names the table and what to do instead.
+    """
+    for table in tables:
+        if isinstance(table.sampler, base.Prioritized) and not table.sampler.is_plain:
+            raise base.ReplayError(
+                f"Table '{table.name}' must be sampled uniformly, in order or by priorities that clients set "
+                f"to be on Reverb, got {messages.describe(table).sampler}. Replay in memory can do that, in "
+                "a run of one process: --replay memory, in Python replay='memory'."
+            )
+
+
 def _explain_failure(found: str) -> str:
     """Returns why a checkpoint was not written, and removes the incomplete one that Reverb leaves behind."""
     path, has_path, reason = found.partition("; ")
@@ -225,7 +244,8 @@ def _explain_failure(found: str) -> str:
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
     def make_selector(selector: base.Selector) -> Any:
-        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector)  # Reverb uses the same names
+        # Reverb uses the same names.
+        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector[:1])
 
     return pybind.Table(
         name=config.name,

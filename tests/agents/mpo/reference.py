@@ -144,7 +144,11 @@ class Reference:
             ("policy", self._config.target_policy_update_period),
             ("critic", self._config.target_critic_update_period),
         ):
-            if self._num_steps % period == 0:
+            target, rate = self.modules[f"target_{name}"], self._config.target_rate
+            if rate < 1.0:  # moved at every step
+                for key, online in self.modules[name].items():
+                    target[key] = (1.0 - rate) * target[key] + rate * online
+            elif self._num_steps % period == 0:
                 self.modules[f"target_{name}"] = dict(self.modules[name])
         evaluation = self.evaluate(batch)
         metrics = {

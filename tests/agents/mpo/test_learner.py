@@ -190,6 +190,36 @@ def test_targets_are_copied_every_period(spec, trajectories):
     assert changed["target_critic"] == [False, False, False, True, False, False, True]
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.usefixtures("multiplies_bfloat16")
+def test_with_a_target_rate_both_targets_move_that_far_at_every_step(spec, precision):
+    config = dataclasses.replace(
+        SMALL,
+        target_rate=0.25,
+        target_precision=precision,
+        critic_learning_rate=0.01,
+        policy_learning_rate=0.01,
+    )
+    batches = (Sample(make_trajectory(seed=seed)) for seed in itertools.count())
+    learner, _ = make_learner(spec, batches, config)
+    features = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
+    actions = torch.rand(5, 7, 2, generator=torch.Generator().manual_seed(2)) * 2.0 - 1.0
+    for num_steps in range(4):
+        before = learner.save()["modules"]
+        learner.step()
+        after = learner.save()["modules"]
+        for name in ("policy", "critic"):
+            far = 0.0
+            for key, online in before[name].items():
+                old = before[f"target_{name}"][key]
+                torch.testing.assert_close(after[f"target_{name}"][key], old + 0.25 * (online - old))
+                far += (online - old).abs().sum()
+            assert (far > 0.0) == (num_steps > 0)
+        # What the E-step and the critic's targets are computed with is what has moved.
+        found, plain = learner._target_q(features, actions), learner._plain_target_q(features, actions)
+        torch.testing.assert_close(found, plain, rtol=1e-5 if precision == "float32" else 0.02, atol=1e-3)
+
+
 def test_unknown_variables_are_named(spec, trajectories):
     learner, _ = make_learner(spec, trajectories)
     with pytest.raises(KeyError, match=r"Unknown variables \['actor'\]; there are .*target_policy"):

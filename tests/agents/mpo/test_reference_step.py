@@ -282,6 +282,8 @@ OPTIONS = {
         "target_critic_update_period": 2,
         "target_precision": "bfloat16",
     },
+    "targets that move": {"target_rate": 0.2},
+    "targets that move, in bfloat16": {"target_rate": 0.2, "target_precision": "bfloat16"},
     "SimBa": {"torso": "simba"},
     "SimBa in bfloat16": {"torso": "simba", "target_precision": "bfloat16", "critic_loss_steps": "all"},
     "SimBa of unit norm": {"torso": "simba", "unit_norm_weights": True, "m_steps": 2},

@@ -51,6 +51,31 @@ def test_a_prioritised_config_makes_a_prioritised_table_whatever_its_items_are(c
     assert table.sampler == replay.Prioritized(0.7)
 
 
+FADING = {"replay_fading": 0.9, "replay_fading_floor": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("builder", "sampler"),
+    [
+        (Transitions(off_policy.TransitionConfig(**FADING)), replay.Prioritized(0.0, 0.9, 0.2)),
+        (scene.QBuilder(scene.QConfig(**FADING)), replay.Prioritized(0.6, 0.9, 0.2)),
+        (
+            scene.QBuilder(scene.QConfig(**FADING, new_priority="largest")),
+            replay.Prioritized(0.6, 0.9, 0.2, "largest"),
+        ),
+        (scene.QBuilder(scene.QConfig(**FADING, prioritized=False)), replay.Prioritized(0.0, 0.9, 0.2)),
+        # A sequence is written every third step, in which the weights of older ones fade three times.
+        (
+            Sequences(off_policy.SequenceConfig(sequence_length=4, sequence_period=3, **FADING)),
+            replay.Prioritized(0.0, 0.9**3, 0.2),
+        ),
+    ],
+)
+def test_a_config_that_fades_makes_a_table_that_does_by_environment_steps(builder, sampler):
+    (table,) = builder.make_replay_tables(SPEC)
+    assert table.sampler == sampler
+
+
 def test_a_prioritised_config_draws_all_alike_where_it_is_switched_off():
     builder = scene.QBuilder(scene.QConfig(prioritized=False))
     (table,) = builder.make_replay_tables(SPEC)

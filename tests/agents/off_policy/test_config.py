@@ -30,12 +30,13 @@ def documented(cls):
         (off_policy.SequenceConfig, off_policy.OffPolicyConfig),
         (off_policy.PrioritizedConfig, off_policy.OffPolicyConfig),
         (off_policy.CriticConfig, off_policy.OffPolicyConfig),
-        (off_policy.OffPolicyConfig, None),
-        (mpo.MPOConfig, off_policy.SequenceConfig),
+        (off_policy.OffPolicyConfig, ()),
+        (mpo.MPOConfig, (off_policy.SequenceConfig, off_policy.PrioritizedConfig)),
     ],
 )
 def test_every_field_is_documented_once(cls, base):
-    inherited = set() if base is None else {field.name for field in dataclasses.fields(base)}
+    bases = base if isinstance(base, tuple) else (base,)
+    inherited = {field.name for each in bases for field in dataclasses.fields(each)}
     assert documented(cls) == {field.name for field in dataclasses.fields(cls)} - inherited
 
 
@@ -57,6 +58,10 @@ def test_every_field_is_documented_once(cls, base):
         ),
         (lambda: off_policy.CriticConfig(num_critics=0), "`num_critics` must be >= 1, got 0"),
         (lambda: off_policy.PrioritizedConfig(priority_exponent=-0.1), "`priority_exponent` must be >= 0"),
+        (lambda: scene.QConfig(replay_fading=0.0), r"`replay_fading` must be in \(0, 1\], got 0.0"),
+        (lambda: scene.QConfig(replay_fading=1.01), r"`replay_fading` must be in \(0, 1\], got 1.01"),
+        (lambda: scene.QConfig(replay_fading_floor=0.0), r"`replay_fading_floor` must be in \[1e-6, 1\)"),
+        (lambda: mpo.MPOConfig(target_rate=0.0), r"`target_rate` must be in \(0, 1\], got 0.0"),
         (lambda: scene.QConfig(importance_exponent=1.5), r"`importance_exponent` must be in \[0, 1\]"),
     ],
 )

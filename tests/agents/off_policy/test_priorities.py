@@ -123,8 +123,8 @@ def test_a_uniform_table_takes_no_priorities():
     assert builder.make_priorities(None, 100) is None
 
 
-def importance_exponents(num_learner_steps, steps):
-    builder = scene.QBuilder(scene.QConfig(importance_exponent=0.4))
+def importance_exponents(num_learner_steps, steps, first=0.4):
+    builder = scene.QBuilder(scene.QConfig(importance_exponent=first))
     exponent = builder.make_priorities(object(), num_learner_steps)._importance_exponent
     return [exponent(step) for step in steps]
 
@@ -133,6 +133,10 @@ def test_the_importance_exponent_rises_to_1_at_the_end_of_the_run():
     # A learner step an item, from the fourth on.
     assert scene.QBuilder(scene.QConfig()).num_learner_steps(103) == 100
     assert importance_exponents(100, [0, 50, 100, 150]) == pytest.approx([0.4, 0.7, 1.0, 1.0])
+
+
+def test_an_importance_exponent_of_0_stays_0():
+    assert importance_exponents(100, [0, 50, 100], first=0.0) == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("num_learner_steps", [None, 0])

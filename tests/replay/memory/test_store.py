@@ -22,6 +22,8 @@ NUMBER = replay.ItemSignature(
 KINDS = {
     "uniform": {},
     "prioritized": {"sampler": replay.Prioritized(0.7)},
+    "fading": {"sampler": replay.Prioritized(0.0, 0.95, 0.3)},
+    "fading-prioritized": {"sampler": replay.Prioritized(0.7, 0.9, new_priority="largest")},
     "uniform-removed": {"remover": replay.Uniform()},
     "priority-removed": {"remover": replay.Prioritized(1.0), "sampler": replay.Prioritized(0.5)},
     "lifo-removed": {"remover": replay.Lifo(), "sampler": replay.Uniform()},
@@ -34,20 +36,6 @@ KINDS = {
 @pytest.fixture(params=[None, "cpu"], ids=["arrays", "tensors"])
 def device(request):
     return request.param
-
-
-@pytest.fixture
-def serve_memory():
-    """Makes servers that are closed with the test: `serve_memory(table, seed=0, ...)`."""
-    servers = []
-
-    def function(*tables, seed=0, **options):
-        servers.append(replay.MemoryServer(tables, seed=seed, **options))
-        return servers[-1]
-
-    yield function
-    for server in servers:
-        server.close()
 
 
 def write_numbers(writer, first, num_items, table="replay", generator=None):
