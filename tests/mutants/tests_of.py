@@ -152,6 +152,10 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/wrappers/test_every_wrapper.py",
         "tests/environments/test_misbehaving.py",
     ),
+    "minerva_acme/task_settings.py": (
+        "tests/environments/test_task_settings.py",
+        "tests/environments/test_factories.py",
+    ),
 }
 
 
