@@ -62,7 +62,8 @@ def make_networks(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     parts = encoder.output_size, spec.actions, config, generator
     policy = _make_policy(*parts)
-    critics = [kit.make_member(*parts) for _ in range(config.num_critics)]
+    scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
+    critics = [kit.make_member(*parts, scale) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)

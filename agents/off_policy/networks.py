@@ -63,8 +63,9 @@ def make_member(
     action_spec: specs.BoundedArray,
     config: CriticSettings,
     generator: torch.Generator,
+    scale: networks.ReturnScale | None = None,
 ) -> nn.Module:
-    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`."""
+    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`."""
     make_torso, num_actions, bounds = TORSOS[config.torso], None, None
     if isinstance(action_spec, specs.DiscreteArray):
         num_actions = action_spec.num_values
@@ -72,7 +73,7 @@ def make_member(
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
         bounds, features = (low, high), features + len(low)
     torso = make_torso(features, config.critic_layer_sizes, generator=generator)
-    head = make_head(torso.output_size, num_actions, config, generator)
+    head = make_head(torso.output_size, num_actions, config, generator, scale)
     return networks.Critic(torso, head, bounds=bounds)
 
 
@@ -125,6 +126,7 @@ def make_head(
     num_actions: int | None,
     config: CriticSettings,
     generator: torch.Generator,
+    scale: networks.ReturnScale | None = None,
 ) -> nn.Module:
     """Makes the head that a config names: see `networks.critic_heads`.
 
@@ -133,6 +135,7 @@ def make_head(
         num_actions: The number of discrete actions, K, or None for continuous actions.
         config: The kind of head, and its bins or components.
         generator: Draws the initial weights.
+        scale: The scale of the returns in the bins, if the head has bins and they are scaled.
     """
     options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
     if config.critic_head == "scalar":
@@ -147,6 +150,7 @@ def make_head(
         vmax=config.vmax,
         num_bins=config.num_bins,
         projection=config.critic_head,
+        scale=scale,
         **options,
     )
 
