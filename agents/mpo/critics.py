@@ -81,6 +81,22 @@ def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> 
     return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
 
 
+def without_padding(mask: torch.Tensor, *of_steps: torch.Tensor) -> list[torch.Tensor]:
+    """Replaces what masked steps hold by what the last step before them holds that is not masked.
+
+    Steps are counted through the whole batch; before the first one, its own values are taken. So batch norm
+    sees true pairs alone, while the results for all other steps, and their gradients, stay the same.
+
+    Args:
+        mask: 0 at steps that did not happen, [B, T].
+        *of_steps: Tensors of [B, T, ...].
+    """
+    happened = mask.flatten() > 0
+    index = torch.arange(len(happened), device=mask.device)
+    index = index.where(happened, happened.int().argmax()).cummax(dim=0).values
+    return [x.flatten(0, 1)[index].view(x.shape) for x in of_steps]
+
+
 def critic_loss(
     module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
 ) -> torch.Tensor:

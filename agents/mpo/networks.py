@@ -14,6 +14,10 @@ from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.off_policy import networks as kit
 
 
+# Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
+_CRITIC_TORSOS = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}
+
+
 class MPONetworks(NamedTuple):
     """A policy, a critic, and the encoder of observations in front of both.
 
@@ -32,8 +36,8 @@ class MPONetworks(NamedTuple):
     encoder: nn.Module = nn.Identity()
 
     def copy(self) -> "MPONetworks":
-        """Returns frozen copies, for target networks."""
-        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
+        """Returns frozen copies in evaluation mode, for target networks."""
+        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False).eval() for module in self))
 
     def acting(self) -> nn.Module:
         """Returns the policy as a function of the observation: the policy itself if there is no encoder."""
@@ -62,7 +66,8 @@ def make_networks(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     parts = encoder.output_size, spec.actions, config, generator
     policy = _make_policy(*parts)
-    critics = [kit.make_member(*parts) for _ in range(config.num_critics)]
+    torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
+    critics = [kit.make_member(*parts, torso) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)

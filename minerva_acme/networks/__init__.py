@@ -41,6 +41,7 @@ from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, m
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 from minerva_acme.networks.torso import (
+    BatchNormMLP,
     LayerNormMLP,
     ReLUMLP,
     ResidualBlock,
@@ -53,6 +54,7 @@ from minerva_acme.networks.torso import (
 
 __all__ = [
     "ActorCritic",
+    "BatchNormMLP",
     "CategoricalCriticHead",
     "CategoricalHead",
     "CategoricalPolicy",
