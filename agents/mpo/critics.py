@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from minerva_acme import distributions, networks, specs
 
@@ -81,11 +82,16 @@ def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> 
     return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
 
 
+def has_batch_norm(module: nn.Module) -> bool:
+    """Returns whether the module normalises some features by the statistics of a batch."""
+    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+
+
 def without_padding(mask: torch.Tensor, *of_steps: torch.Tensor) -> list[torch.Tensor]:
     """Replaces what masked steps hold by what the last step before them holds that is not masked.
 
     Steps are counted through the whole batch; before the first one, its own values are taken. So batch norm
-    sees true pairs alone, while the results for all other steps, and their gradients, stay the same.
+    sees true pairs alone. Without it, no step has an effect on the results for another one.
 
     Args:
         mask: 0 at steps that did not happen, [B, T].

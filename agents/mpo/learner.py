@@ -102,8 +102,8 @@ class MPOLearner(learners.ModuleLearner):
         self._acceleration.leaves_losses_plain("MPO's losses")
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
-        self._critic = critics.make_critic(self._online.critic, action_spec)
-        self._online.critic.eval()
+        self._critic = critics.make_critic(self._online.critic.eval(), action_spec)
+        self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
             dataset,
@@ -241,7 +241,9 @@ class MPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         if not self._config.trains_encoder("critic"):
             features = features.detach()
-        features, action = critics.without_padding(steps.mask, features, steps.action)
+        action = steps.action
+        if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
+            features, action = critics.without_padding(steps.mask, features, action)
         self._online.critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
         prediction = self._critic.predict(features, action)
         self._online.critic.eval()

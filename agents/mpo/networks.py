@@ -13,7 +13,6 @@ from minerva_acme import networks, specs
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.off_policy import networks as kit
 
-
 # Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
 _CRITIC_TORSOS = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}
 

@@ -212,6 +212,8 @@ def why_unknown(critic: nn.Module) -> str:
             return f"its torso, {type(member.torso).__name__}, is not supported"
         if not _is_as_made(member):
             return "its layers were changed"
+    if any(isinstance(module, nn.BatchNorm1d) and module.training for module in critic.modules()):
+        return "its batch norm is in training mode"
     if not all(map(is_called_as_written, critic.modules())):
         return "it has hooks"
     modules = [module for _, module in critic.named_modules(remove_duplicate=False)]
@@ -244,7 +246,7 @@ def _has_known_settings(layer: nn.Module, has_bias: bool = True) -> bool:
     if isinstance(layer, nn.Linear):
         return (layer.bias is not None) == has_bias
     if isinstance(layer, nn.BatchNorm1d):  # Without running statistics, it normalises by the batch's.
-        return not layer.training and layer.running_mean is not None and layer.affine
+        return len(_tensors(layer)) == 4
     if isinstance(layer, nn.LayerNorm):
         return layer.weight is not None and layer.bias is not None and len(layer.normalized_shape) == 1
     return not isinstance(layer, nn.ELU) or layer.alpha == 1.0

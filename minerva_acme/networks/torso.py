@@ -193,7 +193,8 @@ def project_to_unit_norm(torso: nn.Module) -> None:
     Frozen layers stay as they are.
 
     Behind a LayerNorm or before a batch norm, the scale of a layer does not change the torso's output, only
-    how far a gradient step turns the weights. As weights grow, steps turn them less and less, so their norm is kept fixed.
+    how far a gradient step turns the weights. As weights grow, steps turn them less and less, so their norm
+    is kept fixed.
 
     Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning"
     (SimbaV2), which does so after every gradient step, as XQC does (see `BatchNormMLP`).
