@@ -102,7 +102,8 @@ class MPOLearner(learners.ModuleLearner):
         self._acceleration.leaves_losses_plain("MPO's losses")
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
-        self._critic = critics.make_critic(self._online.critic.eval(), action_spec)
+        self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
+        self._critic = critics.make_critic(self._online.critic, action_spec)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(

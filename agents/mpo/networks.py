@@ -35,8 +35,8 @@ class MPONetworks(NamedTuple):
     encoder: nn.Module = nn.Identity()
 
     def copy(self) -> "MPONetworks":
-        """Returns frozen copies in evaluation mode, for target networks."""
-        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False).eval() for module in self))
+        """Returns frozen copies, for target networks."""
+        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
 
     def acting(self) -> nn.Module:
         """Returns the policy as a function of the observation: the policy itself if there is no encoder."""
