@@ -4,6 +4,7 @@ Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
 """
 
 import copy
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.off_policy import networks as kit
 
 # Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
-_CRITIC_TORSOS = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}
+_CRITIC_TORSOS: Mapping[str, networks.TorsoFactory] = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}
 
 
 class MPONetworks(NamedTuple):

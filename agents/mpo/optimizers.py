@@ -89,7 +89,7 @@ def _projected(module: nn.Module) -> list[nn.Module]:
         and isinstance(part.torso, networks.BatchNormMLP)
         and isinstance(part.head, networks.CategoricalCriticHead)
     ]
-    return torsos + heads
+    return [*torsos, *heads]
 
 
 def _decayed(module: nn.Module, rate: float, weight_decay: float) -> learners.ParameterGroups:
