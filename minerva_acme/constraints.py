@@ -72,6 +72,12 @@ def check_fields(config: Any) -> None:
     """
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
+        or_none = ""
+        if type(None) in typing.get_args(hint):  # `X | None`
+            if value is None:
+                continue
+            or_none = " or None"
+            (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:
@@ -84,7 +90,7 @@ def check_fields(config: Any) -> None:
                 if holds(value):
                     continue
             way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
-            raise ValueError(f"`{name}` must be {expected}, got {value!r}.{way_out}")
+            raise ValueError(f"`{name}` must be {expected}{or_none}, got {value!r}.{way_out}")
 
 
 def _is_integral(value: Any) -> bool:

@@ -70,6 +70,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     """Largest discounted return in the bins."""
     num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
     """Number of bins from `vmin` to `vmax`; 51 as in [6]."""
+    scale_returns: bool = False
+    """Whether the bins hold returns divided by their running scale [12]; see `networks.ReturnScale`. Then
+    `vmin` and `vmax` are in units of this scale; -5 and 5 with 101 bins are usual."""
     num_components: constraints.Count = 5
     """Gaussians of a mixture, as in Acme."""
     init_scale: constraints.Positive = 1.0
@@ -182,6 +185,18 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
             raise ValueError(
                 "`batch_size` must be >= 2 with `critic_torso` batch_norm, which normalises pairs by the "
                 f"batch's statistics, got {self.batch_size}."
+            )
+        if self.scale_returns and self.critic_head in ("scalar", "mixture"):
+            raise ValueError(
+                f"`scale_returns` must be False with `critic_head` {self.critic_head}, which has no bins, "
+                "got True. Set `critic_head` to two_hot, hl_gauss or c51."
+            )
+        width = (self.vmax - self.vmin) / (self.num_bins - 1)
+        if self.scale_returns and width > 1.0:
+            raise ValueError(
+                "With `scale_returns`, bins must be at most one standard deviation of the returns wide, got "
+                f"{self.num_bins} bins from {self.vmin:g} to {self.vmax:g}, each {width:.3g} wide. Set "
+                "`vmin` to -5, `vmax` to 5 and `num_bins` to 101."
             )
         if self.learns_distributions and self.critic_target == "retrace":
             raise ValueError(

@@ -24,6 +24,7 @@ from minerva_acme import (
 from minerva_acme.agents.mpo import critics, improvement, optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
+from minerva_acme.networks import ReturnScale
 
 CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
 """The return value of a `targets.CriticTarget`, [B, T]."""
@@ -105,6 +106,7 @@ class MPOLearner(learners.ModuleLearner):
         self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
         self._critic = critics.make_critic(self._online.critic, action_spec)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
+        self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
             dataset,
@@ -112,7 +114,11 @@ class MPOLearner(learners.ModuleLearner):
             device=device,
             kind=types.Trajectory,
             layout="TrajectoryLayout",
-            extras=("raw_action", *["log_prob"] * (config.critic_target == "retrace")),
+            extras=(
+                "raw_action",
+                *["log_prob"] * (config.critic_target == "retrace"),
+                *["running_return"] * (self._scale is not None),
+            ),
             needs_info=priorities is not None,
         )
         self._priorities = priorities
@@ -198,11 +204,13 @@ class MPOLearner(learners.ModuleLearner):
                     self._target_critic.refresh()
 
     def _update_statistics(self, batch: types.Trajectory) -> None:
-        """Updates the observation statistics with the first states, drawn as often as they occur."""
+        """Updates the running statistics with each sequence's first step, drawn as often as it occurs."""
         if isinstance(self._online.encoder, networks.NormalizedEncoder):
             firsts = learners.at(batch.observation, (slice(None), 0))
             for name, norm, rows in self._online.encoder.normalizer.parts("observation", firsts):
                 self._statistics.update(norm, name, rows)
+        if self._scale is not None:
+            self._statistics.update(self._scale, "running_return", batch.extras.running_return[:, :1])
 
     @torch.no_grad()
     def _estimate(self, batch: types.Trajectory) -> Estimates:
@@ -259,6 +267,8 @@ class MPOLearner(learners.ModuleLearner):
             "q/max": estimates.states.q_values.max(),
             "grad_norm/critic": self.updates.minimise("critic", loss),
         }
+        if self._scale is not None:
+            metrics["q/scale"] = self._scale.value
         if self._config.target_precision == "bfloat16":
             metrics["q/spread_rel"] = losses.spread_within_states(estimates.states.q_values)
         return metrics

@@ -67,7 +67,8 @@ def make_networks(
     parts = encoder.output_size, spec.actions, config, generator
     policy = _make_policy(*parts)
     torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
-    critics = [kit.make_member(*parts, torso) for _ in range(config.num_critics)]
+    scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
+    critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)
