@@ -36,6 +36,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     # Networks.
     torso: Literal["mlp", "simba"] = "mlp"
     """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
+    critic_torso: Literal["same", "mlp", "simba", "batch_norm"] = "same"
+    """Layers of the critic, if they are not those of `torso`: one of these, or an MLP with batch norm before
+    each activation, whose statistics come from replayed pairs alone. Source: Palenicek et al. 2026, "XQC"."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
@@ -44,7 +47,8 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     """Whether policy and critic see observations normalised by their running mean and variance [11], which
     the learner computes from the first states of the sequences that it draws."""
     unit_norm_weights: bool = False
-    """Whether the weights of each unit of both torsos are scaled to norm 1 after each gradient step [12]."""
+    """Whether the weights of each unit of SimBa and batch norm torsos, of policy and critic, are scaled to
+    norm 1 after each gradient step [12]; behind batch norm, those of a head with bins too, as in XQC."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
@@ -172,10 +176,15 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
-        if self.unit_norm_weights and self.torso != "simba":
+        if self.unit_norm_weights and self.torso == "mlp" and self.critic_torso in ("same", "mlp"):
             raise ValueError(
                 f"`unit_norm_weights` must be False with `torso` {self.torso}, whose layers need their "
-                "scale, got True. Set `torso` to simba."
+                "scale, got True. Set `torso` to simba, or `critic_torso` to simba or batch_norm."
+            )
+        if self.critic_torso == "batch_norm" and self.batch_size < 2:
+            raise ValueError(
+                "`batch_size` must be >= 2 with `critic_torso` batch_norm, which normalises pairs by the "
+                f"batch's statistics, got {self.batch_size}."
             )
         if self.scale_returns and self.critic_head in ("scalar", "mixture"):
             raise ValueError(

@@ -103,11 +103,9 @@ class MPOLearner(learners.ModuleLearner):
         self._acceleration.leaves_losses_plain("MPO's losses")
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
-        self._target = self._online.copy()
-        self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
+        self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
         self._critic = critics.make_critic(self._online.critic, action_spec)
-        self._target_q = critics.make_critic(self._target_critic, action_spec)
-        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
+        self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
@@ -134,6 +132,10 @@ class MPOLearner(learners.ModuleLearner):
         groups = optimizers.make_groups(
             self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
         )
+        self._target = self._online.copy()  # after the projection to unit norm
+        self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
+        self._target_q = critics.make_critic(self._target_critic, action_spec)
+        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
         self._decay = learners.LinearDecay(
             groups["policy"].optimizer,
             groups["critic"].optimizer,
@@ -248,7 +250,12 @@ class MPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         if not self._config.trains_encoder("critic"):
             features = features.detach()
-        prediction = self._critic.predict(features, steps.action)
+        action = steps.action
+        if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
+            features, action = critics.without_padding(steps.mask, features, action)
+        self._online.critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
+        prediction = self._critic.predict(features, action)
+        self._online.critic.eval()
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
         loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)
         if self._priorities is not None:

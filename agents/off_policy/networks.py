@@ -64,17 +64,21 @@ def make_member(
     config: CriticSettings,
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
+    torso: networks.TorsoFactory | None = None,
 ) -> nn.Module:
-    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`."""
-    make_torso, num_actions, bounds = TORSOS[config.torso], None, None
+    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`.
+
+    `torso` replaces the one that the config names.
+    """
+    make_torso, num_actions, bounds = torso or TORSOS[config.torso], None, None
     if isinstance(action_spec, specs.DiscreteArray):
         num_actions = action_spec.num_values
     else:
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
         bounds, features = (low, high), features + len(low)
-    torso = make_torso(features, config.critic_layer_sizes, generator=generator)
-    head = make_head(torso.output_size, num_actions, config, generator, scale)
-    return networks.Critic(torso, head, bounds=bounds)
+    body = make_torso(features, config.critic_layer_sizes, generator=generator)
+    head = make_head(body.output_size, num_actions, config, generator, scale)
+    return networks.Critic(body, head, bounds=bounds)
 
 
 MakeMember: TypeAlias = Callable[

@@ -42,6 +42,7 @@ from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, Runnin
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 from minerva_acme.networks.return_scale import ReturnScale
 from minerva_acme.networks.torso import (
+    BatchNormMLP,
     LayerNormMLP,
     ReLUMLP,
     ResidualBlock,
@@ -54,6 +55,7 @@ from minerva_acme.networks.torso import (
 
 __all__ = [
     "ActorCritic",
+    "BatchNormMLP",
     "CategoricalCriticHead",
     "CategoricalHead",
     "CategoricalPolicy",

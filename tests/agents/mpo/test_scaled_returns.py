@@ -91,9 +91,12 @@ def test_a_skipped_batch_leaves_the_scale_as_it_was(spec):
     assert scale_of(learner) == before
 
 
-@pytest.mark.parametrize("num_critics", [1, 2])
-def test_it_resumes_exactly(spec, num_critics):
-    config = dataclasses.replace(SCALING, num_critics=num_critics)
+XQC = {"critic_torso": "batch_norm", "unit_norm_weights": True, "num_critics": 2}
+
+
+@pytest.mark.parametrize("overrides", [{}, {"num_critics": 2}, XQC], ids=["one", "two", "XQC's two"])
+def test_it_resumes_exactly(spec, overrides):
+    config = dataclasses.replace(SCALING, **overrides)
 
     def batches(start):
         return (Sample(with_sums(make_trajectory(seed=s), seed=s)) for s in itertools.count(start))
