@@ -1,4 +1,15 @@
-"""Experiments: an agent is trained in an environment, evaluated and saved."""
+"""Experiments: an agent is trained in an environment, evaluated and saved.
+
+    config = experiments.ExperimentConfig(
+        builder=ppo.PPOBuilder(ppo.PPOConfig()),
+        environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
+        directory="runs/first",
+        num_env_steps=50_000,
+    )
+    result = experiments.run_experiment(config)
+
+A folder holds one run, which the same call resumes. On a terminal and in a notebook the progress is shown.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -29,4 +40,4 @@ __all__ = [
 ]
 
 # Options and tasks need no torch; the modules that do are imported when they are used.
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)
