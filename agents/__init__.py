@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 from minerva_acme import lazy
 
 if TYPE_CHECKING:
-    from minerva_acme.agents import d4pg, dqn, mpo, off_policy, on_policy, ppo, registry, sac, td3, vmpo
+    from minerva_acme.agents import (  # noqa: F401 -- offered by `__getattr__`
+        d4pg,
+        dqn,
+        mpo,
+        off_policy,
+        on_policy,
+        ppo,
+        registry,
+        sac,
+        td3,
+        vmpo,
+    )
 
 if __name__ != "minerva_acme.agents":
     # Imported by its folder's name, from the repository's root: every class would exist twice.

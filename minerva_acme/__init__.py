@@ -34,7 +34,7 @@ from minerva_acme import lazy, thread_settings
 from minerva_acme._version import __version__
 
 if TYPE_CHECKING:
-    from minerva_acme import (
+    from minerva_acme import (  # noqa: F401 -- offered by `__getattr__`
         actors,
         adders,
         agents,

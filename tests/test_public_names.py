@@ -94,12 +94,16 @@ def test_every_lazy_package_lists_its_names(packages: dict[str, types.ModuleType
 
 
 def test_the_library_lists_its_packages_and_every_agent() -> None:
-    assert {"agents", "environments", "experiments", "load_policy", "plotting", "runs"} <= {*dir(minerva_acme)}
+    assert {"agents", "environments", "experiments", "load_policy", "plotting", "runs"} <= {
+        *dir(minerva_acme)
+    }
     assert {*registry.AGENTS, "off_policy", "on_policy"} <= {*dir(agents)}
 
 
 def test_a_misspelt_name_of_a_lazy_package_is_an_error_that_python_can_explain() -> None:
-    with pytest.raises(AttributeError, match="'minerva_acme.experiments' has no attribute 'run_experimnt'") as at:
+    with pytest.raises(
+        AttributeError, match="'minerva_acme.experiments' has no attribute 'run_experimnt'"
+    ) as at:
         experiments.run_experimnt  # noqa: B018
     assert (at.value.name, at.value.obj) == ("run_experimnt", experiments)
 

@@ -17,6 +17,7 @@ from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.experiments.progress import Callback, Progress, StopRun
+    from minerva_acme.experiments.progress_display import ProgressDisplay
     from minerva_acme.experiments.run import ExperimentResult, run_experiment
     from minerva_acme.runs.config import (
         EnvironmentFactory,
@@ -34,6 +35,7 @@ __all__ = [
     "ExperimentResult",
     "LoggerFactory",
     "Progress",
+    "ProgressDisplay",
     "RunOptions",
     "StopRun",
     "run_experiment",
