@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from minerva_acme import counting
+from minerva_acme import counting, readable
 from minerva_acme.experiments import (
     evaluator,
     interrupts,
@@ -48,6 +48,17 @@ class ExperimentResult:
     given_up: tuple[str, ...] = ()
     """The actors, and possibly the evaluator, that a distributed run gave up because they failed repeatedly,
     each with the reason. Without its evaluator, a run has no `after`."""
+
+    def __repr__(self) -> str:
+        steps = f"{self.env_steps:,} environment steps, {self.learner_steps:,} learner steps"
+        rows: dict[str, object] = {name: getattr(self, name) for name in ("random", "before", "after")}
+        if self.best is not None:
+            rows["best"] = f"{self.best[1]}, after {self.best[0]:,} steps"
+        rows |= {name: getattr(self, name) for name in ("interrupted_by", "stopped_by")}
+        rows["given_up"] = "; ".join(self.given_up)
+        return readable.in_lines(
+            f"ExperimentResult in {self.directory}: {steps}", {name: row for name, row in rows.items() if row}
+        )
 
     @classmethod
     def of(
