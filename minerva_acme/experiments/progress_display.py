@@ -59,7 +59,7 @@ class LiveDisplay:
         # By the notebook's own means: rich would need ipywidgets.
         text = io.StringIO()
         Console(file=text, width=COLUMNS, force_jupyter=False, color_system=None).print(block)
-        content = {"text/plain": text.getvalue()}
+        content = {"text/plain": "\n".join(line.rstrip() for line in text.getvalue().splitlines())}
         if self._output is None:
             display = importlib.import_module("IPython.display").display
             self._output = display(content, raw=True, display_id=True)

@@ -215,7 +215,8 @@ def test_a_notebook_shows_one_block_that_is_updated(notebook, tmp_path, capsys):
     assert [*content] == ["text/plain"]
     lines = content["text/plain"].splitlines()
     assert lines[0].split()[0] == "save" and " 16/16 steps " in lines[0]
-    assert max(map(len, lines)) <= 80 and "\x1b" not in content["text/plain"]
+    assert max(map(len, lines)) <= 80 and lines == [line.rstrip() for line in lines]
+    assert "\x1b" not in content["text/plain"]
     assert capsys.readouterr().out.startswith("Replay of 4 items takes")
 
 
