@@ -35,6 +35,7 @@ from minerva_acme._version import __version__
 
 if TYPE_CHECKING:
     from minerva_acme import (  # noqa: F401 -- offered by `__getattr__`
+        acceleration,
         actors,
         adders,
         agents,

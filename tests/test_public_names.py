@@ -93,7 +93,9 @@ def test_every_lazy_package_lists_its_names(packages: dict[str, types.ModuleType
         assert {*package.__all__} <= {*dir(package)}, name
 
 
-def test_the_library_lists_its_packages_and_every_agent() -> None:
+def test_the_library_lists_its_packages_and_every_agent(packages: dict[str, types.ModuleType]) -> None:
+    below = {name.removeprefix("minerva_acme.") for name in packages if name.count(".") == 1}
+    assert below - {"cli"} <= {*dir(minerva_acme)}
     assert {"agents", "environments", "experiments", "load_policy", "plotting", "runs"} <= {
         *dir(minerva_acme)
     }
