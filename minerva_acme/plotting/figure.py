@@ -80,12 +80,7 @@ STYLE: Any = {
 
 
 class NotebookFigure(Figure):
-    """A matplotlib figure in this module's style, which a notebook shows as a picture; without pyplot."""
-
-    def draw(self, renderer: Any) -> None:
-        """Draws the figure, in its own style also where ticks are made only now."""
-        with matplotlib.rc_context(STYLE):
-            super().draw(renderer)
+    """A matplotlib figure that a notebook shows as a picture, without pyplot."""
 
     def _repr_png_(self) -> bytes:
         picture = io.BytesIO()
