@@ -7,7 +7,17 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import acceleration, actors, builders, core, counting, networks, specs, types
+from minerva_acme import (
+    acceleration,
+    actors,
+    builders,
+    core,
+    counting,
+    networks,
+    readable,
+    specs,
+    types,
+)
 from minerva_acme.agents import actions, choosing
 
 
@@ -169,6 +179,10 @@ class ModulePolicy(builders.AgentPolicy):
         else:
             self._noise = self._acting.noise
         self._num_steps += 1
+
+    def __repr__(self) -> str:
+        purpose = "for evaluation" if self._evaluation else "exploring"
+        return f"{type(self).__name__}({readable.of_module(self.module)}, {purpose})"
 
     @property
     def module(self) -> nn.Module:

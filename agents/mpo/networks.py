@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, specs
+from minerva_acme import networks, readable, specs
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.off_policy import networks as kit
 
@@ -46,6 +46,9 @@ class MPONetworks(NamedTuple):
             if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder)
             else networks.EncodedPolicy(self.encoder, self.policy)
         )
+
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
 
 
 def make_networks(

@@ -1,7 +1,7 @@
 """`minerva report`."""
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -9,8 +9,8 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from minerva_acme import plotting, results
-from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
+from minerva_acme.plotting import run_figures
 from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
@@ -29,7 +29,7 @@ def run(command: commands.Report) -> int:
     experiments = read_experiments(command.results)
     against = command.against
     if against is None:
-        against = tuple(compared_with(one.exp_name.partition("_")[0] for one in experiments))
+        against = tuple(run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments))
     report = plotting.make_report(
         experiments,
         against=[name for name in against if name != "none"],
@@ -127,12 +127,6 @@ def _read(source: str) -> list[results.Experiment]:
 def _has_rows(path: pathlib.Path) -> bool:
     with open(path, encoding="utf-8", errors="replace") as lines:
         return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
-
-
-def compared_with(agents: Iterable[str]) -> list[str]:
-    """Returns the published results that agents are usually compared with."""
-    known = (registry.AGENTS[agent].compared_with for agent in agents if agent in registry.AGENTS)
-    return list(dict.fromkeys(name for names in known for name in names))
 
 
 def read_range(text: str) -> tuple[str, tuple[float, float]]:

@@ -12,8 +12,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from minerva_acme import distributed, plotting
-from minerva_acme.cli import collect, commands, extras, processes, progress, report, sweep_plan, training
-from minerva_acme.experiments import stopping
+from minerva_acme.cli import collect, commands, extras, processes, report, sweep_plan, training
+from minerva_acme.experiments import progress_display, stopping
 from minerva_acme.runs import checkpointing, run_folder, run_results
 
 _LOG = "train.log"
@@ -156,7 +156,7 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
         )
 
 
-class _Display(progress.LiveDisplay):
+class _Display(progress_display.LiveDisplay):
     """Prints when runs start and end; on a terminal also shows the last line of each running run's log."""
 
     def __init__(self, runs: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
@@ -177,14 +177,14 @@ class _Display(progress.LiveDisplay):
         self._print(index, f"{how} after {time_}")
 
     def tick(self) -> None:
-        if self._console.is_terminal:
+        if self.is_live:
             table = Table.grid(
                 Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis"), padding=(0, 2)
             )
             for index in self._started_at:
                 run = self._runs[index]
                 table.add_row(Text(run.title), Text(_last_line(run.directory / _LOG)))
-            self._live.update(table, refresh=True)
+            self.show(table)
 
     def _print(self, index: int, what: str) -> None:
         number = f"{index + 1}/{len(self._runs)}"

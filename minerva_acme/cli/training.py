@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
-from minerva_acme.cli import commands, progress
+from minerva_acme.cli import commands
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, run_folder
 
@@ -158,11 +158,11 @@ def _run(
     )
     minutes = options.get("stop_after_minutes")
     seconds = math.inf if minutes is None else 60.0 * minutes
-    with progress.ProgressDisplay(console, seconds=seconds) as display:
-        if processes is None:
-            result = experiments.run_experiment(config, display)
-        else:
-            result = distributed.run_distributed_experiment(config, display, **processes)
+    display = experiments.ProgressDisplay(console, seconds=seconds)
+    if processes is None:
+        result = experiments.run_experiment(config, progress=display)
+    else:
+        result = distributed.run_distributed_experiment(config, progress=display, **processes)
     with saved(directory):
         _show(console, result, "the same command" if processes else f"minerva resume {directory}")
     return result

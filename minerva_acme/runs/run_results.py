@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minerva_acme import plotting, results
+from minerva_acme import results
 from minerva_acme.agents import registry
-from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
+from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_curves, run_folder, tasks
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
@@ -103,7 +103,7 @@ def _make_experiment(
     directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
 ) -> results.Experiment:
     description = run_folder.read(directory)
-    returns = plotting.read_curve(directory, "evaluator/episode_return")
+    returns = run_curves.read_curve(directory, "evaluator/episode_return")
     last = int(returns.x[-1]) if len(returns.x) else 0
     if last == 0:
         raise ValueError(
@@ -113,10 +113,10 @@ def _make_experiment(
     frames = repeat or 1  # of a decision
     name = results.with_repeat(name, repeat) if name else exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
-    logged = plotting.list_metrics(directory)
+    logged = run_curves.list_metrics(directory)
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
-            values[metric, last] = plotting.read_curve(directory, f"evaluator/{metric}").values[-1]
+            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}").values[-1]
     random = random_return(directory)
     if random is not None:
         values["random_return", 0] = random

@@ -11,7 +11,7 @@ import rich.console
 
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
+from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, training, video
 from minerva_acme.runs import checkpointing
 
 cli = sys.modules["minerva_acme.cli.main"]
@@ -156,14 +156,14 @@ def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, c
 
 
 def test_a_stop_saves_exits_with_0_and_says_how_to_resume(tmp_path, train, monkeypatch, capsys):
-    shown = progress.ProgressDisplay.__call__
+    shown = experiments.ProgressDisplay.__call__
 
     def stop(self, now):
         shown(self, now)
         if now.env_steps == 30 and now.phase == "train":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress.ProgressDisplay, "__call__", stop)
+    monkeypatch.setattr(experiments.ProgressDisplay, "__call__", stop)
     assert train(tmp_path / "run") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"Stopped by SIGTERM and saved. To resume: minerva resume {tmp_path / 'run'}" in out

@@ -246,7 +246,7 @@ def test_each_signal_ends_a_command_with_130_and_one_line(monkeypatch, call, num
 
 
 def test_a_signal_while_the_result_is_shown_says_that_the_run_is_saved(monkeypatch, call, tmp_path):
-    monkeypatch.setattr(training.experiments, "run_experiment", lambda config, display: None)
+    monkeypatch.setattr(training.experiments, "run_experiment", lambda config, progress: None)
     monkeypatch.setattr(training, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
     words = f"train ppo --env CartPole-v1 --num-env-steps 10 --directory {tmp_path / 'run'}"
     status, _, said = call(*words.split())
