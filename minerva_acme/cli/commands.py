@@ -88,12 +88,16 @@ class Demo:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Train an agent with several environments, seeds and settings, then compare the results. The same
-    command resumes interrupted runs and skips those that are done.
+    command resumes interrupted runs and skips those that are done. With --optuna N, search for good settings
+    instead.
 
     Any flag of `minerva train` may be given, with one or more values to try; commas separate the numbers
     within one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
 
-    function: ClassVar = "sweep:run"
+    @property
+    def function(self) -> str:
+        return "sweep:run" if self.optuna is None else "search:run"
+
     agent: tyro.conf.Positional[str]
     """The agent, as for `minerva train`."""
     env: tuple[str, ...]
@@ -109,9 +113,22 @@ class Sweep:
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this sweep alone."""
     directory: pathlib.Path | None = None
-    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default."""
+    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default, and
+    runs/sweeps/<agent>-<environment>-optuna with --optuna."""
     dry_run: bool = False
     """Only show the plan and its commands."""
+    optuna: int | None = None
+    """Instead of all combinations, try this many settings that Optuna chooses, towards the highest mean over
+    the seeds of the last evaluation. Several values of a flag are choices; the numbers are those of
+    --search."""
+    search: tuple[str, ...] = ()
+    """The settings that --optuna varies: NAME, or with a range of your own NAME=LOW..HIGH or
+    NAME=LOW..HIGH:log, such as policy-learning-rate=1e-5..1e-3:log. By default all settings of the agent that
+    declare a range and are not given as flags."""
+    search_seed: int = 0
+    """Seed of the settings that --optuna chooses."""
+    prune: bool = True
+    """Whether --optuna stops trials whose evaluations are worse than the median of earlier trials."""
     report: bool = True
     """Whether to write a report at the end, in addition to the result rows."""
     range: tuple[str, ...] = ()

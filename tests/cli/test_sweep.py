@@ -185,7 +185,7 @@ def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_
         run.directory.mkdir(parents=True)
         (run.directory / "train.log").write_text(f"begun\n   5/9 steps [of {run.train.run.seed}]\n\n")
     text = io.StringIO()
-    with sweep._Display(runs, Console(file=text, force_terminal=True, width=80, highlight=False)) as display:
+    with sweep.Display(runs, Console(file=text, force_terminal=True, width=80, highlight=False)) as display:
         display.started(0)
         display.started(1)
         display.tick()
