@@ -60,6 +60,9 @@ class Train:
     """Number of actors of a distributed run, each with its own environments."""
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this run alone."""
+    dry_run: bool = False
+    """Only show the settings, the memory and disk that the run takes, and an estimate of its time, for which
+    it trains some seconds in a temporary folder."""
     run: TrainOptions
     """How long to train, and how often to evaluate and save."""
     hyperparameters: Any
@@ -373,6 +376,15 @@ class CheckEnv:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Init:
+    """Write a folder with an agent of your own, an environment and their tests, which trains as it is."""
+
+    function: ClassVar = "init:run"
+    name: tyro.conf.Positional[str]
+    """The agent's name, which its folder and module get too."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor:
     """Check this machine, and suggest a command to fix each problem."""
 
@@ -413,6 +425,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             List,
             Bench,
             CheckEnv,
+            Init,
             Doctor,
             Completion,
         )
