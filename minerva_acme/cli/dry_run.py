@@ -77,7 +77,8 @@ def run(
     console.print(f"Memory: {backends.describe_size(tables, backend)}." if tables else "Memory: no replay.")
     console.print(
         f"Networks: {trained:,} trained weights and {frozen:,} others take "
-        f"{machine_memory.describe(_TRAINED_BYTES * trained + _FROZEN_BYTES * frozen)}, without activations."
+        f"{machine_memory.describe(_TRAINED_BYTES * trained + _FROZEN_BYTES * frozen)}, without activations "
+        "and target networks that the learner makes."
     )
     light = _STORED_BYTES * trained + _FROZEN_BYTES * frozen
     full = light + (sizes.full_size(tables, 0).most if config.checkpoint_replay else 0)
@@ -136,10 +137,12 @@ class _Clock:
             )
         first = self._learned[0] if len(self._learned) > 1 else self._trained_from
         per_step = (self._learned[-1][0] - first[0]) / max(1, self._learned[-1][1] - first[1])
-        num_evaluations = 2 + config.num_steps // (config.evaluation_period or config.num_steps)
+        left = config.num_steps - made
+        # With random actions and before training; then one per period, the last at the end.
+        num_evaluations = 2 * (made == 0) + math.ceil(left / (config.evaluation_period or config.num_steps))
         # Random actions and the untrained policy played one episode each before the first step.
         per_episode = (self._trained_from[0] - self._began_at) / 2
-        training = per_step * (config.num_steps - made)
+        training = per_step * left
         evaluating = per_episode * num_evaluations * config.evaluation_episodes
         times = [datetime.timedelta(seconds=round(part)) for part in (training + evaluating, evaluating)]
         return (
