@@ -24,11 +24,33 @@ class Constraint(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+class Range(NamedTuple):
+    """The values of a config field that a search of settings tries, as metadata of an `Annotated` type.
+
+    It is a sensible range for most tasks and no condition: other values are valid too.
+    """
+
+    low: float
+    high: float
+    log: bool = False  # whether values are drawn by their logarithm
+
+    def __str__(self) -> str:
+        """Returns the range as `minerva sweep --search` takes it."""
+        return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
+
+
+def search_range(hint: Any) -> Range | None:
+    """Returns the range that a field's type declares, or None."""
+    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Range)), None)
+
+
 Count = Annotated[int, Constraint(">= 1", lambda value: value >= 1)]
 Natural = Annotated[int, Constraint(">= 0", lambda value: value >= 0)]
 NonNegative = Annotated[float, Constraint(">= 0", lambda value: value >= 0)]
 Positive = Annotated[float, Constraint("> 0", lambda value: value > 0)]
 Share = Annotated[float, Constraint("in [0, 1]", lambda value: 0 <= value <= 1)]
+Discount = Annotated[Share, Range(0.95, 0.999)]
+LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
 _WEIGHT_BYTES = 16  # a float32, its gradient and Adam's two moments
 

@@ -43,6 +43,7 @@ ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
     "gymnasium": ("minerva_acme.environments",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
+    "optuna": ("minerva_acme.cli.study",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),
     "PIL": ("minerva_acme.video.movie",),
     "ray": ("minerva_acme.distributed.ray_engine", "minerva_acme.distributed.jobs"),

@@ -19,6 +19,7 @@ import minerva_acme
 
 from . import other_pythons, tested_pins
 
+TEMPLATES = ("agent", "environment", "tests", "pyproject", "readme")  # of `minerva init`
 PYTHONS = ("3.11", *other_pythons.PYTHONS)
 
 
@@ -95,6 +96,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     expected = {
         "minerva_acme/runs/tasks.toml",
         "minerva_acme/py.typed",
+        *(f"minerva_acme/cli/templates/{name}.txt" for name in TEMPLATES),
         *(str(path.relative_to(repository)) for path in [*data, *weights]),
     }
     for name, path in source_files.items():

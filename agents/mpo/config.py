@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
-from minerva_acme.constraints import Constraint
+from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
 
@@ -96,9 +96,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
         ),
     ] = 20
     """Actions sampled per state in the E-step (N); no effect with discrete actions."""
-    epsilon: constraints.Positive = 0.1
+    epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
-    epsilon_mean: constraints.Positive = 2.5e-3
+    epsilon_mean: Annotated[constraints.Positive, Range(5e-4, 0.05, log=True)] = 2.5e-3
     """Bound on the policy's KL by its mean, nats per action dimension; for a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
@@ -120,9 +120,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     # Optimisation.
     optimizer: Literal["adam", "sgd"] = "adam"
     """Optimiser of every parameter group."""
-    policy_learning_rate: constraints.Positive = 1e-4
+    policy_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the policy."""
-    critic_learning_rate: constraints.Positive = 1e-4
+    critic_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the critic."""
     temperature_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the temperatures."""

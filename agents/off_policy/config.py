@@ -12,7 +12,7 @@ class OffPolicyConfig:
     """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
     # Replay and acting.
-    discount: constraints.Share = 0.99
+    discount: constraints.Discount = 0.99
     """Gamma, multiplied with the environment's own discount."""
     batch_size: constraints.Count = 256
     """Items per learner step."""

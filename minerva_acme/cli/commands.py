@@ -60,6 +60,9 @@ class Train:
     """Number of actors of a distributed run, each with its own environments."""
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this run alone."""
+    dry_run: bool = False
+    """Only show the settings, the memory and disk that the run takes, and an estimate of its time, for which
+    it trains some seconds in a temporary folder."""
     run: TrainOptions
     """How long to train, and how often to evaluate and save."""
     hyperparameters: Any
@@ -88,12 +91,16 @@ class Demo:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Train an agent with several environments, seeds and settings, then compare the results. The same
-    command resumes interrupted runs and skips those that are done.
+    command resumes interrupted runs and skips those that are done. With --optuna N, search for good settings
+    instead.
 
     Any flag of `minerva train` may be given, with one or more values to try; commas separate the numbers
     within one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
 
-    function: ClassVar = "sweep:run"
+    @property
+    def function(self) -> str:
+        return "sweep:run" if self.optuna is None else "search:run"
+
     agent: tyro.conf.Positional[str]
     """The agent, as for `minerva train`."""
     env: tuple[str, ...]
@@ -109,9 +116,22 @@ class Sweep:
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this sweep alone."""
     directory: pathlib.Path | None = None
-    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default."""
+    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default, and
+    runs/sweeps/<agent>-<environment>-optuna with --optuna."""
     dry_run: bool = False
     """Only show the plan and its commands."""
+    optuna: int | None = None
+    """Instead of all combinations, try this many settings that Optuna chooses, towards the highest mean over
+    the seeds of the last evaluation. Several values of a flag are choices; the numbers are those of
+    --search."""
+    search: tuple[str, ...] = ()
+    """The settings that --optuna varies: NAME, or with a range of your own NAME=LOW..HIGH or
+    NAME=LOW..HIGH:log, such as policy-learning-rate=1e-5..1e-3:log. By default all settings of the agent that
+    declare a range and are not given as flags."""
+    search_seed: int = 0
+    """Seed of the settings that --optuna chooses."""
+    prune: bool = True
+    """Whether --optuna stops trials whose evaluations are worse than the median of earlier trials."""
     report: bool = True
     """Whether to write a report at the end, in addition to the result rows."""
     range: tuple[str, ...] = ()
@@ -356,6 +376,15 @@ class CheckEnv:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Init:
+    """Write a folder with an agent of your own, an environment and their tests, which trains as it is."""
+
+    function: ClassVar = "init:run"
+    name: tyro.conf.Positional[str]
+    """The agent's name, which its folder and module get too."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Doctor:
     """Check this machine, and suggest a command to fix each problem."""
 
@@ -396,6 +425,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             List,
             Bench,
             CheckEnv,
+            Init,
             Doctor,
             Completion,
         )

@@ -12,19 +12,27 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
-from minerva_acme.cli import commands
+from minerva_acme.cli import commands, dry_run
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, run_folder
 
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows the results; returns the exit status."""
-    start(command)
+    if command.dry_run:
+        dry_run.run(**_plan(command))
+    else:
+        start(command)
     return 0
 
 
 def start(command: commands.Train) -> experiments.ExperimentResult:
     """Trains or resumes, shows the results, and returns them."""
+    return _run(**_plan(command))
+
+
+def _plan(command: commands.Train) -> dict[str, Any]:
+    """Returns the arguments of `_run`."""
     description = describe(command)
     name = command.agent.rpartition(":")[2]
     by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
@@ -36,14 +44,14 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
         if command.steps_by_default
         else ""
     )
-    return _run(
-        description,
-        directory,
-        checkpoint,
-        import_code=True,
-        why=why,
-        processes=_processes(command),
-    )
+    return {
+        "description": description,
+        "directory": directory,
+        "checkpoint": checkpoint,
+        "import_code": True,
+        "why": why,
+        "processes": _processes(command),
+    }
 
 
 def _processes(command: commands.Train) -> dict[str, Any] | None:

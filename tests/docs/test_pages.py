@@ -18,7 +18,7 @@ import tree
 from minerva_acme import core, environments, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import commands as cli_commands
-from minerva_acme.cli import flags, main, parsing
+from minerva_acme.cli import flags, init, main, parsing
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
@@ -188,7 +188,7 @@ def install_own_agent(
 
     def install() -> None:
         content = tomllib.loads(text["toml"])
-        assert content["tool"]["setuptools"]["py-modules"] == ["my_dqn"]
+        assert content["tool"]["setuptools"]["py-modules"] == ["my_dqn", "my_dqn_environment"]
         project = content["project"]
         folder = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         folder.mkdir(parents=True)
@@ -234,7 +234,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
             if arguments[0] == "list":
                 install_own_agent()
             assert main(arguments) == 0, (arguments, capsys.readouterr().err)
-    assert "my_dqn  my_dqn:DQNBuilder, from my-agents 1.0" in capsys.readouterr().out
+    assert "my_dqn  my_dqn:DQNBuilder, from my-dqn 1.0" in capsys.readouterr().out
     (code,) = (block.text for block in blocks(OWN_AGENT) if block.mark == "use")
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, OWN_AGENT, "exec"), names)
@@ -324,6 +324,7 @@ def test_every_file_that_a_page_names_exists() -> None:
                 "learner.csv",
                 "evaluator.csv",
                 *(f"{block.mark}.py" for block in blocks(page)),
+                *init.render("my_dqn"),
             )
             if not in_a_run and not any((folder / name).exists() for folder in folders):
                 missing.append((page, name))
