@@ -17,7 +17,6 @@ from minerva_acme.runs import checkpointing, options, run_folder, run_lock, run_
 _BY_DEFAULT = pathlib.Path("runs")
 _WIDTH = 80  # columns
 _INDENT = "  "
-_SHOWN_ELSEWHERE = ("num_env_steps", "num_learner_steps", "seed")  # among the options
 
 
 class _Run(NamedTuple):
@@ -41,13 +40,14 @@ def run(command: commands.List) -> int:
         raise ValueError(f"`directory` must be a folder with runs, got {directory}, which is no folder.")
     found = _find(directory)
     common = _in_common([one.settings for one in found if one.settings])
-    shown = {one: text for one in found if command.word.lower() in (text := _text(one, common)).lower()}
+    texts = [(one, _text(one, common)) for one in found]
+    shown = [(one, text) for one, text in texts if command.word.lower() in text.lower()]
     if command.json:
-        json_output.show([one._asdict() for one in shown])
+        json_output.show([one._asdict() for one, _ in shown])
     elif shown:
-        print("\n".join(shown.values()))
+        print("\n".join(text for _, text in shown))
         if common:
-            print("\n".join(_wrap(f"All {len(found)} runs: {_format(common)}", "", _INDENT)))
+            print("\n".join(_wrap(f"All {len(found)} have {_format(common)}", "", _INDENT)))
     if not found:
         advice = "To train one: minerva train ppo --env CartPole-v1"
         print(f"There are no runs in {directory}. {advice}", file=sys.stderr)
@@ -95,7 +95,7 @@ def _look(
             status = "finished" if is_complete else "interrupted"
             made = checkpointing.env_steps(checkpoint)
         return _Run(str(directory), status, made, num_steps, score, _settings(description, others))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         return _Run(str(directory), "unreadable", 0, None, math.nan, {}, " ".join(str(error).split()))
 
 
@@ -117,7 +117,7 @@ def _number(text: str | None) -> float:
 def _settings(
     description: run_folder.RunDescription, others: Sequence[run_folder.RunDescription]
 ) -> dict[str, Any]:
-    """Returns a run's settings: those that are neither its preset's nor a default.
+    """Returns a run's settings: those that affect its result and are neither its preset's nor defaults.
 
     Args:
         description: The run.
@@ -128,9 +128,7 @@ def _settings(
     if preset is None:
         peers = [other.hyperparameters for other in others if other.agent == description.agent]
         changes = {
-            name: value
-            for name, value in changes.items()
-            if any(peer.get(name) != value for peer in peers)
+            name: value for name, value in changes.items() if any(peer.get(name) != value for peer in peers)
         }
     defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
     return {
@@ -143,7 +141,7 @@ def _settings(
         **{
             name: value
             for name, value in description.options.items()
-            if name not in _SHOWN_ELSEWHERE and value != defaults.get(name)
+            if name in run_results.OPTIONS and value != defaults[name]
         },
     }
 

@@ -55,7 +55,9 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
             train = parsing.parse(words)
             name, varied = _names(sweep, train, setting)
             for seed in sweep.seeds:
-                directory = directory_of(sweep) / name / run_names.environment_name(environment) / f"seed{seed}"
+                directory = (
+                    directory_of(sweep) / name / run_names.environment_name(environment) / f"seed{seed}"
+                )
                 run = PlannedRun(
                     name,
                     ", ".join([*varied, environment, f"seed {seed}"]),

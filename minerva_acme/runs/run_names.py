@@ -1,4 +1,4 @@
-"""The names of experiments and of runs' folders: agent, preset, and the hyperparameters that differ from it."""
+"""The names of experiments and of runs' folders: agent, preset, and what differs from the preset."""
 
 import dataclasses
 import json

@@ -14,8 +14,7 @@ UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
-# The options that affect the result of a run, or the precision of its evaluations.
-_OPTIONS = (
+OPTIONS = (
     "stop_at_return",
     "replay",
     "environment_processes",
@@ -23,6 +22,7 @@ _OPTIONS = (
     "evaluation_episodes",
     "evaluation_environments",
 )
+"""The options that affect the result of a run, or the precision of its evaluations."""
 
 
 def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -144,7 +144,7 @@ def _command(description: run_folder.RunDescription) -> str:
     preset, changes = run_names.preset_of(description)
     words = ["minerva", "train", description.agent, "--env", description.environment]
     words += [] if preset is None else ["--preset", preset]
-    made_with = {name: description.options[name] for name in _OPTIONS if name in description.options}
+    made_with = {name: description.options[name] for name in OPTIONS if name in description.options}
     defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
     changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
     words += tasks.make_flags(changes)

@@ -295,7 +295,7 @@ MISTAKES = [
     ("plot nowhere", "There is no run in nowhere: run.json is missing."),
     (
         "list agnets",
-        "There is no list of 'agnets'; there are agents, environments, presets, tasks. Did you mean",
+        "There is no list of 'agnets'; there are agents, environments, presets, tasks, runs. Did you mean",
     ),
     ("", "train"),
 ]

@@ -31,7 +31,10 @@ def directory_of(text):
             "dm_control-cartpole-swingup-repeat=4/mpo_default+critic_layer_sizes=8-9-seed0",
         ),
         ("ppo --env my_robots.arm:Robot", "my_robots.arm-Robot/ppo_default-seed0"),
-        (f"{TRAIN} --learning-rate 3.00000001e-4", "CartPole-v1/ppo_default+learning_rate=0.000300000001-seed0"),
+        (
+            f"{TRAIN} --learning-rate 3.00000001e-4",
+            "CartPole-v1/ppo_default+learning_rate=0.000300000001-seed0",
+        ),
     ],
 )
 def test_a_folder_is_named_by_environment_agent_preset_changes_and_seed(text, expected):
@@ -89,12 +92,16 @@ def test_many_changes_give_a_folder_of_bounded_length_that_differs_and_stays_the
     flags += f" --policy-layer-sizes {','.join(['64'] * 30)} --value-layer-sizes"
     names = [directory_of(f"{TRAIN} {flags} {size}").name for size in (1, 2)]
     assert len(set(names)) == 2 and all(len(name) == 100 + 9 + 6 for name in names)
-    assert names[0].startswith("ppo_default+clip_ratio=0.3+discount=0.1+gae_lambda=0.2+policy_layer_sizes=64-")
+    assert names[0].startswith(
+        "ppo_default+clip_ratio=0.3+discount=0.1+gae_lambda=0.2+policy_layer_sizes=64-"
+    )
     assert names[0].endswith("-8578b24e-seed0")
 
 
 def test_the_setting_of_an_agent_of_ones_own_has_its_builders_name():
-    name = run_names.setting_name("my_package.module:MyBuilder", {"a": 1, "b": (2, 3)}, {"bold": Config()}, c=4)
+    name = run_names.setting_name(
+        "my_package.module:MyBuilder", {"a": 1, "b": (2, 3)}, {"bold": Config()}, c=4
+    )
     assert name == "MyBuilder_bold+b=2-3+c=4"
 
 
