@@ -76,7 +76,7 @@ def environment_name(environment: str, settings: Mapping[str, Any] | None = None
         environment: The id, or the `module:name` of what makes the environment.
         settings: The arguments with which it is made, which become part of the name.
     """
-    return names.with_changes(re.sub("[/:]", "-", environment), settings or {})
+    return names.with_changes(re.sub("[/:]", "-", environment).replace(",", "+"), settings or {})
 
 
 def default_directory(description: run_folder.RunDescription, presets: Mapping[str, Any]) -> pathlib.Path:

@@ -70,6 +70,17 @@ def test_switches_presets_and_options_of_the_run_can_be_swept_too():
     assert by_task[0].train.run.num_env_steps != by_task[1].train.run.num_env_steps
 
 
+def test_a_setting_is_named_by_what_differs_from_its_preset_however_it_was_given(tmp_path):
+    (tmp_path / "settings.toml").write_text("clip_ratio = 0.3\ndiscount = 0.99")
+    base = "ppo --env CartPole-v1 --num-env-steps 9"
+    (run,) = plan(f"{base} --config {tmp_path}/settings.toml")
+    assert run.experiment == "ppo_default+clip_ratio=0.3"
+    (same,) = plan(f"{base} --clip-ratio 0.30 --log csv --evaluation-period 3")
+    assert same.directory == run.directory
+    (other,) = plan(f"{base} --discount 0.990")
+    assert other.experiment == "ppo_default"
+
+
 def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
     sizes = ",".join(["111"] * 30)
     runs = plan(f"ppo --env gymnasium/CartPole-v1 --num-env-steps 9 --value-layer-sizes {sizes},1 {sizes},2")

@@ -30,6 +30,10 @@ def directory_of(text):
             "mpo --env dm_control/cartpole/swingup/repeat=4 --critic-layer-sizes 8 9",
             "dm_control-cartpole-swingup-repeat=4/mpo_default+critic_layer_sizes=8-9-seed0",
         ),
+        (
+            "ppo --env dm_control/walker/walk/pixels,size=64,repeat=8",
+            "dm_control-walker-walk-pixels+size=64+repeat=8/ppo_default-seed0",
+        ),
         ("ppo --env my_robots.arm:Robot", "my_robots.arm-Robot/ppo_default-seed0"),
         (
             f"{TRAIN} --learning-rate 3.00000001e-4",
