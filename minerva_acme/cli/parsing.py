@@ -100,6 +100,8 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     config = find_preset(agent, preset, env)
     if env is not None:  # otherwise the parser reports that it is missing
         num_env_steps, why = tasks.default_num_env_steps(agent, env)
+        if preset == _TASK:
+            num_env_steps = tasks.find(agent, env).num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
         if learner_steps is not None:
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
