@@ -1120,7 +1120,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a short word for a list": (
         "list envs",
         2,
-        "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
+        "There is no list of 'envs'; there are agents, environments, presets, tasks, runs. Did you mean "
         "'environments'? To search for a word: minerva list environments envs",
     ),
     "a game of Atari": (

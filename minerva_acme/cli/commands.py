@@ -50,7 +50,8 @@ class Train:
     config: pathlib.Path | None = None
     """A file of settings, which flags override: TOML with flags as keys, or the run.json of a run."""
     directory: pathlib.Path | None = None
-    """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
+    """The run's folder; by default runs/<environment>/<agent>_<preset>-seed<seed>, with the hyperparameters
+    that differ from the preset: runs/CartPole-v1/ppo_default+discount=0.98-seed0."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
     """Loggers, separated by commas; CSV files are always written."""
     distributed: Literal["ray", "inline"] | None = None
@@ -337,13 +338,15 @@ class Verify:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class List:
     """Show the agents, the environments available on this machine, the presets, and the task presets with
-    the scores they reached."""
+    the scores they reached; or your runs: how far each got, its last score, and how its settings differ."""
 
     function: ClassVar = "listing:run"
     kind: tyro.conf.Positional[str] = "all"
-    """agents, environments, presets, tasks or all."""
+    """agents, environments, presets, tasks, or all of these; or runs."""
     word: tyro.conf.Positional[str] = ""
     """Show only entries that contain this word."""
+    directory: pathlib.Path | None = None
+    """The folder below which to look for runs; runs by default."""
     json: bool = False
     """Print JSON, and nothing else, on standard output."""
 

@@ -96,13 +96,12 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     presets = (*entry.presets, _TASK)
     preset, env, env_steps, learner_steps = (flags.take(arguments, *names)[0] for names in _PEEKED)
     preset = choices.choose("preset", preset or "default", presets)
-    config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
-    steps_by_default = ""
+    run, steps_by_default = dataclasses.field(), ""
+    config = find_preset(agent, preset, env)
     if env is not None:  # otherwise the parser reports that it is missing
         num_env_steps, why = tasks.default_num_env_steps(agent, env)
         if preset == _TASK:
-            task = tasks.find(agent, env)
-            config, num_env_steps = task.make_config(), task.num_env_steps
+            num_env_steps = tasks.find(agent, env).num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
         if learner_steps is not None:
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
@@ -123,6 +122,17 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         frozen=True,
         kw_only=True,
     )
+
+
+def find_preset(agent: str, preset: str, env: str | None) -> Any:
+    """Returns the config of an agent's preset; `task` is the default one if there is no environment.
+
+    Raises:
+        ValueError: The preset is `task`, which has no entry for this agent and environment.
+    """
+    if preset == _TASK and env is not None:
+        return tasks.find(agent, env).make_config()
+    return registry.find(agent).presets["default" if preset == _TASK else preset]
 
 
 def _swept(agent: str) -> dict[str, Any]:

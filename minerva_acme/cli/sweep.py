@@ -112,12 +112,10 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
     if checkpoint is None:
         return State(0, False)
     try:
-        made, is_light = checkpointing.env_steps(checkpoint), checkpointing.is_light(checkpoint)
-        goal = run.train.run.stop_at_return
-        has_reached = stopping.reached_return(checkpoint, goal) is not None
+        made, options = checkpointing.env_steps(checkpoint), run.train.run
+        return State(made, stopping.is_complete(checkpoint, options.num_steps, options.stop_at_return))
     except checkpointing.DamagedCheckpoint:  # reported when it is resumed
         return State(0, False)
-    return State(made, (has_reached or made >= run.train.run.num_steps) and not is_light)
 
 
 def _check_report(command: commands.Sweep) -> None:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
+from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
 from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, run_folder
+from minerva_acme.runs import checkpointing, run_folder, run_names
 
 
 def train(command: commands.Train) -> int:
@@ -34,9 +35,10 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
 def _plan(command: commands.Train) -> dict[str, Any]:
     """Returns the arguments of `_run`."""
     description = describe(command)
-    name = command.agent.rpartition(":")[2]
-    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
-    directory = command.directory or by_default
+    presets = registry.find(command.agent).presets
+    directory = command.directory or run_names.default_directory(description, presets)
+    if (directory / run_folder.FILE).exists():  # before anything is said of its steps
+        description.check_same_as(run_folder.read(directory), directory)
     # Code that is named on the command line may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
     why = (

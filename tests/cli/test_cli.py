@@ -66,7 +66,9 @@ def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, train
     assert train(tmp_path / "run") == 0
     capsys.readouterr()
     assert train(tmp_path / "run", "--discount", "0.5") == 2
-    assert "holds another run: discount is 0.99 there, 0.5 here" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "holds another run: discount is 0.99 there, 0.5 here" in err
+    assert out == ""  # above all not that it has made all its steps
 
 
 def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained, call):
@@ -293,7 +295,7 @@ MISTAKES = [
     ("plot nowhere", "There is no run in nowhere: run.json is missing."),
     (
         "list agnets",
-        "There is no list of 'agnets'; there are agents, environments, presets, tasks. Did you mean",
+        "There is no list of 'agnets'; there are agents, environments, presets, tasks, runs. Did you mean",
     ),
     ("", "train"),
 ]

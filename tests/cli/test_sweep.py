@@ -38,7 +38,8 @@ def test_a_plan_is_the_product_of_settings_environments_and_seeds_as_commands_of
     assert [run.train.run.seed for run in runs] == [3, 4] * 8
     assert [run.train.hyperparameters.discount for run in runs] == [0.9] * 8 + [0.99] * 8
     first = runs[0]
-    assert first.experiment == "mpo_control+critic_target=retrace+discount=0.9+policy_layer_sizes=64-32"
+    assert first.experiment == "mpo_control+discount=0.9+policy_layer_sizes=64-32"  # it has retrace itself
+    assert runs[-1].experiment == "mpo_control+policy_layer_sizes=8"
     assert first.directory.parts == ("here", first.experiment, "dm_control-cartpole-swingup", "seed3")
     assert first.title == "discount=0.9, policy_layer_sizes=64-32, dm_control/cartpole/swingup, seed 3"
     # Its words alone give the same run.
@@ -61,12 +62,23 @@ def test_switches_presets_and_options_of_the_run_can_be_swept_too():
     )
     assert len(runs) == 8
     assert runs[0].experiment == "ppo_default+num_env_steps=100+squash_actions=true"
-    assert runs[-1].experiment == "ppo_control+num_env_steps=200+squash_actions=false"
+    assert runs[-1].experiment == "ppo_control+num_env_steps=200"  # whose actions are not squashed
     assert [run.train.hyperparameters.squash_actions for run in runs] == [True, False] * 4
     assert plan("ppo --env Pendulum-v1 --preset control --num-env-steps 9")[0].experiment == "ppo_control"
     by_task = plan("ppo --env CartPole-v1 Hopper-v5 --preset task")
     assert {run.experiment for run in by_task} == {"ppo_task"}
     assert by_task[0].train.run.num_env_steps != by_task[1].train.run.num_env_steps
+
+
+def test_a_setting_is_named_by_what_differs_from_its_preset_however_it_was_given(tmp_path):
+    (tmp_path / "settings.toml").write_text("clip_ratio = 0.3\ndiscount = 0.99")
+    base = "ppo --env CartPole-v1 --num-env-steps 9"
+    (run,) = plan(f"{base} --config {tmp_path}/settings.toml")
+    assert run.experiment == "ppo_default+clip_ratio=0.3"
+    (same,) = plan(f"{base} --clip-ratio 0.30 --log csv --evaluation-period 3")
+    assert same.directory == run.directory
+    (other,) = plan(f"{base} --discount 0.990")
+    assert other.experiment == "ppo_default"
 
 
 def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():

@@ -242,12 +242,15 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     assert [result.env_steps for result in results] == [300, 300, 400, 300, 300]
     assert all(result.learner_steps > 0 for result in results)
     runs = pathlib.Path("runs", "CartPole-v1")
-    assert pathlib.Path("dqn.png").exists() and list(runs.glob("DQNBuilder-seed0/policy-*.safetensors"))
-    assert len(list(runs.glob("DQNBuilder-seed0/videos/*"))) == 2
-    folders = ("DQNBuilder-seed0", "DQNBuilder-seed1", "my_dqn-seed0")
-    _, careful, named = described = [run_folder.read(runs / name) for name in folders]
+    assert pathlib.Path("dqn.png").exists() and list(
+        runs.glob("DQNBuilder_default-seed0/policy-*.safetensors")
+    )
+    assert len(list(runs.glob("DQNBuilder_default-seed0/videos/*"))) == 2
+    careful = "DQNBuilder_careful+learning_rate=0.0002-seed1"
+    folders = ("DQNBuilder_default-seed0", careful, "my_dqn_default-seed0")
+    _, with_care, named = described = [run_folder.read(runs / name) for name in folders]
     assert [run.agent for run in described] == ["my_dqn:DQNBuilder", "my_dqn:DQNBuilder", "my_dqn"]
-    assert careful.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
+    assert with_care.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
 
 
 def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
