@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from minerva_acme import foreign_names
+
 
 def attach(package: str, file: str) -> Callable[[str], Any]:
     """Returns a `__getattr__` for a package's `__init__.py` (PEP 562).
@@ -37,7 +39,8 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
 
     def load(name: str) -> Any:
         if name not in module_of:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+            advice = f". {foreign_names.ADVICE[name]}" if name in foreign_names.ADVICE else ""
+            raise AttributeError(f"module '{package}' has no attribute '{name}'{advice}")
         value = getattr(importlib.import_module(str(module_of[name])), name)
         setattr(sys.modules[package], name, value)  # so that later look-ups skip this function
         return value

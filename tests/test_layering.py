@@ -12,7 +12,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_version", "constraints", "lazy", "machine_memory", "thread_settings", "writing"],
+            ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "thread_settings", "writing"],
             ["results", "task_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
