@@ -12,7 +12,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, core, counting, loggers, readable, specs, types
+from minerva_acme import actors, core, counting, foreign_names, loggers, readable, specs, types
 from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")
@@ -314,7 +314,7 @@ def _names_used(value: Any) -> Iterator[str]:
             codes += code.co_consts
 
 
-class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
+class ConfiguredBuilder(foreign_names.Translated, AgentBuilder[Networks], Generic[Networks, Config]):
     """An `AgentBuilder` with a config, which the command line and `run.json` require.
 
     class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from minerva_acme import foreign_names
+
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns a `__getattr__` and a `__dir__` for a package's `__init__.py` (PEP 562).
@@ -39,7 +41,9 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     def load(name: str) -> Any:
         this = sys.modules[package]
         if name not in module_of:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'", name=name, obj=this)
+            advice = f". {foreign_names.ADVICE[name]}" if name in foreign_names.ADVICE else ""
+            message = f"module '{package}' has no attribute '{name}'{advice}"
+            raise AttributeError(message, name=name, obj=this)
         if module_of[name] == package:
             return importlib.import_module(f"{package}.{name}")
         value = getattr(importlib.import_module(module_of[name]), name)

@@ -12,7 +12,8 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_version", "constraints", "lazy", "machine_memory", "readable", "thread_settings", "writing"],
+            ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "readable"],
+            ["thread_settings", "writing"],
             ["results", "task_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
@@ -31,7 +32,9 @@ LAYERS = {
     )
     for name in names
 }
-TORCH_FREE = ("minerva_acme.constraints", "minerva_acme.lazy", "minerva_acme.machine_memory")
+TORCH_FREE = tuple(
+    f"minerva_acme.{name}" for name in ("constraints", "foreign_names", "lazy", "machine_memory")
+)
 # What learners and agents get through `acceleration.Acceleration`.
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")

@@ -3,12 +3,12 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from minerva_acme import constraints
+from minerva_acme import constraints, foreign_names
 from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig:
+class OffPolicyConfig(foreign_names.Translated):
     """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
     # Replay and acting.

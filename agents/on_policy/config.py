@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from minerva_acme import constraints
+from minerva_acme import constraints, foreign_names
 from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig:
+class OnPolicyConfig(foreign_names.Translated):
     """Hyperparameters that PPO and V-MPO share; each gives them its own defaults."""
 
     # Networks.

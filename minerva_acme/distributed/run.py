@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Literal
 
-from minerva_acme import builders, thread_settings
+from minerva_acme import builders, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import beginning as run_beginning
 from minerva_acme.experiments import parts, progress_display, seeds, signals, stopping
@@ -35,6 +35,7 @@ _LAST_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0  # the timeout of calls to nodes
 
 
+@foreign_names.translated
 def run_distributed_experiment(
     config: experiment_config.ExperimentConfig,
     *callbacks: run_progress.Callback,

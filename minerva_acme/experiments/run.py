@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from minerva_acme import counting, readable
+from minerva_acme import counting, foreign_names, readable
 from minerva_acme.experiments import (
     evaluator,
     interrupts,
@@ -91,6 +91,7 @@ class ExperimentResult:
         )
 
 
+@foreign_names.translated
 def run_experiment(
     config: experiment_config.ExperimentConfig,
     *callbacks: run_progress.Callback,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-from minerva_acme import constraints
+from minerva_acme import constraints, foreign_names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(foreign_names.Translated):
     """The plain values of an experiment: how long to train, and how often to evaluate and save."""
 
     num_env_steps: constraints.Natural
