@@ -84,7 +84,8 @@ def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> 
 
 def has_batch_norm(module: nn.Module) -> bool:
     """Returns whether the module normalises some features by the statistics of a batch."""
-    return any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules())
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+    return any(isinstance(part, kinds) for part in module.modules())
 
 
 def without_padding(mask: torch.Tensor, *of_steps: torch.Tensor) -> list[torch.Tensor]:
