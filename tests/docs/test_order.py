@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from minerva_acme import experiments
-from minerva_acme.cli import commands, demo, main, processes, progress, video
+from minerva_acme.cli import commands, demo, main, processes, video
+from minerva_acme.experiments import progress_display
 from minerva_acme.runs import policies
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -75,15 +76,15 @@ def find_only(command: commands.Video) -> int:
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """A context in which Ctrl-C is pressed during training."""
-    shown = progress.ProgressDisplay.__call__
+    shown = progress_display.ProgressDisplay.__call__
 
-    def press(self: progress.ProgressDisplay, now: experiments.Progress) -> None:
+    def press(self: progress_display.ProgressDisplay, now: experiments.Progress) -> None:
         shown(self, now)
         if now.env_steps >= 16 and now.phase == "train":
-            monkeypatch.setattr(progress.ProgressDisplay, "__call__", shown)
+            monkeypatch.setattr(progress_display.ProgressDisplay, "__call__", shown)
             os.kill(os.getpid(), signal.SIGINT)
 
-    return lambda: monkeypatch.setattr(progress.ProgressDisplay, "__call__", press)
+    return lambda: monkeypatch.setattr(progress_display.ProgressDisplay, "__call__", press)
 
 
 @pytest.mark.parametrize("page", ["expect.md", "quickstart.md", "how-to/runs.md"])

@@ -123,7 +123,7 @@ def test_the_python_of_a_page_runs(
     results = []
 
     def run_shortly(
-        config: experiments.ExperimentConfig, *callbacks: experiments.Callback
+        config: experiments.ExperimentConfig, *callbacks: experiments.Callback, **options: Any
     ) -> experiments.ExperimentResult:
         """As the page says, but for how long and into a folder of the test's own."""
         builder: Any = config.builder
@@ -210,7 +210,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     results = []
 
     def run_shortly(
-        config: experiments.ExperimentConfig, *callbacks: experiments.Callback
+        config: experiments.ExperimentConfig, *callbacks: experiments.Callback, **options: Any
     ) -> experiments.ExperimentResult:
         """As the page says, but for a hundredth of the steps."""
         builder: Any = config.builder
