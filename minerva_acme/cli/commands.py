@@ -152,7 +152,8 @@ class Eval:
 
     function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
+    """The run's folder, a file of weights, the name of stored weights (see `minerva verify`), or
+    hf:OWNER/NAME@REVISION for weights on the Hugging Face Hub (extra `hub`)."""
     checkpoint: str = "latest"
     """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 10
@@ -303,6 +304,31 @@ class Export:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Publish:
+    """Write a folder for the Hugging Face Hub: a trained run's weights, run.json, a model card with its score
+    and a video. Only --to uploads it."""
+
+    function: ClassVar = "publish:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    to: str | None = None
+    """The repository to upload to, OWNER/NAME, which is made if there is none; nothing is uploaded by
+    default. Log in first, with `hf auth login`."""
+    private: bool = False
+    """Make a new repository private."""
+    output: pathlib.Path | None = None
+    """The folder to write; hub/ in the run's folder by default."""
+    checkpoint: str = "latest"
+    """The checkpoint: latest, best or its number of environment steps."""
+    episodes: int = 10
+    """Episodes to play from unseen initial states, for the score."""
+    video: bool = True
+    """Record a video, if the environment can be drawn."""
+    import_code: bool = False
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verify:
     """Play weights that come with the library, and check that they still reach the stored score."""
 
@@ -394,6 +420,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             Report,
             Collect,
             Export,
+            Publish,
             Verify,
             List,
             Bench,

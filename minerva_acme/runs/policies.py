@@ -15,7 +15,7 @@ import tree
 
 from minerva_acme import builders, results, specs, types
 from minerva_acme.environments import task_actions
-from minerva_acme.runs import checkpointing, loaded_policy, programs, run_folder
+from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"
@@ -45,8 +45,9 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     """Finds a learned policy.
 
     Args:
-        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
-            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, the name
+            of weights that are installed with the library, such as ppo_default:CartPole-v1, or of weights on
+            the Hugging Face Hub, hf:OWNER/NAME@REVISION (extra `hub`), see `hub.download`.
         checkpoint: The checkpoint of a run, as for `load_policy`.
 
     Raises:
@@ -84,8 +85,9 @@ def load_policy(
     policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
 
     Args:
-        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
-            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, the name
+            of weights that are installed with the library, such as ppo_default:CartPole-v1, or of weights on
+            the Hugging Face Hub, hf:OWNER/NAME@REVISION (extra `hub`), see `hub.download`.
         builder: The builder of the trained agent, with its config, or None to make it from the description
             that is stored with the weights.
         environment: The environment, wrapped as in training, or its spec; None to read the spec from that
@@ -293,11 +295,15 @@ def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.Run
 
 
 def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path, or the path of the installed weights with this name. An existing path comes first.
+    """Returns the path, or the path of the installed or downloaded weights with this name.
+
+    An existing path comes first. Only a name that begins with hf: is downloaded.
 
     Raises:
-        ValueError: It looks like the name of installed weights, but there are no such weights.
+        ValueError: It looks like a name of weights, but there are no such weights.
     """
+    if os.fspath(path).startswith(hub.PREFIX) and not pathlib.Path(path).exists():
+        return hub.download(os.fspath(path))
     known = results.list_weights()
     if pathlib.Path(path).exists() or ":" not in os.fspath(path):
         return pathlib.Path(path)

@@ -6,7 +6,9 @@ memory it also takes and returns a state; see `builders.AgentPolicy.as_module`.
 
 import contextlib
 import functools
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dm_env
@@ -147,7 +149,8 @@ class _FromTask(nn.Module):
 def export(module: nn.Module, inputs: tuple[Any, ...]) -> torch.export.ExportedProgram:
     """Makes a program of `torch.export` for any batch size; `inputs` are those of `make_inputs`."""
     example = tree.map_structure(torch.from_numpy, inputs)
-    return torch.export.export(module, example, dynamic_shapes=_any_batch(example))
+    with _quiet():
+        return torch.export.export(module, example, dynamic_shapes=_any_batch(example))
 
 
 def load(file: str) -> Program:
@@ -180,16 +183,19 @@ def write_onnx(module: nn.Module, inputs: tuple[Any, ...], file: str, metadata: 
     num_states = len(tree.flatten(inputs[1])) if len(inputs) > 1 else 0
     if num_states:
         names += [*(f"state/{index}" for index in range(num_states)), "start"]
-    written = torch.onnx.export(
-        _Flat(module, inputs),
-        example,
-        input_names=names,
-        output_names=["action", *(f"next_state/{index}" for index in range(num_states))],
-        dynamic_shapes=(_any_batch(example),),
-        dynamo=True,
-        verbose=False,
-    )
+    with _quiet():
+        written = torch.onnx.export(
+            _Flat(module, inputs).eval(),
+            example,
+            input_names=names,
+            output_names=["action", *(f"next_state/{index}" for index in range(num_states))],
+            dynamic_shapes=(_any_batch(example),),
+            dynamo=True,
+            verbose=False,
+        )
     assert written is not None
+    for node in written.model.graph.all_nodes():  # they name the files of this machine
+        node.metadata_props.clear()
     written.model.metadata_props["minerva_acme"] = metadata
     written.save(file, external_data=False)
 
@@ -218,6 +224,19 @@ class _Flat(nn.Module):
 
     def forward(self, *leaves: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(tree.flatten(self._module(*tree.unflatten_as(self._inputs, leaves))))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides what torch's exporters warn of: their own calls, torch's recurrent layers, torchvision."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _any_batch(example: Any) -> Any:
