@@ -190,18 +190,16 @@ class ModulePolicy(builders.AgentPolicy):
         return self._acting.module
 
     def as_module(self) -> nn.Module:
-        if self._remembers:
-            raise ValueError(
-                "A policy with memory cannot be exported as a program, which maps observations to actions "
-                "and remembers nothing between calls. Export the weights (safetensors) and load them with "
-                "`minerva_acme.load_policy`."
-            )
         if not self._evaluation:
             raise ValueError(
                 "Only a policy for evaluation can be exported as a program, but this one explores. Make it "
                 "with evaluation=True, or load it with explore=False."
             )
-        return _Program(self.module, self._choose, self._raw_actions, self._env_steps())
+        rule = self._choose, self._raw_actions, self._env_steps()
+        if not self._remembers:
+            return _Program(self.module, *rule)
+        initial = tree.map_structure(torch.from_numpy, self.initial_state(1))
+        return _RecurrentProgram(self.module, _Program(self.module.without_memory(), *rule), initial)
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         """Sets weights and statistics.
@@ -237,3 +235,30 @@ class _Program(nn.Module):
         output = networks.policy_of(self._module)(observations)
         raw = self._choose(output, torch.default_generator, self._env_steps)
         return tree.map_structure(lambda kind, x: kind.execute(x), self._raw_actions, raw)
+
+
+class _RecurrentProgram(nn.Module):
+    """A module from observations, a state and where episodes start to actions and the next state."""
+
+    def __init__(self, module: nn.Module, program: _Program, initial: tuple[torch.Tensor, ...]) -> None:
+        """Takes the parts.
+
+        Args:
+            module: The module with memory.
+            program: Acts on the memory's features.
+            initial: The state at the start of an episode, [1, ...] each.
+        """
+        super().__init__()
+        self._module: Any = module
+        self._program = program
+        self._initial = nn.ParameterList(nn.Parameter(part, requires_grad=False) for part in initial)
+
+    def forward(
+        self, observations: types.NestedTensor, state: tuple[torch.Tensor, ...], start: torch.Tensor
+    ) -> tuple[types.NestedTensor, tuple[torch.Tensor, ...]]:
+        state = tuple(
+            torch.where(start.view(-1, *[1] * (kept.ndim - 1)), new, kept)
+            for new, kept in zip(self._initial, state, strict=True)
+        )
+        features, state = self._module.remember(observations, state)
+        return self._program(features), state

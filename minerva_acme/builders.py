@@ -69,6 +69,10 @@ class AgentPolicy(core.Saveable):
     def as_module(self) -> nn.Module:
         """Returns a module that maps observations [B, ...] to the actions of `batch`, for `torch.export`.
 
+        For a recurrent policy, the module maps observations, the state as a tuple of tensors [B, ...] and
+        `start` [B] to the actions and the state after them. `start` is true where an episode starts with
+        this observation; the given state is not used there.
+
         Raises:
             ValueError: The policy explores, or cannot be written as a module.
         """

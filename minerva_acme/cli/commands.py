@@ -173,7 +173,8 @@ class Eval:
 
     function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
+    """The run's folder, a file of weights, the name of stored weights (see `minerva verify`), or
+    hf:OWNER/NAME@REVISION for weights on the Hugging Face Hub (extra `hub`)."""
     checkpoint: str = "latest"
     """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
     episodes: int = 10
@@ -296,27 +297,54 @@ class Collect:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained run's policy to one file to share: its weights, or a program that needs only torch."""
+    """Write a trained run's policy to one file: its weights, or a program that needs only torch or ONNX."""
 
     function: ClassVar = "export:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder."""
     output: pathlib.Path | None = None
     """The file; by default in the run's folder, named after the checkpoint."""
-    format: Literal["safetensors", "pt2"] | None = None
-    """`safetensors`: weights, with the content of run.json, for `minerva_acme.load_policy`; `pt2`: a program
-    of torch.export that maps observations to actions without exploration. By default the file's suffix
-    decides."""
+    format: Literal["safetensors", "pt2", "onnx"] | None = None
+    """`safetensors`: weights, with the content of run.json, for `minerva_acme.load_policy`; `pt2` and `onnx`:
+    a program of torch.export or ONNX that maps observations to actions without exploration. By default the
+    file's suffix decides."""
     checkpoint: str = "latest"
     """The checkpoint: latest, best or its number of environment steps."""
-    actions: Literal["agent", "task"] = "agent"
-    """`agent`: a program's continuous actions are within [-1, 1], as in training; `task`: within the
-    environment's own bounds (pt2 only)."""
+    actions: Literal["agent", "task"] | None = None
+    """`agent`: a program's observations and actions are those of training, continuous actions within [-1, 1]
+    (the default of pt2); `task`: they are the bare environment's, actions within its own bounds (the default
+    of onnx)."""
     half: bool = False
     """Round the weights to float16, which halves their size (safetensors only)."""
-    episodes: int = 0
-    """Episodes to play from unseen initial states, to store the score in the file for `minerva verify`
-    (safetensors only)."""
+    episodes: int | None = None
+    """Weights: episodes to play from unseen initial states, to store the score in the file for `minerva
+    verify`; none by default. Programs: episodes to play in each of 1 and then 7 environments, to compare the
+    actions with the policy's; 2 by default."""
+    import_code: bool = False
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Publish:
+    """Write a folder for the Hugging Face Hub: a trained run's weights, run.json, a model card with its score
+    and a video. Only --to uploads it."""
+
+    function: ClassVar = "publish:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder."""
+    to: str | None = None
+    """The repository to upload to, OWNER/NAME, which is made if there is none; nothing is uploaded by
+    default. Log in first, with `hf auth login`."""
+    private: bool = False
+    """Make a new repository private."""
+    output: pathlib.Path | None = None
+    """The folder to write; hub/ in the run's folder by default."""
+    checkpoint: str = "latest"
+    """The checkpoint: latest, best or its number of environment steps."""
+    episodes: int = 10
+    """Episodes to play from unseen initial states, for the score."""
+    video: bool = True
+    """Record a video, if the environment can be drawn."""
     import_code: bool = False
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
@@ -424,6 +452,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             Report,
             Collect,
             Export,
+            Publish,
             Verify,
             List,
             Bench,

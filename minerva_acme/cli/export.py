@@ -6,7 +6,8 @@ from minerva_acme import runs
 from minerva_acme.cli import choices, commands
 from minerva_acme.runs import checkpointing, verification
 
-_FORMATS = ("safetensors", "pt2")
+_FORMATS = ("safetensors", "pt2", "onnx")
+_PROGRAM_EPISODES = 2  # of each environment, so that all start one in the middle
 
 
 def run(command: commands.Export) -> int:
@@ -17,11 +18,13 @@ def run(command: commands.Export) -> int:
     """
     suffix = command.output.suffix.removeprefix(".") if command.output else ""
     format_ = command.format or (choices.choose("format", suffix, _FORMATS) if suffix else _FORMATS[0])
-    if command.episodes and format_ != "safetensors":
-        raise ValueError(f"`episodes` must be 0 if `format` is {format_}, which cannot store a score.")
+    if format_ == "onnx":
+        _check_onnx()
+    is_program = format_ != "safetensors"
+    episodes = _PROGRAM_EPISODES * is_program if command.episodes is None else command.episodes
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
-    runs.export_policy(
+    comparison = runs.export_policy(
         command.directory,
         output,
         format=format_,  # type: ignore[arg-type]
@@ -29,17 +32,43 @@ def run(command: commands.Export) -> int:
         actions=command.actions,
         half=command.half,
         import_code=command.import_code,
+        compare_episodes=episodes * is_program,
     )
     if format_ == "pt2":
         use = f"torch.export.load('{output}').module()(observations)"
+    elif format_ == "onnx":
+        use = f"onnxruntime.InferenceSession('{output}').run(None, inputs)"
     else:
         use = f"minerva_acme.load_policy('{output}')(observation).action"
     console = Console(highlight=False, soft_wrap=True)
-    if command.episodes:
-        score = verification.score(checkpoint, output, command.episodes, import_code=command.import_code)
+    if comparison:
+        console.print(
+            f"Largest difference from the policy: {comparison.largest:.1e} of the action range, over "
+            f"{comparison.num_episodes} episodes ({comparison.num_steps:,} steps), in batches of 1 and 7"
+        )
+    elif episodes:
+        score = verification.score(checkpoint, output, episodes, import_code=command.import_code)
         console.print(
             f"Score {score.mean:.2f} +- {score.std:.2f} over {score.num_episodes} episodes from unseen "
             f"initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
     console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}", markup=False)
     return 0
+
+
+def _check_onnx() -> None:
+    """Checks that the packages of the extra `onnx` are installed.
+
+    Raises:
+        ValueError: One is missing.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"`--format onnx` needs '{error.name}', which is not installed. It does not go with TensorFlow "
+            "2.15, which Reverb needs, so use an environment with Python 3.12 or newer, which also exports "
+            "runs that were trained with Reverb: pip install 'minerva-acme[onnx]'"
+        ) from error

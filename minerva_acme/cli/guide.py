@@ -12,7 +12,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Begin": ("demo", "doctor", "list", "check-env", "init", "completion"),
     "Train": ("train", "resume", "sweep"),
     "Look at what was learned": ("eval", "video", "plot", "report", "collect"),
-    "Share": ("export", "verify"),
+    "Share": ("export", "publish", "verify"),
     "Measure": ("bench",),
 }
 """The commands by purpose; commands that are not listed here are shown last."""

@@ -103,13 +103,13 @@ class LoadedPolicy(builders.AgentPolicy):
     def as_module(self) -> nn.Module:
         """Makes a module from observations [B, ...] to actions, in the bounds of this policy.
 
-        The module checks nothing.
+        The module checks nothing. For a recurrent policy, see `AgentPolicy.as_module`.
 
         Raises:
             ValueError: The policy cannot be written as a module, or the task's actions are a nest.
         """
         module = self._policy.as_module()
-        return module if self._to_task is None else nn.Sequential(module, _ToTask(self._to_task))
+        return module if self._to_task is None else _TaskProgram(module, self._to_task)
 
     def set_variables(self, values: list[types.NestedArray]) -> None:
         self._policy.set_variables(values)
@@ -143,15 +143,16 @@ def _describe_spec(spec: types.NestedSpec) -> Any:
     return tree.map_structure(specs.describe, spec)
 
 
-class _ToTask(nn.Module):
-    """`TaskActions` on tensors."""
+class _TaskProgram(nn.Module):
+    """A module that acts, followed by `TaskActions` on tensors."""
 
     minimum: torch.Tensor
     half_range: torch.Tensor
     maximum: torch.Tensor
 
-    def __init__(self, to_task: task_actions.TaskActions) -> None:
+    def __init__(self, module: nn.Module, to_task: task_actions.TaskActions) -> None:
         super().__init__()
+        self._module = module
         spec = to_task.spec
         if not isinstance(spec, specs.Array):
             raise ValueError(
@@ -167,7 +168,13 @@ class _ToTask(nn.Module):
             for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
                 self.register_buffer(name, torch.from_numpy(np.asarray(value)))
 
-    def forward(self, actions: torch.Tensor) -> torch.Tensor:
+    def forward(self, observations: types.NestedTensor, state: Any = (), start: Any = None) -> Any:
+        if start is None:
+            return self._to_task(self._module(observations))
+        actions, state = self._module(observations, state, start)
+        return self._to_task(actions), state
+
+    def _to_task(self, actions: torch.Tensor) -> torch.Tensor:
         actions = actions.to(self._dtype)
         if not self._scales:
             return actions

@@ -1,11 +1,12 @@
 """Learned policies: loaded from a run's folder or from one file, and exported to one."""
 
+import contextlib
 import json
 import os
 import pathlib
 import tempfile
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import dm_env
 import numpy as np
@@ -14,10 +15,11 @@ import tree
 
 from minerva_acme import builders, results, specs, types
 from minerva_acme.environments import task_actions
-from minerva_acme.runs import checkpointing, loaded_policy, run_folder
+from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"
+Written = TypeVar("Written")
 
 
 class Score(NamedTuple):
@@ -43,8 +45,9 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     """Finds a learned policy.
 
     Args:
-        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
-            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, the name
+            of weights that are installed with the library, such as ppo_default:CartPole-v1, or of weights on
+            the Hugging Face Hub, hf:OWNER/NAME@REVISION (extra `hub`), see `hub.download`.
         checkpoint: The checkpoint of a run, as for `load_policy`.
 
     Raises:
@@ -82,8 +85,9 @@ def load_policy(
     policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
 
     Args:
-        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, or the
-            name of weights that are installed with the library, such as ppo_default:CartPole-v1.
+        path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, the name
+            of weights that are installed with the library, such as ppo_default:CartPole-v1, or of weights on
+            the Hugging Face Hub, hf:OWNER/NAME@REVISION (extra `hub`), see `hub.download`.
         builder: The builder of the trained agent, with its config, or None to make it from the description
             that is stored with the weights.
         environment: The environment, wrapped as in training, or its spec; None to read the spec from that
@@ -161,37 +165,48 @@ def export_policy(
     path: str | os.PathLike[str],
     file: str | os.PathLike[str],
     *,
-    format: Literal["safetensors", "pt2"] = "safetensors",
+    format: Literal["safetensors", "pt2", "onnx"] = "safetensors",
     checkpoint: str | int | os.PathLike[str] = "latest",
     half: bool = False,
     import_code: bool = False,
-    actions: Literal["agent", "task"] = "agent",
-) -> None:
+    actions: programs.Interface | None = None,
+    compare_episodes: int = 0,
+) -> programs.Comparison | None:
     """Writes the policy that a run has learned to one file.
+
+    A program maps observations [B, ...], for any B >= 1, to actions without exploration. If the policy has
+    a memory, the program also takes its state and `start`, true where an episode starts with this
+    observation, and returns the next state.
 
     Args:
         path: The folder of a run or of a checkpoint.
         file: The file to write; it is replaced as a whole.
         format: `safetensors`: the weights that actors fetch, with the contents of run.json, for
-            `load_policy`; reading such a file runs no code. `pt2`: a `torch.export` program that maps
-            observations [B, ...], for any B >= 1, to actions without exploration; it needs only torch.
+            `load_policy`; reading such a file runs no code. `pt2`: a program of `torch.export`, which needs
+            only torch. `onnx`: a program for ONNX runtimes (extra `onnx`), see `programs.write_onnx`.
         checkpoint: The checkpoint of a run: "latest", "best", its number of environment steps or its folder.
         half: Whether to round float32 weights to float16, which halves the size. A tensor with numbers that
             float16 cannot hold stays float32. `load_policy` still computes in float32.
         import_code: As for `load_policy`.
-        actions: The actions of a program (pt2), as for `load_policy`: by default within [-1, 1] if they are
-            continuous, with "task" in the task's own bounds. For weights, choose them when loading.
+        actions: The interface of a program. "agent", the default of pt2: observations as in training, and
+            continuous actions within [-1, 1]. "task", the default of onnx: the observations and actions of
+            the bare environment, which is made to find them. For weights, choose them when loading.
+        compare_episodes: The number of episodes to play in each of 1 and then 7 environments, to compare a
+            program with the policy before the file is replaced; 0 for none. Only for programs.
+
+    Returns:
+        The comparison, or None if there is none.
 
     Raises:
-        ValueError: As for `load_policy`; or the policy's weights are not named tensors (safetensors), or it
-            cannot be written as a module (pt2).
+        ValueError: As for `load_policy`; or the policy's weights are not named tensors (safetensors); or it
+            cannot be written as a module, or differs from its program (pt2, onnx).
         OSError: The file cannot be written.
     """
     if half and format != "safetensors":
         raise ValueError(
             f"`half` must be False if `format` is {format}: a program computes with the weights it stores."
         )
-    if actions != "agent" and format != "pt2":
+    if actions not in (None, "agent") and format == "safetensors":
         raise ValueError(
             f"`actions` must be 'agent' if `format` is {format}, got {actions!r}. Pass it to `load_policy`, "
             "which reads such files."
@@ -199,13 +214,10 @@ def export_policy(
     path, file = pathlib.Path(path), pathlib.Path(file)
     found = checkpointing.find(path, checkpoint)
     described = _description(path, found)
-    if format == "pt2":
-        program = _export_program(
-            load_policy(path, checkpoint=found, import_code=import_code, actions=actions),
-            described.make_specs(import_code=import_code),
-        )
-        _write_whole(file, lambda new: torch.export.save(program, new))
-        return
+    if format != "safetensors":
+        interface = actions or ("task" if format == "onnx" else "agent")
+        write = _program_writer(found, described, format, interface, import_code, compare_episodes)
+        return _write_whole(file, write)
     from safetensors import numpy as safetensors
 
     builder = described.make_builder(import_code=import_code)
@@ -223,6 +235,7 @@ def export_policy(
         tensors = {name: _halved(tensor) for name, tensor in tensors.items()}
         metadata["rounded"] = "float16"
     _write_whole(file, lambda new: safetensors.save_file(tensors, new, metadata))
+    return None
 
 
 def note_score(file: pathlib.Path, score: Score) -> None:
@@ -242,17 +255,38 @@ def _halved(tensor: np.ndarray) -> np.ndarray:
     return tensor
 
 
-def _export_program(
-    policy: builders.AgentPolicy, spec: specs.EnvironmentSpec
-) -> torch.export.ExportedProgram:
-    module = policy.as_module()
-    # Two rows: with one, torch would fix the batch size to 1.
-    example = tree.map_structure(
-        lambda leaf: torch.from_numpy(np.zeros((2, *leaf.shape), leaf.dtype)), spec.observations
-    )
-    batch = torch.export.Dim("batch", min=1)
-    sizes = tree.map_structure(lambda leaf: {0: batch}, spec.observations)
-    return torch.export.export(module, (example,), dynamic_shapes=(sizes,))
+def _program_writer(
+    checkpoint: pathlib.Path,
+    described: run_folder.RunDescription,
+    format: Literal["pt2", "onnx"],
+    interface: programs.Interface,
+    import_code: bool,
+    num_episodes: int,
+) -> Callable[[str], programs.Comparison | None]:
+    """Returns a function that writes a policy as a program and compares the two."""
+    policy = load_policy(checkpoint, import_code=import_code, actions=interface)
+    module, observations = policy.as_module(), described.make_specs(import_code=import_code).observations
+    if interface == "task":
+        with contextlib.closing(
+            described.make_environment_factory(import_code=import_code)(0)
+        ) as environment:
+            task = programs.record(environment, interface)[1].observation_spec()
+        module, observations = programs.from_task(module, task, observations), task
+    inputs = programs.make_inputs(policy, observations)
+
+    def write(file: str) -> programs.Comparison | None:
+        if format == "pt2":
+            torch.export.save(programs.export(module, inputs), file)
+        else:
+            programs.write_onnx(module, inputs, file, json.dumps(described.content()))
+        if not num_episodes:
+            return None
+        program = programs.load(file) if format == "pt2" else programs.load_onnx(file)
+        make = described.make_environment_factory(import_code=import_code)
+        agent = load_policy(checkpoint, import_code=import_code)
+        return programs.compare(program, agent, make, interface, num_episodes)
+
+    return write
 
 
 def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.RunDescription:
@@ -261,11 +295,15 @@ def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.Run
 
 
 def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Returns the path, or the path of the installed weights with this name. An existing path comes first.
+    """Returns the path, or the path of the installed or downloaded weights with this name.
+
+    An existing path comes first. Only a name that begins with hf: is downloaded.
 
     Raises:
-        ValueError: It looks like the name of installed weights, but there are no such weights.
+        ValueError: It looks like a name of weights, but there are no such weights.
     """
+    if os.fspath(path).startswith(hub.PREFIX) and not pathlib.Path(path).exists():
+        return hub.download(os.fspath(path))
     known = results.list_weights()
     if pathlib.Path(path).exists() or ":" not in os.fspath(path):
         return pathlib.Path(path)
@@ -313,9 +351,10 @@ def _below(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def _write_whole(file: pathlib.Path, write: Callable[[str], Any]) -> None:
+def _write_whole(file: pathlib.Path, write: Callable[[str], Written]) -> Written:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".export-") as folder:
         new = pathlib.Path(folder, file.name)
-        write(str(new))
+        written = write(str(new))
         os.replace(new, file)
+    return written

@@ -78,6 +78,11 @@ class RunDescription:
         """True if the file names the agent's code instead of a registered agent; it need not be trusted."""
         return bool(self.config) or ":" in self.agent
 
+    @property
+    def needs_code(self) -> bool:
+        """True if it names code other than this library's, which is imported only on request."""
+        return self._has_code or ":" in self.environment
+
     def content(self) -> dict[str, Any]:
         """Returns the content of the file."""
         return {"format": FORMAT, "version": _version.__version__, **dataclasses.asdict(self)}

@@ -8,7 +8,7 @@ from torch import nn
 
 from minerva_acme import acceleration, environments, experiments, runs, specs
 from minerva_acme.agents import acting, actions, choosing, d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
-from minerva_acme.runs import policies
+from minerva_acme.runs import programs
 
 VECTOR = specs.Array((5,), np.float32, name="observation")
 NEST = {
@@ -74,6 +74,10 @@ def make_policy(builder, spec, evaluation=True):
     return policy
 
 
+def export(policy, spec):
+    return programs.export(policy.as_module(), programs.make_inputs(policy, spec.observations)).module()
+
+
 def observations_of(spec, number):
     random = np.random.default_rng(number)
 
@@ -93,7 +97,7 @@ def test_a_program_chooses_the_greedy_actions_for_batches_of_any_size(name, obse
     kind, config, _ = AGENTS[name]
     spec = make_spec(observation, action)
     policy = make_policy(kind(config), spec)
-    program = policies._export_program(policy, spec).module()
+    program = export(policy, spec)
     chosen = []
     for number in (1, 2, 5, 64):
         observations = observations_of(observation, number)
@@ -146,9 +150,7 @@ def test_a_module_of_ones_own_with_nests_of_actions_is_a_program():
     )
     observations = observations_of(NEST, 7)
     expected = policy.batch(observations).action
-    found = policies._export_program(policy, spec).module()(
-        tree.map_structure(torch.from_numpy, observations)
-    )
+    found = export(policy, spec)(tree.map_structure(torch.from_numpy, observations))
     assert np.abs(expected["gas"]).max() == 0.5
     for key in ("gas", "gear"):
         assert found[key].numpy().dtype == expected[key].dtype

@@ -1,0 +1,139 @@
+"""`minerva publish`."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from minerva_acme import runs
+from minerva_acme.cli import commands, video
+from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, verification
+
+_CARD = "README.md"
+_VIDEO = "replay.mp4"  # the name that the hub's pages look for
+_PLACEHOLDER = "OWNER/NAME"
+_VIDEO_EPISODES = 5
+
+
+def run(command: commands.Publish) -> int:
+    """Writes the folder, shows it, and uploads it on request; returns the exit status.
+
+    Raises:
+        ValueError: There is no such run or checkpoint, its policy cannot be shared, or the hub refused.
+    """
+    to = hub.parse(f"{hub.PREFIX}{command.to}") if command.to else None
+    if to:
+        hub.check_installed()
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    checkpoint = checkpointing.find(command.directory, command.checkpoint)
+    folder = command.output or command.directory / "hub"
+    weights = folder / hub.WEIGHTS
+    runs.export_policy(command.directory, weights, checkpoint=checkpoint, import_code=command.import_code)
+    console.print(f"Playing {command.episodes} episodes for the score ...")
+    score = verification.score(checkpoint, weights, command.episodes, import_code=command.import_code)
+    found = policies.find(weights)
+    (folder / run_folder.FILE).write_text(json.dumps(found.description.content(), indent=2) + "\n")
+    files = [weights, folder / run_folder.FILE, folder / _CARD]
+    if _record(command, checkpoint, folder / _VIDEO, console):
+        files.append(folder / _VIDEO)
+    sessions = provenance.read(command.directory)
+    card = "\n".join(make_card(found, score, to.repository if to else _PLACEHOLDER, sessions))
+    (folder / _CARD).write_text(card + "\n", encoding="utf-8")
+    console.print(f"\n{card}\n\n{folder} holds:")
+    for file in files:
+        console.print(f"  {file.name}  {file.stat().st_size:,} bytes")
+    if to is None:
+        console.print(
+            f"Nothing was uploaded. To upload it: minerva publish {command.directory} --to {_PLACEHOLDER}"
+        )
+        return 0
+    title = f"{found.description.title} on {found.description.environment}"
+    name = hub.upload(files, to, message=title, private=command.private)
+    console.print(f"Uploaded. To play these weights: minerva eval {name}")
+    return 0
+
+
+def _record(command: commands.Publish, checkpoint: pathlib.Path, out: pathlib.Path, console: Console) -> bool:
+    """Records a video; returns whether there is one, and says why not."""
+    out.unlink(missing_ok=True)
+    if not command.video:
+        return False
+    wanted = commands.Video(
+        directory=command.directory,
+        checkpoint=str(checkpoint),
+        episodes=_VIDEO_EPISODES,
+        out=out,
+        import_code=command.import_code,
+    )
+    try:
+        video.run(wanted)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        console.print(f"No video: {error}")
+        return False
+    return True
+
+
+def make_card(
+    found: policies.Found, score: policies.Score, repository: str, sessions: list[dict[str, object]]
+) -> Iterator[str]:
+    """Yields the lines of the model card.
+
+    Args:
+        found: The policy.
+        score: Its score.
+        repository: The repository's name, OWNER/NAME.
+        sessions: The entries of the run's provenance.
+    """
+    described, environment = found.description, found.description.environment
+    reached = f"{score.mean:.2f} +/- {score.std:.2f}"
+    metadata = {
+        "library_name": "minerva-acme",
+        "pipeline_tag": "reinforcement-learning",
+        "tags": ["reinforcement-learning", "deep-reinforcement-learning", "minerva-acme", environment],
+        "model-index": [
+            {
+                "name": described.title,
+                "results": [
+                    {
+                        "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+                        "dataset": {"name": environment, "type": environment},
+                        "metrics": [
+                            {
+                                "type": "mean_reward",
+                                "value": reached,
+                                "name": "mean_reward",
+                                "verified": False,
+                            }
+                        ],
+                    }
+                ],
+            }
+        ],
+    }
+    yield "---"
+    yield from (f"{key}: {json.dumps(value)}" for key, value in metadata.items())  # JSON is YAML too
+    yield f"---\n\n# {described.title} on {environment}\n"
+    yield (
+        f"A policy that minerva-acme learned in {found.env_steps:,} "
+        f"environment steps, seed {described.seed}.\n"
+    )
+    yield (
+        f"**Mean return {reached}**: mean and standard deviation over {score.num_episodes} episodes from "
+        f"initial states that training has not seen (seed {score.seed}), without exploration.\n"
+    )
+    flags = " --import-code" if described.needs_code else ""
+    yield f"## Play it\n\n```\nminerva eval hf:{repository} --episodes {score.num_episodes}{flags}\n```\n"
+    yield "```python\nimport minerva_acme\n"
+    code = ", import_code=True" if described.needs_code else ""
+    yield f'policy = minerva_acme.load_policy("hf:{repository}"{code})\n```\n'
+    if described.needs_code:
+        yield "The run's own code, which its run.json names, must be installed. Both commands then run it.\n"
+    yield "Only the safetensors file is read, which has no code. This needs minerva-acme's extra `hub`.\n"
+    yield "## Train it again\n"
+    if described.needs_code or described.unknown:
+        yield "This run was started from Python; run.json has its settings."
+    else:
+        yield f"With this repository's run.json:\n\n```\nminerva train --config {run_folder.FILE}\n```"
+    for session in sessions[-1:]:
+        yield f"\nTrained with minerva-acme {session['version']} on {session['machine']}."
