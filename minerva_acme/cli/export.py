@@ -1,9 +1,8 @@
 """`minerva export`."""
 
-from rich.console import Console
-
 from minerva_acme import runs
 from minerva_acme.cli import choices, commands
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, verification
 
 _FORMATS = ("safetensors", "pt2")
@@ -34,12 +33,12 @@ def run(command: commands.Export) -> int:
         use = f"torch.export.load('{output}').module()(observations)"
     else:
         use = f"minerva_acme.load_policy('{output}')(observation).action"
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     if command.episodes:
         score = verification.score(checkpoint, output, command.episodes, import_code=command.import_code)
         console.print(
             f"Score {score.mean:.2f} +- {score.std:.2f} over {score.num_episodes} episodes from unseen "
             f"initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
-    console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}", markup=False)
+    console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}")
     return 0

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 from minerva_acme import plotting
 from minerva_acme.cli import commands, extras, report
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import run_folder, run_results
 
 _RETURNS = {"evaluator/episode_return": "Evaluation return", "actor/episode_return": "Training return"}
@@ -38,7 +38,7 @@ def run(command: commands.Plot) -> int:
     """
     with extras.needed("plot"):
         from minerva_acme.plotting import figure
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True)
     metric = command.metric
     found = sorted(_read(command, console), key=lambda run: run.description.base_task.env_name)
     if not found:

@@ -11,7 +11,7 @@ from typing import Any
 
 from minerva_acme import plotting, results
 from minerva_acme.agents import registry
-from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
+from minerva_acme.runs import checkpointing, env_kwargs, evaluation, options, provenance, run_folder, tasks
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
@@ -170,6 +170,8 @@ def _command(description: run_folder.RunDescription) -> str:
         return f"Only from Python: {reason}"
     preset, changes = _nearest_preset(description)
     words = ["minerva", "train", description.agent, "--env", description.environment]
+    if description.environment_settings:
+        words += ["--env-kwargs", *env_kwargs.write(description.environment_settings)]
     words += [] if preset is None else ["--preset", preset]
     made_with = {name: description.options[name] for name in _OPTIONS if name in description.options}
     defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
