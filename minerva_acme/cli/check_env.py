@@ -1,7 +1,6 @@
 """`minerva check-env`: whether an environment follows the rules of dm_env, and which agents support it."""
 
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -42,7 +41,10 @@ def run(command: commands.CheckEnv) -> int:
     """Shows the verdicts; returns 0 if nothing is wrong and some agent supports the environment, else 1."""
     console = Console()
     arguments = env_kwargs.read(command.env_kwargs)
-    make = functools.partial(environments.make, command.environment, **arguments)
+
+    def make(seed: int) -> dm_env.Environment:
+        return environments.make(command.environment, seed, **arguments)
+
     with _quiet("minerva_acme.environments"):  # the table shows what they would warn about
         with contextlib.closing(make(command.seed)) as environment:
             takes_seed = own.is_seeded(command.environment, environment)

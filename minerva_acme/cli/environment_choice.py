@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import dm_env
 
@@ -23,7 +24,7 @@ def choose(
     settings = env_kwargs.read(command.env_kwargs)
     if command.env is not None:
         unknown = {name: why for name, why in description.unknown.items() if name != "environment"}
-        changes = {"environment": command.env, "environment_factory": "", "unknown": unknown}
+        changes: dict[str, Any] = {"environment": command.env, "environment_factory": "", "unknown": unknown}
     elif settings and (description.environment_factory or "environment" in description.unknown):
         raise ValueError(
             "`--env-kwargs` must be given with --env: the environment of this run, "

@@ -94,8 +94,8 @@ def make(
         )
     if takes_seed or seed is None:
         return made
-    if callable(getattr(made, "seed", None)):
-        made.seed(seed)
+    if callable(set_seed := getattr(made, "seed", None)):
+        set_seed(seed)
     elif name not in _unseeded:
         _unseeded.add(name)
         _LOG.warning("`%s` takes no `seed`: its episodes cannot be repeated. Add that argument.", name)

@@ -21,7 +21,7 @@ class Robot(dm_env.Environment):
         if self._steps is None:
             return self.reset()
         self._steps += 1
-        observation, reward = self._random.uniform(size=2).astype(np.float32), -self.gravity
+        observation, reward = self._random.uniform(size=2).astype(np.float32), -float(self.gravity)
         if self._steps == 5:
             self._steps = None
             return dm_env.truncation(reward, observation, discount=1.0)
