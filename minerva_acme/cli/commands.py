@@ -20,6 +20,7 @@ Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 ("--discount", (("--discount", "0.98"), ("--discount", "0.99")))."""
 
 _Log = Literal["csv", "tensorboard", "wandb"]
+_Words = tyro.conf.UseAppendAction[tuple[str, ...]]  # one flag with several, or several flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +44,10 @@ class Train:
     """The agent: a name (see `minerva list agents`), or your own builder:
     --agent my_package.my_module:MyBuilder. Modules in the current folder are found too."""
     env: str
-    """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
+    """Environment: dm_control/<domain>/<task>, a Gymnasium id, or module:name of your own class or function,
+    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     preset: str = "default"
     """Named settings, which flags override. `task` selects the settings and the number of steps listed for
     this agent and environment (see `minerva list tasks`)."""
@@ -105,7 +109,9 @@ class Sweep:
     agent: tyro.conf.Positional[str]
     """The agent, as for `minerva train`."""
     env: tuple[str, ...]
-    """Environments: dm_control/<domain>/<task> or Gymnasium ids."""
+    """Environments, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of every environment, as for `minerva train`."""
     seeds: tuple[int, ...] = (0,)
     """Seeds to run for each environment and setting."""
     jobs: int | None = None
@@ -183,6 +189,10 @@ class Eval:
     """Seed of the environment and of exploration."""
     explore: bool = False
     """Act with exploration; by default actions are greedy."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
     json: bool = False
     """Print JSON, and nothing else, on standard output."""
     import_code: bool = False
@@ -217,6 +227,10 @@ class Video:
     """Seed of the first episode; each further episode has the next seed."""
     explore: bool = False
     """Act with exploration; by default actions are greedy."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
     import_code: bool = False
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
@@ -400,6 +414,8 @@ class CheckEnv:
     environment: tyro.conf.Positional[str]
     """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or function that makes a dm_env
     or Gymnasium environment, from a seed if it takes one. Modules in the current folder are found too."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     seed: int = 0
     """Seed of the environment."""
     steps: int = 1000

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, fused, kernels
 from minerva_acme.cli import commands, json_output, verdicts
+from minerva_acme.cli.console import Console
 from minerva_acme.cli.verdicts import Check
 
 _PROBE_SECONDS = 120.0
@@ -71,7 +71,7 @@ def run(command: commands.Doctor) -> int:
         is_fine = all(check.status != "wrong" for check in checks)
         json_output.show({"works": is_fine, "checks": [check._asdict() for check in checks]})
         return int(not is_fine)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
     console.print(f"{works} {verdicts.sum_up(counts)}")

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import experiments, machine_memory, specs
+from minerva_acme.cli.console import Console
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder
@@ -42,7 +42,7 @@ def run(
         ValueError: The agent cannot be trained in the environment with these settings.
         ReplayError: The replay store cannot sample as the agent requires.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     make_environment = description.make_environment_factory(import_code=import_code)
     builder = description.make_builder(import_code=import_code)
     options = {**description.options, "evaluation_video": False}
@@ -62,11 +62,11 @@ def run(
     settings = {**description.hyperparameters, **description.options, **resolved}
     console.print(f"{description.agent} on {description.environment}, {config.num_steps:,} steps{why}")
     made = checkpointing.env_steps(checkpoint) if checkpoint else 0
-    console.print(f"Folder: {directory}, {f'resumed at {made:,} steps' if made else 'new'}", markup=False)
+    console.print(f"Folder: {directory}, {f'resumed at {made:,} steps' if made else 'new'}")
     table = Table("setting", Column("value", overflow="fold"))
     for name, value in settings.items():
         table.add_row(name, str(value))
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     if builder.learner_step:
         console.print(f"A learner step is {builder.learner_step}.")
 

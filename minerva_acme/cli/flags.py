@@ -119,7 +119,11 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
             values = [part for value in values for part in value.strip("()[]").split(",") if part]
         if not (may_be_none and values == ["None"]):
             values = [_read_value(flag, value, kind) for value in values]
-        settled += [*filter(None, [flag]), *values]
+        is_appended = tyro.conf.UseAppendAction in getattr(hints.get(flag), "__metadata__", ())
+        if is_appended and values:
+            settled += [word for value in values for word in (flag, value)]
+        else:
+            settled += [*filter(None, [flag]), *values]
     return positional, settled
 
 

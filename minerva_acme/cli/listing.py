@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.columns import Columns
-from rich.console import Console
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, json_output
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import tasks
 
 _ALL = "all"  # every kind but `_RUNS`
@@ -60,7 +60,7 @@ def run(command: commands.List) -> int:
 
 
 def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     for name in filter(found.get, found):
         shown = [item.line for item in found[name]]
         if with_titles:
@@ -69,7 +69,7 @@ def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
             console.print(Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
         else:
             shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
-            console.print("\n".join(shown), markup=False)
+            console.print("\n".join(shown))
 
 
 def _agents() -> Iterator[_Item]:

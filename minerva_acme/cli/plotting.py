@@ -1,9 +1,8 @@
 """`minerva plot`."""
 
-from rich.console import Console
-
 from minerva_acme import plotting
 from minerva_acme.cli import commands, extras
+from minerva_acme.cli.console import Console
 from minerva_acme.plotting import run_figures
 
 
@@ -15,7 +14,7 @@ def run(command: commands.Plot) -> int:
     """
     with extras.needed("plot"):
         from minerva_acme.plotting import figure
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True)
     content = run_figures.read_runs(
         command.directories,
         metric=command.metric,

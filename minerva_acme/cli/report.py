@@ -4,12 +4,12 @@ import pathlib
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
 from rich.table import Column
 from rich.table import Table as RichTable
 
 from minerva_acme import plotting, results
 from minerva_acme.cli import commands, extras
+from minerva_acme.cli.console import Console
 from minerva_acme.plotting import run_figures
 from minerva_acme.runs import run_folder, run_results
 
@@ -25,7 +25,7 @@ def run(command: commands.Report) -> int:
     """
     with extras.needed("report", "plot"):
         from minerva_acme.plotting import figure, report_figures, report_page
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     experiments = read_experiments(command.results)
     against = command.against
     if against is None:
@@ -37,7 +37,7 @@ def run(command: commands.Report) -> int:
         step=command.step,
     )
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(note)
     for table in report.tables:
         if table.title not in _NOT_PRINTED:
             _print(table, console)
@@ -151,6 +151,6 @@ def _print(table: plotting.Table, console: Console) -> None:
         shown.columns.append(column)
     for row in table.rows:
         shown.add_row(*row)
-    console.print(f"\n[bold]{table.title}[/]")
-    console.print(shown, soft_wrap=False, markup=False)
-    console.print(table.note, soft_wrap=False, markup=False, style="dim")
+    console.print(f"\n{table.title}", style="bold")
+    console.print(shown, soft_wrap=False)
+    console.print(table.note, soft_wrap=False, style="dim")

@@ -9,11 +9,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import distributed, plotting
 from minerva_acme.cli import commands, extras, processes, search_space, sweep, sweep_checks, sweep_plan
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, evaluation, run_lock
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def run(command: commands.Sweep) -> int:
     with extras.needed("sweep --optuna", "optuna"):
         from minerva_acme.cli import study as studies
     base = _check(command, space)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     directory = search_space.directory_of(command)
     _print_space(command, space, console)
     if command.dry_run:
-        console.print(f"Each trial: {base.command}", markup=False)
+        console.print(f"Each trial: {base.command}")
         return 0
     with contextlib.ExitStack() as resources:
         resources.enter_context(run_lock.hold(directory))
@@ -260,7 +260,7 @@ def _print_space(command: commands.Sweep, space: search_space.Space, console: Co
     table = Table("setting", Column("values", overflow="fold"))
     for name, dimension in space.dimensions.items():
         table.add_row(name, str(dimension))
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     console.print(
         f"{command.optuna} trials of {len(command.seeds)} runs each, in {search_space.directory_of(command)}",
         markup=False,
@@ -281,17 +281,17 @@ def _show(
     counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed")]
     console.print(f"{len(finished)} trials: {', '.join(counts)}")
     if not complete:
-        console.print(f"The logs: {search_space.directory_of(command)}/trial*/**/{sweep.LOG}", markup=False)
+        console.print(f"The logs: {search_space.directory_of(command)}/trial*/**/{sweep.LOG}")
         return 1
     table = Table(Column("trial", justify="right"), Column("mean return", justify="right"), "settings")
     for trial in complete[:_NUM_SHOWN]:
         table.add_row(str(trial.number), f"{trial.value:.1f}", _shown(trial.params))
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     best = complete[0]
     run = search_space.plan_trial(command, space, best.number, best.params)[0]
     words = shlex.join(["minerva", *run.words[: run.words.index("--seed")]])
     unseen = max(command.seeds) + 1
-    console.print(f"To train with the best settings and a new seed: {words} --seed {unseen}", markup=False)
+    console.print(f"To train with the best settings and a new seed: {words} --seed {unseen}")
     return 0
 
 

@@ -7,11 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import distributed, plotting
+from minerva_acme import distributed, plotting, task_settings
 from minerva_acme.cli import (
     collect,
     commands,
@@ -22,8 +21,9 @@ from minerva_acme.cli import (
     sweep_plan,
     training,
 )
+from minerva_acme.cli.console import Console
 from minerva_acme.experiments import progress_display, stopping
-from minerva_acme.runs import checkpointing, run_folder, run_results
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_results
 
 LOG = "train.log"
 """The file in a run's folder that has its output."""
@@ -51,7 +51,7 @@ def run(command: commands.Sweep) -> int:
         _check_report(command)
     states = [find_state(run) for run in plan]
     sweep_checks.check(run for run, state in zip(plan, states, strict=True) if not state.is_done)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     directory = sweep_plan.directory_of(command)
     left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
     jobs = [processes.Job(run.words, run.directory / LOG) for run in left]
@@ -63,7 +63,7 @@ def run(command: commands.Sweep) -> int:
         _print_plan(plan, states, directory, at_once, console)
         if command.dry_run:
             for run in left:
-                console.print(run.command, markup=False)
+                console.print(run.command)
             return 0
         with Display(left, console) as display:
             start = places.start if places else None
@@ -78,14 +78,14 @@ def run(command: commands.Sweep) -> int:
         )
         unsaved = [run for run in failed if statuses.get(run.directory)]
         for run in unsaved:
-            console.print(f"{run.title} ended without saving: {run.directory / LOG}", markup=False)
+            console.print(f"{run.title} ended without saving: {run.directory / LOG}")
         return 130 if unsaved else 0
     _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
     for run in failed:
         log = run.directory / LOG
         status = statuses[run.directory]
         ended = f"failed with status {status}" if status else "was stopped and saved"
-        console.print(f"{run.title} {ended}: {last_line(log)}\n    {log}", markup=False)
+        console.print(f"{run.title} {ended}: {last_line(log)}\n    {log}")
     if failed:
         console.print(f"{len(failed)} of {len(plan)} runs are not done. To retry, repeat the same command.")
     return 1 if failed else 0
@@ -123,8 +123,10 @@ def _check_report(command: commands.Sweep) -> None:
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
     ranges = dict(map(report.read_range, command.range))
+    arguments = env_kwargs.read(command.env_kwargs)
     for environment in command.env:
-        plotting.find_range(environment.removeprefix("gymnasium/"), ranges)
+        name = task_settings.split_repeat(environment).env_name
+        plotting.find_range(env_kwargs.with_settings(name, arguments), ranges)
 
 
 def _print_plan(
@@ -140,11 +142,10 @@ def _print_plan(
     for run, state in zip(plan, states, strict=True):
         made = "done" if state.is_done else f"{state.made:,}" if state.made else "-"
         table.add_row(run.title, f"{run.train.run.num_steps:,}", made)
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     num_done = sum(state.is_done for state in states)
     console.print(
-        f"{len(plan)} runs in {directory}, {num_done} of them done, {min(jobs, len(plan))} at a time",
-        markup=False,
+        f"{len(plan)} runs in {directory}, {num_done} of them done, {min(jobs, len(plan))} at a time"
     )
 
 
@@ -204,7 +205,7 @@ class Display(progress_display.LiveDisplay):
 
     def _print(self, index: int, what: str) -> None:
         number = f"{index + 1}/{len(self._runs)}"
-        self._console.print(f"{number:>7}  {self._runs[index].title}: {what}", markup=False)
+        self._console.print(f"{number:>7}  {self._runs[index].title}: {what}")
 
 
 def last_line(log: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from minerva_acme.cli import commands, parsing
-from minerva_acme.runs import run_names
+from minerva_acme.runs import env_kwargs, run_names
 
 
 class PlannedRun(NamedTuple):
@@ -46,18 +46,19 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
     if min(sweep.seeds) < 0:
         raise ValueError(f"`seeds` must be >= 0, got {min(sweep.seeds)}.")
     flags = [flag for flag, _ in sweep.settings]
+    kwargs = ("--env-kwargs", *sweep.env_kwargs) if sweep.env_kwargs else ()
+    arguments = env_kwargs.read(sweep.env_kwargs)
     planned: list[PlannedRun] = []
     of_identity: dict[tuple[Any, ...], PlannedRun] = {}
     for values in itertools.product(*(values for _, values in sweep.settings)):
         setting = dict(zip(flags, values, strict=True))
         for environment in sweep.env:
-            words = ("train", sweep.agent, "--env", environment, *itertools.chain(*values))
+            words = ("train", sweep.agent, "--env", environment, *kwargs, *itertools.chain(*values))
             train = parsing.parse(words)
             name, varied = _names(sweep, train, setting)
             for seed in sweep.seeds:
-                directory = (
-                    directory_of(sweep) / name / run_names.environment_name(environment) / f"seed{seed}"
-                )
+                place = run_names.environment_name(environment, arguments)
+                directory = directory_of(sweep) / name / place / f"seed{seed}"
                 run = PlannedRun(
                     name,
                     ", ".join([*varied, environment, f"seed {seed}"]),

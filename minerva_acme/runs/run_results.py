@@ -10,6 +10,7 @@ from typing import Any
 from minerva_acme import results
 from minerva_acme.runs import (
     checkpointing,
+    env_kwargs,
     evaluation,
     options,
     provenance,
@@ -152,6 +153,8 @@ def _command(description: run_folder.RunDescription) -> str:
         return f"Only from Python: {reason}"
     preset, changes = run_names.preset_of(description)
     words = ["minerva", "train", description.agent, "--env", description.environment]
+    if description.environment_settings:
+        words += ["--env-kwargs", *env_kwargs.write(description.environment_settings)]
     words += [] if preset is None else ["--preset", preset]
     made_with = {name: description.options[name] for name in OPTIONS if name in description.options}
     defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}

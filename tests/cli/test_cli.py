@@ -12,7 +12,7 @@ import rich.console
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, training, video
-from minerva_acme.runs import checkpointing
+from minerva_acme.runs import checkpointing, run_folder
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -32,9 +32,11 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
         best=(best_at, evaluation(4.0)),
         interrupted_by=None,
     )
-    training._show(rich.console.Console(), result, "minerva resume here")
+    description = run_folder.RunDescription(agent="ppo", environment="a:B", seed=0, hyperparameters={})
+    training._show(rich.console.Console(), result, description, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
     assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert f"To evaluate it again: minerva eval {tmp_path} --import-code" in out  # since `a:B` is code
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):

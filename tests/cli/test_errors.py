@@ -25,6 +25,11 @@ RAISE = "def fail(command):\n    raise error\n"
 UNPACK = "def fail(command):\n    first, second, third = 1, 2\n"
 # The standard library finds it out.
 OPEN = "import pathlib\ndef fail(command):\n    pathlib.Path('/nowhere/at/all').read_text()\n"
+MISSING = "No such file or directory"
+NOWHERE = (
+    f"/nowhere/at/all cannot be used: {MISSING}. Choose another path, or check its permissions and those of "
+    "the folders above it."
+)
 IMPORT = "import importlib\ndef fail(command):\n    importlib.import_module('no_such_package')\n"
 
 
@@ -82,7 +87,19 @@ def function_of(module, source, error):
         (RAISE, environments.EnvironmentWorkerError("A process ended"), 1, "A process ended"),
         (RAISE, distributed.ProgramFailed("The run could not be saved"), 1, "The run could not be saved"),
         (RAISE, KeyboardInterrupt(), 130, "stopped without saving"),
-        (OPEN, None, 1, "[Errno 2] No such file or directory: '/nowhere/at/all'"),
+        (OPEN, None, 1, NOWHERE),
+        (
+            RAISE,
+            PermissionError(13, "Permission denied", "/nowhere/at/all"),
+            1,
+            NOWHERE.replace(MISSING, "Permission denied"),
+        ),
+        (
+            RAISE,
+            OSError(30, "Read-only file system", "/nowhere/at/all"),
+            1,
+            NOWHERE.replace(MISSING, "Read-only file system"),
+        ),
         (IMPORT, None, 1, "No module named 'no_such_package'"),
     ],
 )
