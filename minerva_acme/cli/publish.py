@@ -129,7 +129,7 @@ def make_card(
     yield f'policy = minerva_acme.load_policy("hf:{repository}"{code})\n```\n'
     if described.needs_code:
         yield "The run's own code, which its run.json names, must be installed. Both commands then run it.\n"
-    yield "Only the safetensors file is read, which holds no code. This needs the extra `hub` of minerva-acme.\n"
+    yield "Only the safetensors file is read, which holds no code. This needs minerva-acme's extra `hub`.\n"
     yield "## Train it again\n"
     if described.needs_code or described.unknown:
         yield "This run was started from Python; run.json has its settings."
