@@ -12,6 +12,7 @@ from minerva_acme.adders.episode import EpisodeAdder
 from minerva_acme.adders.forking import ExtrasFilter, ForkingAdder
 from minerva_acme.adders.n_step import NStepTransitionAdder
 from minerva_acme.adders.rollout import RolloutAdder
+from minerva_acme.adders.running_return import RunningReturnAdder
 from minerva_acme.adders.sequence import (
     AtEnd,
     EndedEpisode,
@@ -33,6 +34,7 @@ __all__ = [
     "NStepTransitionAdder",
     "Priority",
     "RolloutAdder",
+    "RunningReturnAdder",
     "SequenceAdder",
     "Step",
     "drop_short",

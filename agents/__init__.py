@@ -1,4 +1,26 @@
-"""Agents: each is a package with its config, networks, acting, learning and builder."""
+"""Agents: each is a package with its config, networks, acting, learning and builder.
+
+For example `mpo` has the config `mpo.MPOConfig`, ready-made configs in `mpo.PRESETS`, and the builder
+`mpo.MPOBuilder(config)`, which `experiments.ExperimentConfig` takes.
+"""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.agents import (  # noqa: F401 -- offered by `__getattr__`
+        d4pg,
+        dqn,
+        mpo,
+        off_policy,
+        on_policy,
+        ppo,
+        registry,
+        sac,
+        td3,
+        vmpo,
+    )
 
 if __name__ != "minerva_acme.agents":
     # Imported by its folder's name, from the repository's root: every class would exist twice.
@@ -7,3 +29,5 @@ if __name__ != "minerva_acme.agents":
     )
 
 __all__: list[str] = []
+
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -7,7 +7,17 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import acceleration, actors, builders, core, counting, networks, specs, types
+from minerva_acme import (
+    acceleration,
+    actors,
+    builders,
+    core,
+    counting,
+    networks,
+    readable,
+    specs,
+    types,
+)
 from minerva_acme.agents import actions, choosing
 
 
@@ -24,10 +34,16 @@ class BehaviourExtras(NamedTuple):
     """The behaviour policy itself: its distribution at the observation. () if not recorded."""
     state: types.NestedArray = ()
     """The policy's recurrent state before this step, [H] each leaf; () if it has no memory."""
+    running_return: types.NestedArray = ()
+    """[] The discounted sum of the episode's rewards up to and with this step's, which
+    `adders.RunningReturnAdder` records; () if not recorded."""
 
 
 def extras_spec(
-    spec: specs.EnvironmentSpec, record_parameters: bool = False, state: types.NestedSpec = ()
+    spec: specs.EnvironmentSpec,
+    record_parameters: bool = False,
+    state: types.NestedSpec = (),
+    running_return: bool = False,
 ) -> BehaviourExtras:
     """Returns the specs of `BehaviourExtras` for an environment.
 
@@ -35,6 +51,7 @@ def extras_spec(
         spec: The environment's spec.
         record_parameters: Whether the policy's parameters are recorded.
         state: The spec of the policy's recurrent state, for one environment.
+        running_return: Whether an `adders.RunningReturnAdder` records the sum of rewards.
     """
     raw_action, policy = actions.raw_specs(spec.actions)
     return BehaviourExtras(
@@ -42,6 +59,7 @@ def extras_spec(
         raw_action=raw_action,
         parameters=policy if record_parameters else (),
         state=state,
+        running_return=specs.Array((), np.float32, name="running_return") if running_return else (),
     )
 
 
@@ -161,6 +179,10 @@ class ModulePolicy(builders.AgentPolicy):
         else:
             self._noise = self._acting.noise
         self._num_steps += 1
+
+    def __repr__(self) -> str:
+        purpose = "for evaluation" if self._evaluation else "exploring"
+        return f"{type(self).__name__}({readable.of_module(self.module)}, {purpose})"
 
     @property
     def module(self) -> nn.Module:

@@ -74,7 +74,10 @@ class AgentEntry(NamedTuple):
 
         found = self._load(self.builder_name)
         if not (isinstance(found, type) and issubclass(found, builders.AgentBuilder)):
-            raise ValueError(f"`{self.path}` must be a subclass of `AgentBuilder`, got {found!r}.")
+            advice = ""
+            if hasattr(found, "reset") and hasattr(found, "step"):
+                advice = f" It looks like an environment: minerva train ppo --env {self.path}"
+            raise ValueError(f"`{self.path}` must be a subclass of `AgentBuilder`, got {found!r}.{advice}")
         return found
 
     def _load(self, name: str) -> Any:

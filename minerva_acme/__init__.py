@@ -1,4 +1,32 @@
-"""Reinforcement learning agents from interchangeable parts, in PyTorch."""
+"""Reinforcement learning agents from interchangeable parts, in PyTorch.
+
+Train an agent, and load its policy:
+
+    import minerva_acme
+    from minerva_acme import environments, experiments
+    from minerva_acme.agents import ppo
+
+    result = experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=ppo.PPOBuilder(ppo.PPOConfig()),
+            environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
+            directory="runs/first",
+            num_env_steps=50_000,
+        )
+    )
+    policy = minerva_acme.load_policy("runs/first")
+
+The packages that most programs need:
+
+    agents        the agents, each with its config, presets and builder
+    environments  makes dm_control's and Gymnasium's environments, and adapts your own
+    experiments   runs an experiment in this process; `distributed` runs it in several
+    plotting      draws learning curves
+    runs          evaluates and exports the policies of runs
+    video         films policies
+
+The command `minerva` does the same from a shell.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +34,37 @@ from minerva_acme import lazy, thread_settings
 from minerva_acme._version import __version__
 
 if TYPE_CHECKING:
+    from minerva_acme import (  # noqa: F401 -- offered by `__getattr__`
+        acceleration,
+        actors,
+        adders,
+        agents,
+        builders,
+        core,
+        counting,
+        distributed,
+        distributions,
+        environments,
+        experiments,
+        learners,
+        loggers,
+        losses,
+        networks,
+        observers,
+        plotting,
+        replay,
+        results,
+        runs,
+        specs,
+        testing,
+        types,
+        video,
+        wrappers,
+    )
     from minerva_acme.runs.policies import load_policy
 
 thread_settings.set_defaults()  # before anything here imports torch, which reads the settings only once
 
 __all__ = ["__version__", "load_policy"]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

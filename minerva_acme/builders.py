@@ -12,7 +12,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, core, counting, loggers, specs, types
+from minerva_acme import actors, core, counting, foreign_names, loggers, readable, specs, types
 from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")
@@ -30,6 +30,9 @@ class AgentPolicy(core.Saveable):
     """
 
     _state: types.NestedArray = None  # the recurrent state of `__call__`; None at the start of an episode
+
+    def __repr__(self) -> str:
+        return type(self).__name__
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Chooses actions for E observations. All arrays have a leading axis E.
@@ -315,7 +318,7 @@ def _names_used(value: Any) -> Iterator[str]:
             codes += code.co_consts
 
 
-class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
+class ConfiguredBuilder(foreign_names.Translated, AgentBuilder[Networks], Generic[Networks, Config]):
     """An `AgentBuilder` with a config, which the command line and `run.json` require.
 
     class MyBuilder(ConfiguredBuilder[MyNetworks, MyConfig]):
@@ -338,6 +341,9 @@ class ConfiguredBuilder(AgentBuilder[Networks], Generic[Networks, Config]):
     def config(self) -> Config:
         """The hyperparameters that the builder was made with."""
         return self._config
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({readable.of_config(self._config)})"
 
 
 def find_config_class(builder: type[Any]) -> type[Any]:

@@ -24,11 +24,33 @@ class Constraint(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+class Range(NamedTuple):
+    """The values of a config field that a search of settings tries, as metadata of an `Annotated` type.
+
+    It is a sensible range for most tasks and no condition: other values are valid too.
+    """
+
+    low: float
+    high: float
+    log: bool = False  # whether values are drawn by their logarithm
+
+    def __str__(self) -> str:
+        """Returns the range as `minerva sweep --search` takes it."""
+        return f"{self.low:g}..{self.high:g}{':log' if self.log else ''}"
+
+
+def search_range(hint: Any) -> Range | None:
+    """Returns the range that a field's type declares, or None."""
+    return next((mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Range)), None)
+
+
 Count = Annotated[int, Constraint(">= 1", lambda value: value >= 1)]
 Natural = Annotated[int, Constraint(">= 0", lambda value: value >= 0)]
 NonNegative = Annotated[float, Constraint(">= 0", lambda value: value >= 0)]
 Positive = Annotated[float, Constraint("> 0", lambda value: value > 0)]
 Share = Annotated[float, Constraint("in [0, 1]", lambda value: 0 <= value <= 1)]
+Discount = Annotated[Share, Range(0.95, 0.999)]
+LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
 _WEIGHT_BYTES = 16  # a float32, its gradient and Adam's two moments
 
@@ -72,6 +94,12 @@ def check_fields(config: Any) -> None:
     """
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
+        or_none = ""
+        if type(None) in typing.get_args(hint):  # `X | None`
+            if value is None:
+                continue
+            or_none = " or None"
+            (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:
@@ -84,7 +112,7 @@ def check_fields(config: Any) -> None:
                 if holds(value):
                     continue
             way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
-            raise ValueError(f"`{name}` must be {expected}, got {value!r}.{way_out}")
+            raise ValueError(f"`{name}` must be {expected}{or_none}, got {value!r}.{way_out}")
 
 
 def _is_integral(value: Any) -> bool:

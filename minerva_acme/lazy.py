@@ -11,16 +11,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from minerva_acme import foreign_names
 
-def attach(package: str, file: str) -> Callable[[str], Any]:
-    """Returns a `__getattr__` for a package's `__init__.py` (PEP 562).
 
-    It finds the names that the file imports for type checkers:
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns a `__getattr__` and a `__dir__` for a package's `__init__.py` (PEP 562).
+
+    They offer the names that the file imports for type checkers, and those of `__all__`:
 
         if TYPE_CHECKING:
+            from package import module
             from package.module import Name
 
-        __getattr__ = lazy.attach(__name__, __file__)
+        __getattr__, __dir__ = lazy.attach(__name__, __file__)
 
     Args:
         package: The package's `__name__`.
@@ -28,7 +31,7 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
     """
     blocks = [node for node in ast.parse(pathlib.Path(file).read_text()).body if isinstance(node, ast.If)]
     module_of = {
-        alias.name: statement.module
+        alias.name: str(statement.module)
         for block in blocks
         for statement in block.body
         if isinstance(statement, ast.ImportFrom)
@@ -36,10 +39,18 @@ def attach(package: str, file: str) -> Callable[[str], Any]:
     }
 
     def load(name: str) -> Any:
+        this = sys.modules[package]
         if name not in module_of:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(importlib.import_module(str(module_of[name])), name)
-        setattr(sys.modules[package], name, value)  # so that later look-ups skip this function
+            advice = f". {foreign_names.ADVICE[name]}" if name in foreign_names.ADVICE else ""
+            message = f"module '{package}' has no attribute '{name}'{advice}"
+            raise AttributeError(message, name=name, obj=this)
+        if module_of[name] == package:
+            return importlib.import_module(f"{package}.{name}")
+        value = getattr(importlib.import_module(module_of[name]), name)
+        setattr(this, name, value)  # so that later look-ups skip this function
         return value
 
-    return load
+    def public_names() -> list[str]:
+        return sorted({*vars(sys.modules[package])["__all__"], *module_of})
+
+    return load, public_names

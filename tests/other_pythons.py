@@ -4,12 +4,13 @@ python -m tests.other_pythons [--if-installable] [3.12 3.13] [-- ARGUMENTS OF PY
 
 With --if-installable one that the packages cannot be installed for, as without a network, is named and not
 tested. Each gets a copy of the repository and a virtual environment in a temporary folder. PyTorch for CUDA,
-which is what pip chooses for them, takes 5 GB of it while the tests run. Neither has Reverb, and Python 3.13
-has no dm_control.
+which is what pip chooses for them, takes 5 GB of it while the tests run. Neither has Reverb. On Python 3.13,
+dm_control is installed without labmaze by the line of docs/installing.md.
 """
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,13 @@ def find(version: str) -> str | None:
     return None
 
 
+def without_labmaze(repository: pathlib.Path) -> str:
+    """The line of the page on installing that installs dm_control without labmaze."""
+    page = (repository / "docs" / "installing.md").read_text()
+    (line,) = re.findall(r"^pip install .* --no-deps dm_control.*$", page, re.MULTILINE)
+    return line
+
+
 def test(python: str, arguments: list[str], *, must_install: bool) -> bool:
     """Runs the tests with an interpreter; returns whether all went well."""
     repository = pathlib.Path(__file__).resolve().parent.parent
@@ -50,12 +58,14 @@ def test(python: str, arguments: list[str], *, must_install: bool) -> bool:
         copy_sources(repository, copy)
         temporary = pathlib.Path(folder, "tmp")
         temporary.mkdir()
-        variables = {**os.environ, "TMPDIR": str(temporary), "VIRTUAL_ENV": str(environment)}
         own = str(environment / "bin" / "python")
+        path = f"{environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        variables = {**os.environ, "TMPDIR": str(temporary), "VIRTUAL_ENV": str(environment), "PATH": path}
         for words in (
             [python, "-m", "venv", str(environment)],
             [own, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "-e", ".[dev]"],
             [own, "-m", "pip", "check"],
+            ["sh", "-c", f"{own} -c 'import dm_control' || ({without_labmaze(copy)})"],
             [own, "-m", "pytest", "-m", "not learning and not ray and not compile", *arguments],
         ):
             began = time.monotonic()

@@ -14,6 +14,7 @@ HEAVY = [
     "gymnasium",
     "matplotlib",
     "mujoco",
+    "optuna",
     "ray",
     "reverb",
     "tensorboard",
@@ -22,6 +23,7 @@ HEAVY = [
 ]
 # A module about a library may import it.
 ABOUT = {
+    "minerva_acme.cli.study": "optuna",
     "minerva_acme.plotting.figure": "matplotlib",
     "minerva_acme.plotting.report_figures": "matplotlib",
     "minerva_acme.environments.gymnasium_adapter": "gymnasium",

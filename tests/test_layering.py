@@ -12,7 +12,8 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_version", "constraints", "lazy", "machine_memory", "thread_settings", "writing"],
+            ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "readable"],
+            ["thread_settings", "writing"],
             ["results", "task_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
@@ -21,8 +22,9 @@ LAYERS = {
             ["learners", "testing"],
             ["adders"],
             ["agents"],
-            ["plotting", "video"],
+            ["video"],
             ["runs"],
+            ["plotting"],
             ["experiments"],
             ["distributed"],
             ["cli"],
@@ -30,7 +32,9 @@ LAYERS = {
     )
     for name in names
 }
-TORCH_FREE = ("minerva_acme.constraints", "minerva_acme.lazy", "minerva_acme.machine_memory")
+TORCH_FREE = tuple(
+    f"minerva_acme.{name}" for name in ("constraints", "foreign_names", "lazy", "machine_memory")
+)
 # What learners and agents get through `acceleration.Acceleration`.
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
@@ -42,6 +46,7 @@ ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
     "gymnasium": ("minerva_acme.environments",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
+    "optuna": ("minerva_acme.cli.study",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),
     "PIL": ("minerva_acme.video.movie",),
     "ray": ("minerva_acme.distributed.ray_engine", "minerva_acme.distributed.jobs"),

@@ -1120,7 +1120,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a short word for a list": (
         "list envs",
         2,
-        "There is no list of 'envs'; there are agents, environments, presets, tasks. Did you mean "
+        "There is no list of 'envs'; there are agents, environments, presets, tasks, runs. Did you mean "
         "'environments'? To search for a word: minerva list environments envs",
     ),
     "a game of Atari": (
@@ -1129,12 +1129,52 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "'ALE/Pong-v5' is an Atari game of the package ale-py, whose module must stand before the id: "
         "pip install ale-py, then ale_py:ALE/Pong-v5",
     ),
+    "no environment": (
+        "train ppo --num-env-steps 10",
+        2,
+        "`minerva train ppo` must have an environment, got none. For example: --env CartPole-v1, or your "
+        "own: --env my_module:MyEnvironment. Those that are here: minerva list environments",
+    ),
+    "no environment of a sweep": (
+        "sweep ppo --seeds 1",
+        2,
+        "`minerva sweep` must have an environment, got none. For example: --env CartPole-v1, or your "
+        "own: --env my_module:MyEnvironment. Those that are here: minerva list environments",
+    ),
+    "an environment in place of the agent": (
+        "train dm_control/cheetah/run",
+        2,
+        "`minerva train` must begin with an agent, got the environment 'dm_control/cheetah/run'. For "
+        "example: minerva train ppo --env dm_control/cheetah/run",
+    ),
+    "an id without its version": (
+        "train ppo --env CartPole --num-env-steps 10",
+        2,
+        "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got 'CartPole'. Did "
+        "you mean CartPole-v1?",
+    ),
+    "a class with a dot": (
+        "train ppo --env my_robot.Robot --num-env-steps 10",
+        2,
+        "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's, got "
+        "'my_robot.Robot'. A class or function of yours has a colon before its name: my_robot:Robot",
+    ),
+    "an argument without a value": (
+        "check-env CartPole-v1 --env-kwargs gravity",
+        2,
+        "`--env-kwargs` must be KEY=VALUE with an argument of the environment, got 'gravity'. For example: "
+        "--env-kwargs gravity=9.81 size=small",
+    ),
+    "the seed among the arguments": (
+        "check-env CartPole-v1 --env-kwargs seed=3",
+        2,
+        "`--env-kwargs` must not set the seed, got 'seed=3'. Use the command's own flag.",
+    ),
     "a module that there is not": (
         "train ppo --env gym:CartPole-v1",
         2,
-        "`environment_id` must name an importable module before the colon, got 'gym:CartPole-v1', "
-        "and there is no module 'gym'. Install its package, or put the folder of the module into PYTHONPATH. "
-        "Gymnasium has CartPole-v1 without a module before it.",
+        "There is no module 'gym', which `gym:CartPole-v1` names. Gymnasium has CartPole-v1 without a module "
+        "before it.",
     ),
     "a file of settings that there is not": (
         "train ppo --config <folder>/none.toml",
@@ -1255,11 +1295,9 @@ def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
 
 # What the parser itself says: a part of it.
 PARSED = {
-    "train ppo --num-env-steps 10": "--env STR",
     "train ppo --env --num-env-steps 10": "Missing value for argument '--env'",
     "train ppo more --env CartPole-v1 --num-env-steps 10": "Unrecognized options: more",
     "train ppo --env CartPole-v1 --num-env-steps 10 --checkpoint-replay yes": "Unrecognized options: yes",
-    "sweep ppo --seeds 1": "--env",
     "resume": "Missing from minerva resume",
     "resume one two": "Unrecognized options: two",
     "eval one --explore yes": "Unrecognized options: yes",

@@ -16,9 +16,11 @@ import pytest
 from packaging import requirements, utils
 
 import minerva_acme
+from minerva_acme.cli import doctor
 
 from . import other_pythons, tested_pins
 
+TEMPLATES = ("agent", "environment", "tests", "pyproject", "readme")  # of `minerva init`
 PYTHONS = ("3.11", *other_pythons.PYTHONS)
 
 
@@ -95,6 +97,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     expected = {
         "minerva_acme/runs/tasks.toml",
         "minerva_acme/py.typed",
+        *(f"minerva_acme/cli/templates/{name}.txt" for name in TEMPLATES),
         *(str(path.relative_to(repository)) for path in [*data, *weights]),
     }
     for name, path in source_files.items():
@@ -189,6 +192,29 @@ def test_constraints_pin_every_requirement_within_its_range(setup_cfg: configpar
             requirement = requirements.Requirement(line)
             (pin,) = pins[utils.canonicalize_name(requirement.name)]
             assert requirement.specifier.contains(pin.version), f"{line}: constraints.txt has {pin}"
+
+
+def declared(package: str) -> tested_pins.Requirements:
+    """What an installed package needs without extras."""
+    lines = map(requirements.Requirement, importlib.metadata.requires(package) or ())
+    return {utils.canonicalize_name(line.name): line for line in lines if "extra" not in str(line.marker)}
+
+
+def test_on_python_3_13_dm_control_is_installed_without_labmaze_and_with_all_else_that_it_needs(
+    repository: pathlib.Path,
+) -> None:
+    """What this package needs in any case, without Reverb, is left out."""
+    pytest.importorskip("dm_control")
+    command = doctor.DM_CONTROL_WITHOUT_LABMAZE
+    packages, _, pin = command.partition(" && pip install --no-deps ")
+    assert pin in map(str, tested_pins.constraints())
+    needed, own = declared("dm_control"), declared("minerva-acme")
+    del own["dm-control"], own["dm-reverb"]
+    installed = packages.removeprefix("pip install ").split()
+    assert installed == sorted(installed)
+    # Tensorboard does not need requests on 3.13.
+    assert set(installed) == set(needed) - (tested_pins.needed_by(own) - {"requests"}) - {"labmaze"}
+    assert f"\n{command}\n" in (repository / "docs" / "installing.md").read_text()
 
 
 def test_constraints_are_plain_pins_in_alphabetical_order() -> None:

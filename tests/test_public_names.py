@@ -2,11 +2,19 @@
 
 import ast
 import importlib
+import json
 import pathlib
+import pydoc
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 
 import pytest
+
+import minerva_acme
+from minerva_acme import agents, experiments
+from minerva_acme.agents import registry
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +67,50 @@ def test_every_public_name_is_listed(packages: dict[str, types.ModuleType]) -> N
             if not private and bound not in package.__all__:
                 unlisted.append(f"{name}.{bound}")
     assert not unlisted
+
+
+LAZY = """
+import importlib, json, sys
+package = importlib.import_module(sys.argv[1])
+listed, loaded = dir(package), "torch" in sys.modules
+print(json.dumps([listed, loaded, sorted(name for name in listed if not hasattr(package, name))]))
+"""
+
+
+@pytest.mark.parametrize("name", ["minerva_acme", "minerva_acme.agents", "minerva_acme.experiments"])
+def test_a_lazy_package_lists_its_public_names_and_loads_nothing_for_that(name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY, name], capture_output=True, text=True, check=True)
+    listed, loaded, missing = json.loads(done.stdout)
+    public = importlib.import_module(name).__all__
+    assert {*public} <= {*listed} and not loaded and not missing
+    assert "TYPE_CHECKING" not in listed and "lazy" not in listed
+
+
+def test_every_lazy_package_lists_its_names(packages: dict[str, types.ModuleType]) -> None:
+    lazy = {name: package for name, package in packages.items() if "__getattr__" in vars(package)}
+    assert len(lazy) > 10
+    for name, package in lazy.items():
+        assert {*package.__all__} <= {*dir(package)}, name
+
+
+def test_the_library_lists_its_packages_and_every_agent(packages: dict[str, types.ModuleType]) -> None:
+    below = {name.removeprefix("minerva_acme.") for name in packages if name.count(".") == 1}
+    assert below - {"cli"} <= {*dir(minerva_acme)}
+    assert {"agents", "environments", "experiments", "load_policy", "plotting", "runs"} <= {
+        *dir(minerva_acme)
+    }
+    assert {*registry.AGENTS, "off_policy", "on_policy"} <= {*dir(agents)}
+
+
+def test_a_misspelt_name_of_a_lazy_package_is_an_error_that_python_can_explain() -> None:
+    with pytest.raises(
+        AttributeError, match="'minerva_acme.experiments' has no attribute 'run_experimnt'"
+    ) as at:
+        experiments.run_experimnt  # noqa: B018
+    assert (at.value.name, at.value.obj) == ("run_experimnt", experiments)
+
+
+def test_the_help_of_a_package_says_how_it_is_used() -> None:
+    text = pydoc.render_doc(experiments, renderer=pydoc.plaintext)
+    for part in ("run_experiment(", "class ExperimentConfig", "class StopRun", "directory="):
+        assert part in text

@@ -49,7 +49,7 @@ def render() -> str:
     for number in range(len(_CONDITIONAL), -1, -1):
         some = {name: wanted[name] for name in wanted if name not in _CONDITIONAL[number:]}
         marker = wanted[_CONDITIONAL[number - 1]].marker if number else None
-        marker_of |= dict.fromkeys(_needed_by(some), marker)
+        marker_of |= dict.fromkeys(needed_by(some), marker)
     lines = []
     for pin in constraints():
         name = utils.canonicalize_name(pin.name)
@@ -59,7 +59,7 @@ def render() -> str:
     return _HEADER + "\n".join(lines) + "\n"
 
 
-def _needed_by(wanted: Requirements) -> set[str]:
+def needed_by(wanted: Requirements) -> set[str]:
     """These packages, those that they need, and so on, on any Python that is supported."""
     found: set[str] = set()
     left = list(wanted.values())

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["D4PGBuilder", "D4PGConfig", "D4PGLosses", "D4PGNetworks", "PRESETS"]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,9 @@ class D4PGConfig(
 
     policy_layer_sizes: constraints.Sizes = (300, 200)
     """Units of each layer of the policy's torso [1]; for SimBa, of each block, all equal."""
-    policy_learning_rate: constraints.Positive = 1e-4
+    policy_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the policy."""
-    critic_learning_rate: constraints.Positive = 1e-4
+    critic_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the critic."""
     max_grad_norm: constraints.Positive = 40.0
     """Global norm to which the gradients of policy and critic are each clipped [2]."""
@@ -36,7 +37,7 @@ class D4PGConfig(
     """Learner steps between copies of the policy to its target."""
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
-    exploration_stddev: constraints.NonNegative = 0.3
+    exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.3
     """Standard deviation of the exploration noise [1, 2], in units of half the action's range."""
     random_steps: constraints.Natural = 0
     """Environment steps with random actions before the policy acts."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import specs
+from minerva_acme import readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.d4pg import config as d4pg_config
 
@@ -22,6 +22,9 @@ class D4PGNetworks(NamedTuple):
     critic: nn.Module
     target_policy: nn.Module
     target_critic: nn.Module
+
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
 
 
 def make_networks(

@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,18 +28,18 @@ class DQNConfig(
     """Whether the trained network chooses the next action, whose value the target network computes [2]."""
     dueling: bool = True
     """Whether values combine a network for the state's value with one for the actions' advantages [3]."""
-    learning_rate: constraints.Positive = 5e-4
+    learning_rate: constraints.LearningRate = 5e-4
     """Learning rate of the network."""
     max_grad_norm: constraints.Positive = 10.0
     """Global norm to which the gradient is clipped [3]."""
     max_td_error: constraints.Positive | None = None
     """Limit to which errors are clipped [1], in units of the return, as by a Huber loss; None for the squared
     error. Only for one critic with a scalar head."""
-    target_update_period: constraints.Count = 100
+    target_update_period: Annotated[constraints.Count, Range(50, 5_000, log=True)] = 100
     """Learner steps between copies of the network to its target."""
     initial_epsilon: constraints.Share = 1.0
     """Initial share of random actions."""
-    final_epsilon: constraints.Share = 0.05
+    final_epsilon: Annotated[constraints.Share, Range(0.01, 0.2, log=True)] = 0.05
     """Final share of random actions."""
     epsilon_steps: constraints.Count = 10_000
     """Environment steps over which the share of random actions falls linearly."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, specs
+from minerva_acme import networks, readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.dqn import config as dqn_config
 
@@ -23,6 +23,9 @@ class DQNNetworks(NamedTuple):
 
     q_network: nn.Module
     target_network: nn.Module
+
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
 
 
 def make_networks(

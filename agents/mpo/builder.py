@@ -1,6 +1,6 @@
 """Makes the parts of MPO."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -9,6 +9,7 @@ from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import critics, improvement, learner, optimizers, targets
 from minerva_acme.agents.mpo import networks as mpo_networks
+from minerva_acme.replay import base as replay
 
 
 class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config.MPOConfig]):
@@ -31,6 +32,18 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
         return mpo_networks.make_networks(spec, self.config, generator, self.make_encoder(spec, generator))
+
+    def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        adder = super().make_adder(client, spec)
+        if not self.config.scale_returns:
+            return adder
+        from minerva_acme.adders import RunningReturnAdder
+
+        return RunningReturnAdder(adder, discount=self.config.discount)
+
+    @property
+    def table_contents(self) -> Mapping[str, str | float]:
+        return {"discount": self.config.discount} if self.config.scale_returns else super().table_contents
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes the encoder of observations in front of the torsos, shared by policy and critic."""
@@ -110,4 +123,4 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         return optimizers.by_config(self.config)(name, parameters)
 
     def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        return acting.extras_spec(spec)
+        return acting.extras_spec(spec, running_return=self.config.scale_returns)

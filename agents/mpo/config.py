@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
-from minerva_acme.constraints import Constraint
+from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
 
@@ -36,6 +36,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     # Networks.
     torso: Literal["mlp", "simba"] = "mlp"
     """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
+    critic_torso: Literal["same", "mlp", "simba", "batch_norm"] = "same"
+    """Layers of the critic, if they are not those of `torso`: one of these, or an MLP with batch norm before
+    each activation, whose statistics come from replayed pairs alone. Source: Palenicek et al. 2026, "XQC"."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
@@ -44,7 +47,8 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     """Whether policy and critic see observations normalised by their running mean and variance [11], which
     the learner computes from the first states of the sequences that it draws."""
     unit_norm_weights: bool = False
-    """Whether the weights of each unit of both torsos are scaled to norm 1 after each gradient step [12]."""
+    """Whether the weights of each unit of SimBa and batch norm torsos, of policy and critic, are scaled to
+    norm 1 after each gradient step [12]; behind batch norm, those of a head with bins too, as in XQC."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
@@ -66,6 +70,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     """Largest discounted return in the bins."""
     num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
     """Number of bins from `vmin` to `vmax`; 51 as in [6]."""
+    scale_returns: bool = False
+    """Whether the bins hold returns divided by their running scale [12]; see `networks.ReturnScale`. Then
+    `vmin` and `vmax` are in units of this scale; -5 and 5 with 101 bins are usual."""
     num_components: constraints.Count = 5
     """Gaussians of a mixture, as in Acme."""
     init_scale: constraints.Positive = 1.0
@@ -89,9 +96,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
         ),
     ] = 20
     """Actions sampled per state in the E-step (N); no effect with discrete actions."""
-    epsilon: constraints.Positive = 0.1
+    epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
-    epsilon_mean: constraints.Positive = 2.5e-3
+    epsilon_mean: Annotated[constraints.Positive, Range(5e-4, 0.05, log=True)] = 2.5e-3
     """Bound on the policy's KL by its mean, nats per action dimension; for a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
@@ -113,9 +120,9 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     # Optimisation.
     optimizer: Literal["adam", "sgd"] = "adam"
     """Optimiser of every parameter group."""
-    policy_learning_rate: constraints.Positive = 1e-4
+    policy_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the policy."""
-    critic_learning_rate: constraints.Positive = 1e-4
+    critic_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the critic."""
     temperature_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the temperatures."""
@@ -169,10 +176,27 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
-        if self.unit_norm_weights and self.torso != "simba":
+        if self.unit_norm_weights and self.torso == "mlp" and self.critic_torso in ("same", "mlp"):
             raise ValueError(
                 f"`unit_norm_weights` must be False with `torso` {self.torso}, whose layers need their "
-                "scale, got True. Set `torso` to simba."
+                "scale, got True. Set `torso` to simba, or `critic_torso` to simba or batch_norm."
+            )
+        if self.critic_torso == "batch_norm" and self.batch_size < 2:
+            raise ValueError(
+                "`batch_size` must be >= 2 with `critic_torso` batch_norm, which normalises pairs by the "
+                f"batch's statistics, got {self.batch_size}."
+            )
+        if self.scale_returns and self.critic_head in ("scalar", "mixture"):
+            raise ValueError(
+                f"`scale_returns` must be False with `critic_head` {self.critic_head}, which has no bins, "
+                "got True. Set `critic_head` to two_hot, hl_gauss or c51."
+            )
+        width = (self.vmax - self.vmin) / (self.num_bins - 1)
+        if self.scale_returns and width > 1.0:
+            raise ValueError(
+                "With `scale_returns`, bins must be at most one standard deviation of the returns wide, got "
+                f"{self.num_bins} bins from {self.vmin:g} to {self.vmax:g}, each {width:.3g} wide. Set "
+                "`vmin` to -5, `vmax` to 5 and `num_bins` to 101."
             )
         if self.learns_distributions and self.critic_target == "retrace":
             raise ValueError(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from minerva_acme import distributions, networks, specs
 
@@ -79,6 +80,28 @@ class DiscreteCritic(Critic):
 def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> Critic:
     """Makes the critic for the spec's kind of actions."""
     return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
+
+
+def has_batch_norm(module: nn.Module) -> bool:
+    """Returns whether the module normalises some features by the statistics of a batch."""
+    kinds = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+    return any(isinstance(part, kinds) for part in module.modules())
+
+
+def without_padding(mask: torch.Tensor, *of_steps: torch.Tensor) -> list[torch.Tensor]:
+    """Replaces what masked steps hold by what the last step before them holds that is not masked.
+
+    Steps are counted through the whole batch; before the first one, its own values are taken. So batch norm
+    sees true pairs alone. Without it, no step has an effect on the results for another one.
+
+    Args:
+        mask: 0 at steps that did not happen, [B, T].
+        *of_steps: Tensors of [B, T, ...].
+    """
+    happened = mask.flatten() > 0
+    index = torch.arange(len(happened), device=mask.device)
+    index = index.where(happened, happened.int().argmax()).cummax(dim=0).values
+    return [x.flatten(0, 1)[index].view(x.shape) for x in of_steps]
 
 
 def critic_loss(

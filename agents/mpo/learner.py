@@ -24,6 +24,7 @@ from minerva_acme import (
 from minerva_acme.agents.mpo import critics, improvement, optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
+from minerva_acme.networks import ReturnScale
 
 CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
 """The return value of a `targets.CriticTarget`, [B, T]."""
@@ -102,11 +103,10 @@ class MPOLearner(learners.ModuleLearner):
         self._acceleration.leaves_losses_plain("MPO's losses")
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
-        self._target = self._online.copy()
-        self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
+        self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
         self._critic = critics.make_critic(self._online.critic, action_spec)
-        self._target_q = critics.make_critic(self._target_critic, action_spec)
-        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
+        self._has_batch_norm = critics.has_batch_norm(self._online.critic)
+        self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
             dataset,
@@ -114,7 +114,11 @@ class MPOLearner(learners.ModuleLearner):
             device=device,
             kind=types.Trajectory,
             layout="TrajectoryLayout",
-            extras=("raw_action", *["log_prob"] * (config.critic_target == "retrace")),
+            extras=(
+                "raw_action",
+                *["log_prob"] * (config.critic_target == "retrace"),
+                *["running_return"] * (self._scale is not None),
+            ),
             needs_info=priorities is not None,
         )
         self._priorities = priorities
@@ -128,6 +132,10 @@ class MPOLearner(learners.ModuleLearner):
         groups = optimizers.make_groups(
             self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
         )
+        self._target = self._online.copy()  # after the projection to unit norm
+        self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
+        self._target_q = critics.make_critic(self._target_critic, action_spec)
+        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
         self._decay = learners.LinearDecay(
             groups["policy"].optimizer,
             groups["critic"].optimizer,
@@ -196,11 +204,13 @@ class MPOLearner(learners.ModuleLearner):
                     self._target_critic.refresh()
 
     def _update_statistics(self, batch: types.Trajectory) -> None:
-        """Updates the observation statistics with the first states, drawn as often as they occur."""
+        """Updates the running statistics with each sequence's first step, drawn as often as it occurs."""
         if isinstance(self._online.encoder, networks.NormalizedEncoder):
             firsts = learners.at(batch.observation, (slice(None), 0))
             for name, norm, rows in self._online.encoder.normalizer.parts("observation", firsts):
                 self._statistics.update(norm, name, rows)
+        if self._scale is not None:
+            self._statistics.update(self._scale, "running_return", batch.extras.running_return[:, :1])
 
     @torch.no_grad()
     def _estimate(self, batch: types.Trajectory) -> Estimates:
@@ -240,7 +250,12 @@ class MPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         if not self._config.trains_encoder("critic"):
             features = features.detach()
-        prediction = self._critic.predict(features, steps.action)
+        action = steps.action
+        if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
+            features, action = critics.without_padding(steps.mask, features, action)
+        self._online.critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
+        prediction = self._critic.predict(features, action)
+        self._online.critic.eval()
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
         loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)
         if self._priorities is not None:
@@ -252,6 +267,8 @@ class MPOLearner(learners.ModuleLearner):
             "q/max": estimates.states.q_values.max(),
             "grad_norm/critic": self.updates.minimise("critic", loss),
         }
+        if self._scale is not None:
+            metrics["q/scale"] = self._scale.value
         if self._config.target_precision == "bfloat16":
             metrics["q/spread_rel"] = losses.spread_within_states(estimates.states.q_values)
         return metrics

@@ -4,14 +4,18 @@ Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
 """
 
 import copy
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from minerva_acme import networks, specs
+from minerva_acme import networks, readable, specs
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.off_policy import networks as kit
+
+# Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
+_CRITIC_TORSOS: Mapping[str, networks.TorsoFactory] = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}
 
 
 class MPONetworks(NamedTuple):
@@ -43,6 +47,9 @@ class MPONetworks(NamedTuple):
             else networks.EncodedPolicy(self.encoder, self.policy)
         )
 
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
+
 
 def make_networks(
     spec: specs.EnvironmentSpec,
@@ -62,7 +69,9 @@ def make_networks(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     parts = encoder.output_size, spec.actions, config, generator
     policy = _make_policy(*parts)
-    critics = [kit.make_member(*parts) for _ in range(config.num_critics)]
+    torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
+    scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
+    critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)

@@ -45,18 +45,18 @@ def make_groups(
         parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
         return learners.Group(make_optimizer(name, parameters), max_norm)
 
-    def project(torsos: Iterable[nn.Module]) -> None:
-        for torso in torsos:
-            networks.project_to_unit_norm(torso)
+    def project(parts: Iterable[nn.Module]) -> None:
+        for part in parts:
+            networks.project_to_unit_norm(part)
 
     def network(name: str, rate: float) -> learners.Group:
         module = trained[name]
         parameters = _decayed(module, rate, config.weight_decay)
         optimizer = make_optimizer(name, parameters)
         if config.unit_norm_weights:
-            torsos = [part for part in module.modules() if isinstance(part, networks.SimBa)]
-            project(torsos)
-            optimizer.register_step_post_hook(lambda *_: project(torsos))
+            projected = _projected(module)
+            project(projected)
+            optimizer.register_step_post_hook(lambda *_: project(projected))
         return learners.Group(optimizer, config.max_grad_norm)
 
     temperatures = nn.ModuleList([duals.temperature])
@@ -74,6 +74,22 @@ def make_groups(
             (alphas.parameters(), config.alpha_learning_rate),
         ),
     }
+
+
+def _projected(module: nn.Module) -> list[nn.Module]:
+    """Returns the parts of a network whose units need no scale: torsos with norms, and XQC's last layers.
+
+    XQC projects the layer of the logits too. A value or a mixture's parameters would be bounded by that.
+    """
+    torsos = [part for part in module.modules() if isinstance(part, networks.SimBa | networks.BatchNormMLP)]
+    heads = [
+        part.head
+        for part in module.modules()
+        if isinstance(part, networks.Critic)
+        and isinstance(part.torso, networks.BatchNormMLP)
+        and isinstance(part.head, networks.CategoricalCriticHead)
+    ]
+    return [*torsos, *heads]
 
 
 def _decayed(module: nn.Module, rate: float, weight_decay: float) -> learners.ParameterGroups:

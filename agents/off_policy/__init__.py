@@ -81,4 +81,4 @@ __all__ = [
     "sample",
 ]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

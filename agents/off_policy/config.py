@@ -3,16 +3,16 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from minerva_acme import constraints
+from minerva_acme import constraints, foreign_names
 from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig:
+class OffPolicyConfig(foreign_names.Translated):
     """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
     # Replay and acting.
-    discount: constraints.Share = 0.99
+    discount: constraints.Discount = 0.99
     """Gamma, multiplied with the environment's own discount."""
     batch_size: constraints.Count = 256
     """Items per learner step."""

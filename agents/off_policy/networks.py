@@ -63,17 +63,22 @@ def make_member(
     action_spec: specs.BoundedArray,
     config: CriticSettings,
     generator: torch.Generator,
+    scale: networks.ReturnScale | None = None,
+    torso: networks.TorsoFactory | None = None,
 ) -> nn.Module:
-    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`."""
-    make_torso, num_actions, bounds = TORSOS[config.torso], None, None
+    """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`.
+
+    `torso` replaces the one that the config names.
+    """
+    make_torso, num_actions, bounds = torso or TORSOS[config.torso], None, None
     if isinstance(action_spec, specs.DiscreteArray):
         num_actions = action_spec.num_values
     else:
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
         bounds, features = (low, high), features + len(low)
-    torso = make_torso(features, config.critic_layer_sizes, generator=generator)
-    head = make_head(torso.output_size, num_actions, config, generator)
-    return networks.Critic(torso, head, bounds=bounds)
+    body = make_torso(features, config.critic_layer_sizes, generator=generator)
+    head = make_head(body.output_size, num_actions, config, generator, scale)
+    return networks.Critic(body, head, bounds=bounds)
 
 
 MakeMember: TypeAlias = Callable[
@@ -125,6 +130,7 @@ def make_head(
     num_actions: int | None,
     config: CriticSettings,
     generator: torch.Generator,
+    scale: networks.ReturnScale | None = None,
 ) -> nn.Module:
     """Makes the head that a config names: see `networks.critic_heads`.
 
@@ -133,6 +139,7 @@ def make_head(
         num_actions: The number of discrete actions, K, or None for continuous actions.
         config: The kind of head, and its bins or components.
         generator: Draws the initial weights.
+        scale: The scale of the returns in the bins, if the head has bins and they are scaled.
     """
     options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
     if config.critic_head == "scalar":
@@ -147,6 +154,7 @@ def make_head(
         vmax=config.vmax,
         num_bins=config.num_bins,
         projection=config.critic_head,
+        scale=scale,
         **options,
     )
 

@@ -22,4 +22,4 @@ __all__ = [
     "SquashedActions",
 ]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

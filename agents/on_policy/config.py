@@ -3,13 +3,13 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from minerva_acme import constraints
-from minerva_acme.constraints import Constraint
+from minerva_acme import constraints, foreign_names
+from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig:
+class OnPolicyConfig(foreign_names.Translated):
     """Hyperparameters that PPO and V-MPO share; each gives them its own defaults."""
 
     # Networks.
@@ -52,11 +52,11 @@ class OnPolicyConfig:
     """First steps of each environment's rollout that only warm up the memory, with the newest weights: no
     loss is computed there. Source: Kapturowski et al. 2019, "Recurrent experience replay in distributed
     reinforcement learning"."""
-    discount: constraints.Share
+    discount: constraints.Discount
     """Gamma, multiplied with the environment's own discount."""
     advantage_estimator: Literal["gae", "dae", "returns"] = "gae"
     """`gae`: generalised advantages; `dae`: one-step; `returns`: discounted returns less the value."""
-    gae_lambda: constraints.Share = 0.95
+    gae_lambda: Annotated[constraints.Share, Range(0.8, 0.99)] = 0.95
     """Lambda of the generalised advantages: 0 is one-step, 1 the whole return."""
     normalize_advantages: bool = True
     """Whether advantages are normalised to mean 0 and standard deviation 1 before the policy's loss."""
@@ -66,7 +66,7 @@ class OnPolicyConfig:
     """Whether the learner divides rewards by the running standard deviation of the discounted return."""
 
     # Optimisation.
-    learning_rate: constraints.Positive
+    learning_rate: constraints.LearningRate
     """Learning rate of policy and value."""
     anneal_learning_rate: bool = True
     """Whether the learning rate falls linearly to 0 at the end of the run."""

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PPOBuilder", "PPOConfig", "PPOLearner", "PRESETS"]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
-from minerva_acme.constraints import Constraint
+from minerva_acme.constraints import Constraint, Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,27 +25,27 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     state_dependent_stddev: bool = False
     squash_actions: bool = False
 
-    discount: constraints.Share = 0.99
+    discount: constraints.Discount = 0.99
 
-    num_epochs: constraints.Count = 10
+    num_epochs: Annotated[constraints.Count, Range(3, 20)] = 10
     """Passes over a rollout."""
     minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64
     """Samples of a gradient step; a remainder is distributed among the minibatches. With a memory, a
     minibatch is all steps of some environments, this many in total, including the burn-in."""
-    clip_ratio: constraints.Positive = 0.2
+    clip_ratio: Annotated[constraints.Positive, Range(0.1, 0.4)] = 0.2
     """Epsilon of the clipped surrogate [1], and the value's clipping range if `clip_value` is set."""
     clip_value: bool = False
     """Whether the value's loss is clipped around the values before the update, which slows learning [2]."""
     value_coef: constraints.NonNegative = 0.5
     """Weight of the value's loss."""
-    entropy_coef: constraints.NonNegative = 0.0
+    entropy_coef: Annotated[constraints.NonNegative, Range(1e-8, 0.1, log=True)] = 0.0
     """Weight of the entropy bonus."""
     target_kl: Annotated[
         float | None, Constraint(">= 0 or None", lambda value: value is None or value >= 0)
     ] = 0.02
     """Approximate KL, nats, above which no further epoch is made; 0 or None for no limit."""
 
-    learning_rate: constraints.Positive = 3e-4
+    learning_rate: constraints.LearningRate = 3e-4
     adam_epsilon: constraints.Positive = 1e-5
     max_grad_norm: constraints.Positive = 0.5
 

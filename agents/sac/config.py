@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,11 +26,11 @@ class SACConfig(
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
-    learning_rate: constraints.Positive = 3e-4
+    learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy, critics and temperature."""
-    target_rate: constraints.Share = 0.005
+    target_rate: Annotated[constraints.Share, Range(1e-3, 0.05, log=True)] = 0.005
     """Share of the way that the target critics move towards the critics in each learner step."""
-    initial_temperature: constraints.Positive = 1.0
+    initial_temperature: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 1.0
     """Initial temperature: the worth of one nat of entropy, in units of the return."""
     target_entropy: float | None = None
     """Entropy at which the temperature keeps the policy, nats. None: -1 per action dimension for actions

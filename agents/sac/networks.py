@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import specs
+from minerva_acme import readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.sac import config as sac_config
 
@@ -36,6 +36,9 @@ class SACNetworks(NamedTuple):
     critic: nn.Module
     target_critic: nn.Module
     temperature: nn.Module
+
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
 
 
 def make_networks(

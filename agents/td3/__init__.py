@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PRESETS", "TD3Builder", "TD3Config", "TD3Losses", "TD3Networks"]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -3,9 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated
 
 from minerva_acme import constraints
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,9 +25,9 @@ class TD3Config(
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
-    learning_rate: constraints.Positive = 3e-4
+    learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy and critics; 1e-3 in [1]."""
-    target_rate: constraints.Share = 0.005
+    target_rate: Annotated[constraints.Share, Range(1e-3, 0.05, log=True)] = 0.005
     """Share of the way that the target networks move towards the trained ones at each policy step."""
     policy_period: constraints.Count = 2
     """Learner steps from one step of the policy, and of the targets, to the next [1]."""
@@ -33,7 +35,7 @@ class TD3Config(
     """Standard deviation of the target policy's noise [1], in units of half the action's range."""
     target_noise_clip: constraints.NonNegative = 0.5
     """Largest magnitude of the target policy's noise [1], in the same units."""
-    exploration_stddev: constraints.NonNegative = 0.1
+    exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.1
     """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000
     """Environment steps with random actions before the policy acts."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, specs
+from minerva_acme import networks, readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.td3 import config as td3_config
 
@@ -23,6 +23,9 @@ class TD3Networks(NamedTuple):
     critic: networks.EncodedCritic
     target_policy: nn.Module
     target_critic: nn.Module
+
+    def __repr__(self) -> str:
+        return readable.of_modules(self)
 
 
 def make_networks(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from minerva_acme import constraints
 from minerva_acme.agents.on_policy import config as on_policy_config
-from minerva_acme.constraints import Constraint
+from minerva_acme.constraints import Constraint, Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,15 +24,15 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     state_dependent_stddev: bool = True
     squash_actions: bool = True
 
-    discount: constraints.Share = 0.98
+    discount: constraints.Discount = 0.98
 
     m_steps: constraints.Count = 16
     """Passes over a rollout, each a step of the multipliers and a step of policy and value."""
     top_k_fraction: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 0.6
     """Share of the samples, the ones with the largest advantages, that the policy learns from."""
-    epsilon_temperature: constraints.Positive = 0.15
+    epsilon_temperature: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.15
     """Bound on KL(nonparametric policy || behaviour policy), nats."""
-    epsilon_mean: constraints.Positive = 0.05
+    epsilon_mean: Annotated[constraints.Positive, Range(1e-3, 0.5, log=True)] = 0.05
     """Bound on the policy's KL by its mean, nats; for a discrete policy, on its whole KL."""
     epsilon_stddev: constraints.Positive = 0.05
     """Bound on the policy's KL by its standard deviation, nats."""
@@ -45,7 +45,7 @@ class VMPOConfig(on_policy_config.OnPolicyConfig):
     alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the KLs' multipliers."""
 
-    learning_rate: constraints.Positive = 5e-4
+    learning_rate: constraints.LearningRate = 5e-4
     adam_epsilon: constraints.Positive = 1e-8
     max_grad_norm: constraints.Positive = 2.0
 

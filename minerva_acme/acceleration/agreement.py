@@ -28,8 +28,8 @@ class Watch:
     """Checks in a few microseconds whether modules are still made of the same parts.
 
     These are: the same layers, parameters and buffers, in the same memory; equal attributes, such as an ELU's
-    alpha; the same classes with the same `forward`; no hooks, and no methods set on an instance. Training and
-    evaluation mode are ignored.
+    alpha; the same classes with the same `forward`; no hooks, and no methods set on an instance. Of training
+    and evaluation mode, only batch norm's matters.
     """
 
     def __init__(self, root: nn.Module, parts: Iterable[nn.Module] | None = None) -> None:
@@ -48,6 +48,7 @@ class Watch:
         self._single = [(d, name) for d, name, x in held if x.numel() == 1]
         self._kinds = [*dict.fromkeys(map(type, parts))]
         self._forwards = [*map(_FORWARD, self._kinds)]
+        self._batch_norms = [part for part in parts if isinstance(part, nn.modules.batchnorm._BatchNorm)]
         self._attributes = [vars(part) for part in parts]
         self._own = [
             (attributes, operator.itemgetter(*names))
@@ -86,6 +87,7 @@ class Watch:
             [*map(len, self._attributes)],
             [own(attributes) for attributes, own in self._own],
             [id(holder[name]) for holder, name in self._single],
+            [part.training for part in self._batch_norms],
             [*map(torch.Tensor.data_ptr, self._tensors)],
             [*map(torch.Tensor.stride, self._matrices)],
         ]

@@ -102,8 +102,8 @@ class TargetCritic:
         hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
         weights = []  # of each layer, in the order that the torsos' functions take
         for layer in layers:
-            for parameter in (layer.weight, layer.bias):
-                weight = parameter.detach()
+            for tensor in _tensors(layer):
+                weight = tensor.detach()
                 if layer in hidden and dtype != weight.dtype:
                     self._copies.append((weight.to(dtype), weight))
                     weight = self._copies[-1][0]
@@ -111,7 +111,9 @@ class TargetCritic:
         low, high = critic.low, critic.high
         # Constants: a number read from a tensor while a function is traced is computed at each call.
         norms = [
-            (tuple(each.normalized_shape), each.eps) for each in layers if isinstance(each, nn.LayerNorm)
+            (tuple(each.weight.shape), each.eps)
+            for each in layers
+            if isinstance(each, nn.LayerNorm | nn.BatchNorm1d)
         ]
         evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
         plain: Callable[..., Any] = critic.torso
@@ -210,6 +212,8 @@ def why_unknown(critic: nn.Module) -> str:
             return f"its torso, {type(member.torso).__name__}, is not supported"
         if not _is_as_made(member):
             return "its layers were changed"
+    if any(isinstance(module, nn.BatchNorm1d) and module.training for module in critic.modules()):
+        return "its batch norm is in training mode"
     if not all(map(is_called_as_written, critic.modules())):
         return "it has hooks"
     modules = [module for _, module in critic.named_modules(remove_duplicate=False)]
@@ -232,19 +236,24 @@ def _is_as_made(critic: networks.Critic) -> bool:
     num_repeated = (len(parts) - len(first) - len(last)) // len(repeated)
     if parts != [*first, *(repeated * num_repeated), *last]:
         return False
-    return all(map(_has_known_settings, [*critic.torso.modules(), critic.head]))
+    has_biases = type(critic.torso) is not networks.BatchNormMLP
+    return _has_known_settings(critic.head) and all(
+        _has_known_settings(layer, has_biases) for layer in critic.torso.modules()
+    )
 
 
-def _has_known_settings(layer: nn.Module) -> bool:
+def _has_known_settings(layer: nn.Module, has_bias: bool = True) -> bool:
     if isinstance(layer, nn.Linear):
-        return layer.bias is not None
+        return (layer.bias is not None) == has_bias
+    if isinstance(layer, nn.BatchNorm1d):  # Without running statistics, it normalises by the batch's.
+        return len(_tensors(layer)) == 4
     if isinstance(layer, nn.LayerNorm):
         return layer.weight is not None and layer.bias is not None and len(layer.normalized_shape) == 1
     return not isinstance(layer, nn.ELU) or layer.alpha == 1.0
 
 
 _Parts = list[type[nn.Module]]
-_Norm = tuple[tuple[int, ...], float]  # shape and epsilon of a LayerNorm
+_Norm = tuple[tuple[int, ...], float]  # shape and epsilon of a LayerNorm or a batch norm
 
 _PARTS: Mapping[type[nn.Module], tuple[_Parts, _Parts, _Parts]] = {
     networks.LayerNormMLP: (
@@ -257,11 +266,16 @@ _PARTS: Mapping[type[nn.Module], tuple[_Parts, _Parts, _Parts]] = {
         [networks.ResidualBlock, nn.LayerNorm, nn.Linear, nn.Linear],
         [nn.LayerNorm],
     ),
+    networks.BatchNormMLP: (
+        [networks.BatchNormMLP, nn.BatchNorm1d],
+        [nn.Linear, nn.BatchNorm1d, nn.ReLU],
+        [],
+    ),
 }
 
 
 def _layers_of_mlp(torso: nn.Module) -> list[Any]:
-    return [layer for layer in torso.children() if isinstance(layer, nn.Linear | nn.LayerNorm)]
+    return [layer for layer in torso.children() if _tensors(layer)]
 
 
 def _layers_of_simba(torso: Any) -> list[Any]:
@@ -273,7 +287,14 @@ def _layers_of_simba(torso: Any) -> list[Any]:
 _LAYERS: Mapping[type[nn.Module], Callable[[nn.Module], list[Any]]] = {
     networks.LayerNormMLP: _layers_of_mlp,
     networks.SimBa: _layers_of_simba,
+    networks.BatchNormMLP: _layers_of_mlp,
 }
+
+
+def _tensors(layer: nn.Module) -> list[torch.Tensor]:
+    """Returns what a layer computes with: weight, bias, and running mean and variance, if it has them."""
+    names = ("weight", "bias", "running_mean", "running_var")
+    return [tensor for name in names if (tensor := getattr(layer, name, None)) is not None]
 
 
 def _evaluate_scalar(pairs: torch.Tensor, *weights: torch.Tensor, torso: Torso) -> torch.Tensor:
@@ -312,7 +333,31 @@ def _evaluate_simba(
     return functional.layer_norm(features, shape, norm, norm_bias, epsilon)
 
 
+def _evaluate_batch_norm(
+    pairs: torch.Tensor, *weights: torch.Tensor, dtype: torch.dtype, norms: Sequence[_Norm]
+) -> torch.Tensor:
+    def affine(i: int, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
+        norm, norm_bias, mean, var = weights[i : i + 4]
+        factor = norm * torch.rsqrt(var + epsilon)
+        return factor, norm_bias - mean * factor
+
+    (_, epsilon), *hidden = norms
+    factor, shift = affine(0, epsilon)
+    features = pairs * factor + shift
+    # In evaluation mode, batch norm belongs to the product before it, with which oneDNN fuses what follows.
+    for i, (_, epsilon) in zip(range(4, len(weights), 5), hidden, strict=True):
+        weight, (factor, shift) = weights[i], affine(i + 1, epsilon)
+        product = functional.linear(
+            features.to(weight.dtype),
+            (weight * factor.unsqueeze(-1)).to(weight.dtype),
+            shift.to(weight.dtype),
+        )
+        features = torch.relu(product)
+    return features.float()
+
+
 _TORSOS: Mapping[type[nn.Module], Torso] = {
     networks.LayerNormMLP: _evaluate_mlp,
     networks.SimBa: _evaluate_simba,
+    networks.BatchNormMLP: _evaluate_batch_norm,
 }

@@ -1,8 +1,6 @@
 """`minerva check-env`: whether an environment follows the rules of dm_env, and which agents support it."""
 
 import contextlib
-import importlib
-import inspect
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,12 +8,14 @@ from typing import Any
 import dm_env
 import numpy as np
 import tree
-from rich.console import Console
 
 from minerva_acme import environments, specs, testing
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, verdicts
+from minerva_acme.cli.console import Console
 from minerva_acme.cli.verdicts import Check
+from minerva_acme.environments import own
+from minerva_acme.runs import env_kwargs
 
 _NAME_WIDTH = 24
 _NUM_EPISODES = 3
@@ -39,14 +39,17 @@ Make = Callable[[int], dm_env.Environment]
 
 def run(command: commands.CheckEnv) -> int:
     """Shows the verdicts; returns 0 if nothing is wrong and some agent supports the environment, else 1."""
-    console = Console(highlight=False, soft_wrap=True)
-    make, takes_seed = _maker(command.environment)
+    console = Console()
+    arguments = env_kwargs.read(command.env_kwargs)
+
+    def make(seed: int) -> dm_env.Environment:
+        return environments.make(command.environment, seed, **arguments)
+
     with _quiet("minerva_acme.environments"):  # the table shows what they would warn about
-        counts = verdicts.show(
-            examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed),
-            console,
-            name_width=_NAME_WIDTH,
-        )
+        with contextlib.closing(make(command.seed)) as environment:
+            takes_seed = own.is_seeded(command.environment, environment)
+        checks = examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed)
+        counts = verdicts.show(checks, console, name_width=_NAME_WIDTH)
         counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
     num_agents = counts_of_agents["ok"]
     console.print(f"{command.environment}: {verdicts.sum_up(counts)} {num_agents} agents support it.")
@@ -166,42 +169,6 @@ class _Conformance(testing.EnvironmentConformance):
 
     def close(self) -> None:
         self._made.close()
-
-
-def _maker(name: str) -> tuple[Make, bool]:
-    """Returns a function that makes the environment from a seed, and whether the seed matters.
-
-    Raises:
-        ValueError: There is no such environment.
-    """
-    module, is_path, attribute = name.partition(":")
-    if not is_path:
-        return lambda seed: environments.make(name, seed), True
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"'{module}' of `{name}` must be an importable module: {error}. Install its package, or run the "
-            "command in the module's folder."
-        ) from error
-    if not hasattr(found, attribute):  # importing the module registered it
-        return lambda seed: environments.make(name, seed), True
-    make_bare = getattr(found, attribute)
-    takes_seed = "seed" in inspect.signature(make_bare).parameters
-    is_adapted = False
-
-    def make(seed: int) -> dm_env.Environment:
-        nonlocal is_adapted
-        made = make_bare(seed=seed) if takes_seed else make_bare()
-        if isinstance(made, dm_env.Environment):
-            return made
-        if not hasattr(made, "observation_space"):
-            raise ValueError(f"`{name}` must make a dm_env or Gymnasium environment, got {made!r}.")
-        is_adapted = True
-        return environments.GymnasiumEnvironment(made, seed=seed)
-
-    make(0).close()
-    return make, takes_seed or is_adapted
 
 
 def _short(nest: Any) -> str:

@@ -3,10 +3,9 @@
 import pathlib
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from minerva_acme import results
 from minerva_acme.cli import commands
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import run_results
 
 
@@ -19,7 +18,7 @@ def run(command: commands.Collect) -> int:
     """
     if command.episodes < 0:
         raise ValueError(f"`episodes` must be >= 0, got {command.episodes}.")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     collected = run_results.collect(
         run_results.find_runs(command.directories),
         name=command.name,
@@ -45,7 +44,6 @@ def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Con
         console.print(
             f"{older} was of an older format, whose steps counted decisions; with frames it is now "
             f"{' and '.join(map(str, files))}",
-            markup=False,
         )
     merged = []
     for experiment in collected:

@@ -20,6 +20,7 @@ Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 ("--discount", (("--discount", "0.98"), ("--discount", "0.99")))."""
 
 _Log = Literal["csv", "tensorboard", "wandb"]
+_Words = tyro.conf.UseAppendAction[tuple[str, ...]]  # one flag with several, or several flags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,14 +44,18 @@ class Train:
     """The agent: a name (see `minerva list agents`), or your own builder:
     --agent my_package.my_module:MyBuilder. Modules in the current folder are found too."""
     env: str
-    """Environment: dm_control/<domain>/<task> or a Gymnasium id."""
+    """Environment: dm_control/<domain>/<task>, a Gymnasium id, or module:name of your own class or function,
+    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     preset: str = "default"
     """Named settings, which flags override. `task` selects the settings and the number of steps listed for
     this agent and environment (see `minerva list tasks`)."""
     config: pathlib.Path | None = None
     """A file of settings, which flags override: TOML with flags as keys, or the run.json of a run."""
     directory: pathlib.Path | None = None
-    """The run's folder; runs/<environment>/<agent>-seed<seed> by default."""
+    """The run's folder; by default runs/<environment>/<agent>_<preset>-seed<seed>, with the hyperparameters
+    that differ from the preset: runs/CartPole-v1/ppo_default+discount=0.98-seed0."""
     log: tuple[_Log, ...] = ("csv", "tensorboard")
     """Loggers, separated by commas; CSV files are always written."""
     distributed: Literal["ray", "inline"] | None = None
@@ -60,6 +65,9 @@ class Train:
     """Number of actors of a distributed run, each with its own environments."""
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this run alone."""
+    dry_run: bool = False
+    """Only show the settings, the memory and disk that the run takes, and an estimate of its time, for which
+    it trains some seconds in a temporary folder."""
     run: TrainOptions
     """How long to train, and how often to evaluate and save."""
     hyperparameters: Any
@@ -88,16 +96,22 @@ class Demo:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep:
     """Train an agent with several environments, seeds and settings, then compare the results. The same
-    command resumes interrupted runs and skips those that are done.
+    command resumes interrupted runs and skips those that are done. With --optuna N, search for good settings
+    instead.
 
     Any flag of `minerva train` may be given, with one or more values to try; commas separate the numbers
     within one value: --discount 0.98 0.99 --policy-layer-sizes 64,64 256,256"""
 
-    function: ClassVar = "sweep:run"
+    @property
+    def function(self) -> str:
+        return "sweep:run" if self.optuna is None else "search:run"
+
     agent: tyro.conf.Positional[str]
     """The agent, as for `minerva train`."""
     env: tuple[str, ...]
-    """Environments: dm_control/<domain>/<task> or Gymnasium ids."""
+    """Environments, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of every environment, as for `minerva train`."""
     seeds: tuple[int, ...] = (0,)
     """Seeds to run for each environment and setting."""
     jobs: int | None = None
@@ -109,9 +123,22 @@ class Sweep:
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this sweep alone."""
     directory: pathlib.Path | None = None
-    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default."""
+    """The folder for the runs, their result rows and the report; runs/sweeps/<agent> by default, and
+    runs/sweeps/<agent>-<environment>-optuna with --optuna."""
     dry_run: bool = False
     """Only show the plan and its commands."""
+    optuna: int | None = None
+    """Instead of all combinations, try this many settings that Optuna chooses, towards the highest mean over
+    the seeds of the last evaluation. Several values of a flag are choices; the numbers are those of
+    --search."""
+    search: tuple[str, ...] = ()
+    """The settings that --optuna varies: NAME, or with a range of your own NAME=LOW..HIGH or
+    NAME=LOW..HIGH:log, such as policy-learning-rate=1e-5..1e-3:log. By default all settings of the agent that
+    declare a range and are not given as flags."""
+    search_seed: int = 0
+    """Seed of the settings that --optuna chooses."""
+    prune: bool = True
+    """Whether --optuna stops trials whose evaluations are worse than the median of earlier trials."""
     report: bool = True
     """Whether to write a report at the end, in addition to the result rows."""
     range: tuple[str, ...] = ()
@@ -162,6 +189,10 @@ class Eval:
     """Seed of the environment and of exploration."""
     explore: bool = False
     """Act with exploration; by default actions are greedy."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
     json: bool = False
     """Print JSON, and nothing else, on standard output."""
     import_code: bool = False
@@ -196,6 +227,10 @@ class Video:
     """Seed of the first episode; each further episode has the next seed."""
     explore: bool = False
     """Act with exploration; by default actions are greedy."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
     import_code: bool = False
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
@@ -345,13 +380,15 @@ class Verify:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class List:
     """Show the agents, the environments available on this machine, the presets, and the task presets with
-    the scores they reached."""
+    the scores they reached; or your runs: how far each got, its last score, and how its settings differ."""
 
     function: ClassVar = "listing:run"
     kind: tyro.conf.Positional[str] = "all"
-    """agents, environments, presets, tasks or all."""
+    """agents, environments, presets, tasks, or all of these; or runs."""
     word: tyro.conf.Positional[str] = ""
     """Show only entries that contain this word."""
+    directory: pathlib.Path | None = None
+    """The folder below which to look for runs; runs by default."""
     json: bool = False
     """Print JSON, and nothing else, on standard output."""
 
@@ -377,10 +414,21 @@ class CheckEnv:
     environment: tyro.conf.Positional[str]
     """dm_control/<domain>/<task>, a Gymnasium id, or module:name of a class or function that makes a dm_env
     or Gymnasium environment, from a seed if it takes one. Modules in the current folder are found too."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     seed: int = 0
     """Seed of the environment."""
     steps: int = 1000
     """Maximum number of steps of an episode; a longer one counts as endless."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Init:
+    """Write a folder with an agent of your own, an environment and their tests, which trains as it is."""
+
+    function: ClassVar = "init:run"
+    name: tyro.conf.Positional[str]
+    """The agent's name, which its folder and module get too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -425,6 +473,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             List,
             Bench,
             CheckEnv,
+            Init,
             Doctor,
             Completion,
         )

@@ -3,16 +3,20 @@
 import dataclasses
 import json
 import pathlib
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from minerva_acme.cli import flags
+from minerva_acme.runs import env_kwargs
 
 _RUN = "run.json"
 _TABLES = ("hyperparameters", "options")  # tables whose keys are flags too, as in run.json
 _OF_RUNS = ("format", "version", "config", "environment_specs")  # keys of run.json that are not settings
-_ONLY_IN_PYTHON = ("environment_factory", "environment_settings", "unknown")
+_ENV = ("env", "environment")
+_ENV_KWARGS = ("env_kwargs", "env-kwargs", "environment_settings")  # a table; the last is in run.json
+_ONLY_IN_PYTHON = ("environment_factory", "unknown")
 _RUNS_CODE = "names code, which would be run: {}. If you trust the file, name it on the command line: {}"
 
 
@@ -46,6 +50,22 @@ class ConfigFile:
             way_out = f"{flags.AGENT} {self.agent} --config {self.path}"
             raise ValueError(f"{self.path} {_RUNS_CODE.format(self.agent, way_out)}")
         return self.agent
+
+    def check_environment(self, typed: str | None, command: str) -> None:
+        """Checks that code which makes the environment is named on the command line.
+
+        Args:
+            typed: The environment on the command line, if there is one.
+            command: The command, for the message.
+
+        Raises:
+            ValueError: Only the file names it.
+        """
+        for name in _ENV:
+            environment = str(self.settings.get(name, ""))
+            if typed is None and ":" in environment:
+                way_out = f"{command} --config {shlex.quote(str(self.path))} --env {environment}"
+                raise ValueError(f"{self.path} {_RUNS_CODE.format(environment, way_out)}")
 
     def settle(self, hints: Mapping[str, Any], command: str) -> list[str]:
         """Returns the settings as normalised words of the command line.
@@ -111,6 +131,9 @@ def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
         if key in _TABLES and isinstance(value, dict):
             yield from value.items()
+        elif key in _ENV_KWARGS and isinstance(value, dict):
+            if value:
+                yield "env_kwargs", env_kwargs.write(value)
         else:
             yield key, value
 

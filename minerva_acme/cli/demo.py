@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from minerva_acme import experiments, plotting, results, task_settings
 from minerva_acme.cli import commands, extras, parsing, training, video
+from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
 from minerva_acme.plotting import report
 from minerva_acme.runs import checkpointing, run_folder, run_results
@@ -49,13 +49,13 @@ def run(
     """
     # Before MuJoCo is imported.
     recording.choose_renderer()
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     words = [*words, "--seed", str(command.seed)]
     words += ["--stop-at-return", str(command.goal), "--stop-after-minutes", str(command.minutes)]
     asked = parsing.parse(words)
     directory = _find_folder(command.directory, asked, console)
     asked = parsing.parse([*words, "--directory", str(directory)])
-    console.print(f"The same as: minerva {shlex.join([*words, '--directory', str(directory)])}", markup=False)
+    console.print(f"The same as: minerva {shlex.join([*words, '--directory', str(directory)])}")
     result = training.start(asked)
     if result.interrupted_by:
         console.print("To also get the curve and the video, run the same demo command again instead.")
@@ -146,7 +146,7 @@ def _show_curve(
         line_at=goal if limits[0] <= goal <= limits[1] else None,
         width=min(80, console.width),
     )
-    console.print(text, markup=False)
+    console.print(text)
     try:
         with extras.needed("demo", "plot"):
             from minerva_acme.plotting import figure
@@ -156,9 +156,9 @@ def _show_curve(
             [panel], y_label="Evaluation return", x_label=unit.capitalize(), labels=[_THIS, _KNOWN]
         )
         files = figure.save(drawn, directory / "curve")
-        console.print(f"Figure of the curve: {', '.join(map(str, files))}", markup=False)
+        console.print(f"Figure of the curve: {', '.join(map(str, files))}")
     except ValueError as error:
-        console.print(f"No figure of the curve: {error}", markup=False)
+        console.print(f"No figure of the curve: {error}")
 
 
 def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
@@ -175,7 +175,7 @@ def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
     try:
         video.run(film)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
-        console.print(f"No video: {' '.join(str(error).split())}", markup=False)
+        console.print(f"No video: {' '.join(str(error).split())}")
 
 
 def _speed(directory: pathlib.Path) -> float:

@@ -5,20 +5,21 @@ import importlib.util
 import os
 import pathlib
 import platform
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, fused, kernels
 from minerva_acme.cli import commands, json_output, verdicts
+from minerva_acme.cli.console import Console
 from minerva_acme.cli.verdicts import Check
 
 _PROBE_SECONDS = 120.0
@@ -42,8 +43,12 @@ _PACKAGES = {
     ),
 }
 
-# Its dependency labmaze has no wheels for 3.13, and can only be built with Bazel.
-_FIRST_WITHOUT_DM_CONTROL = (3, 13)
+# For dm_control's dependency labmaze, which can only be built with Bazel.
+_FIRST_WITHOUT_WHEELS = (3, 13)
+DM_CONTROL_WITHOUT_LABMAZE = (
+    "pip install lxml pyparsing requests scipy tqdm && pip install --no-deps dm_control==1.0.50"
+)
+"""Installs dm_control and its dependencies other than labmaze, which only arenas of its locomotion need."""
 
 _NAME_WIDTH = 20  # the length of OPENBLAS_NUM_THREADS
 
@@ -66,7 +71,7 @@ def run(command: commands.Doctor) -> int:
         is_fine = all(check.status != "wrong" for check in checks)
         json_output.show({"works": is_fine, "checks": [check._asdict() for check in checks]})
         return int(not is_fine)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
     console.print(f"{works} {verdicts.sum_up(counts)}")
@@ -77,7 +82,7 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
     """Yields the result of each check."""
     yield check_python(sys.version_info[:3])
     yield Check("platform", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    yield Check("torch", "ok", torch.__version__)
+    yield check_torch(torch.__version__, importlib.metadata.requires("minerva-acme") or [])
     yield from check_threads(os.environ, thread_settings.num_cores())
     yield check_float32()
     yield check_bfloat16()
@@ -115,6 +120,25 @@ def check_python(version: tuple[int, ...]) -> Check:
         return Check("python", "ok", words)
     fix = "python3.11 -m venv .venv, and install there"
     return Check("python", "wrong", f"{words}, but 3.11 or newer is needed", fix)
+
+
+def check_torch(version: str, requirements: Sequence[str]) -> Check:
+    """Checks that torch is not newer than the version that was tested.
+
+    Args:
+        version: Torch's version.
+        requirements: This package's requirements. The extra `tested` pins the tested version.
+    """
+    pins = [re.match(r"torch==([\d.]+)", line) for line in requirements]
+    tested = next((pin[1] for pin in pins if pin), version)
+    if _numbers(version) <= _numbers(tested):
+        return Check("torch", "ok", version)
+    words = f"{version} is newer than {tested}, the newest version that was tested"
+    return Check("torch", "warning", words, f"pip install torch=={tested}")
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:3]]
 
 
 def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Check]:
@@ -191,9 +215,9 @@ def check_package(name: str, code: str, fix: str, prober: Prober, python: tuple[
         python: The version of Python.
     """
     version = _version(name)
-    if version is None and name == "dm_control" and python >= _FIRST_WITHOUT_DM_CONTROL:
-        words = "not installed: no wheels for this version of Python. Gymnasium's environments still work"
-        return Check(name, "warning", words, "dm_control needs Python 3.11 or 3.12")
+    if version is None and name == "dm_control" and python >= _FIRST_WITHOUT_WHEELS:
+        words = "not installed: its dependency labmaze has no wheels for this Python, and only mazes need it"
+        return Check(name, "warning", words, DM_CONTROL_WITHOUT_LABMAZE)
     if version is None:
         return Check(name, "wrong", "not installed", fix)
     result = prober(code)

@@ -1,9 +1,8 @@
 """`minerva export`."""
 
-from rich.console import Console
-
 from minerva_acme import runs
 from minerva_acme.cli import choices, commands
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, verification
 
 _FORMATS = ("safetensors", "pt2", "onnx")
@@ -40,7 +39,7 @@ def run(command: commands.Export) -> int:
         use = f"onnxruntime.InferenceSession('{output}').run(None, inputs)"
     else:
         use = f"minerva_acme.load_policy('{output}')(observation).action"
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     if comparison:
         console.print(
             f"Largest difference from the policy: {comparison.largest:.1e} of the action range, over "
@@ -52,7 +51,7 @@ def run(command: commands.Export) -> int:
             f"Score {score.mean:.2f} +- {score.std:.2f} over {score.num_episodes} episodes from unseen "
             f"initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
-    console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}", markup=False)
+    console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}")
     return 0
 
 

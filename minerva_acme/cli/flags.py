@@ -13,70 +13,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from minerva_acme import foreign_names
 from minerva_acme.cli import choices
 
 AGENT = "--agent"
 """Another way to name the agent of `minerva train`, natural for the path of a builder."""
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
-_LAYER_SIZES = ("--policy-layer-sizes", "--critic-layer-sizes", "--value-layer-sizes")
-_REPLAY_RATIO = ("--samples-per-insert (batch_size / samples_per_insert items a learner step)",)
-ELSEWHERE: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
-    {
-        name: ours
-        for theirs, ours in {
-            "--total-timesteps --timesteps --num-timesteps --n-timesteps": ("--num-env-steps",),
-            "--total-steps --steps": ("--num-env-steps",),
-            "--total-frames": ("--num-env-steps (decisions: frames over the action repeat)",),
-            "--env-id --env-name --gym-id --task --domain": ("--env",),
-            "--algo --algorithm": (AGENT,),
-            "--learning-rate": ("--policy-learning-rate", "--critic-learning-rate"),
-            "--lr": ("--learning-rate", "--policy-learning-rate", "--critic-learning-rate"),
-            "--policy-lr": ("--policy-learning-rate", "--learning-rate"),
-            "--q-lr": ("--critic-learning-rate", "--learning-rate"),
-            "--anneal-lr": ("--anneal-learning-rate",),
-            "--gamma": ("--discount",),
-            "--n-envs": ("--num-environments",),
-            "--n-steps": ("--rollout-steps (of all environments together)", "--n-step"),
-            "--num-steps": ("--num-env-steps", "--rollout-steps (of all environments together)"),
-            "--n-epochs --update-epochs": ("--num-epochs",),
-            "--batch-size": ("--minibatch-size", "--rollout-steps"),
-            "--num-minibatches": ("--minibatch-size (steps in each)",),
-            "--clip-range --clip-coef": ("--clip-ratio",),
-            "--clip-vloss": ("--clip-value",),
-            "--ent-coef": ("--entropy-coef", "--initial-temperature"),
-            "--vf-coef": ("--value-coef",),
-            "--norm-adv": ("--normalize-advantages",),
-            "--use-sde": ("--init-stddev",),
-            "--buffer-size --replay-size": ("--max-replay-size",),
-            "--learning-starts": ("--min-replay-size",),
-            "--train-freq --train-frequency --gradient-steps --utd-ratio": _REPLAY_RATIO,
-            "--tau": ("--target-rate", "--target-critic-update-period", "--target-update-period"),
-            "--policy-delay --policy-frequency": ("--policy-period",),
-            "--exploration-noise": ("--exploration-stddev",),
-            "--exploration-final-eps --end-e": ("--final-epsilon",),
-            "--start-e": ("--initial-epsilon",),
-            "--net-arch --hidden-sizes --layer-sizes --hidden-size": _LAYER_SIZES,
-            "--eval-freq --eval-every": ("--evaluation-period",),
-            "--eval-episodes --n-eval-episodes": ("--evaluation-episodes", "--episodes"),
-            "--num-episodes --n-episodes": ("--episodes", "--evaluation-episodes"),
-            "--save-freq --save-every": ("--checkpoint-period",),
-            "--log-dir --logdir --log-path --log-folder --exp-name": ("--directory",),
-            "--save-path --save-dir --out-dir --output-dir": ("--directory", "--out", "--output"),
-            "--tensorboard-log": ("--log tensorboard", "--directory"),
-            "--tensorboard": ("--log tensorboard",),
-            "--wandb --track": ("--log wandb",),
-            "--capture-video": ("--evaluation-video",),
-            "--cuda --gpu": ("--device cuda",),
-            "--config-file": ("--config",),
-            "--deterministic": ("--no-explore (the default)",),
-        }.items()
-        for name in theirs.split()
-    }
-)
-"""Flags of Stable-Baselines3, CleanRL and other libraries, with their equivalents here: a flag, then an
-optional remark. Only the flags that a command has are suggested."""
-
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
@@ -176,7 +119,11 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
             values = [part for value in values for part in value.strip("()[]").split(",") if part]
         if not (may_be_none and values == ["None"]):
             values = [_read_value(flag, value, kind) for value in values]
-        settled += [*filter(None, [flag]), *values]
+        is_appended = tyro.conf.UseAppendAction in getattr(hints.get(flag), "__metadata__", ())
+        if is_appended and values:
+            settled += [word for value in values for word in (flag, value)]
+        else:
+            settled += [*filter(None, [flag]), *values]
     return positional, settled
 
 
@@ -236,7 +183,10 @@ def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints or flag == "--help":
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
-    here = [name for name in ELSEWHERE.get(flag, ()) if name.partition(" ")[0] in known]
+    entries = foreign_names.ELSEWHERE.get(flag.removeprefix("--").replace("-", "_"), ())
+    parts = (entry.partition(" ") for entry in entries)
+    ours = [f"--{own.replace('_', '-')}{space}{remark}" for own, space, remark in parts]
+    here = [name for name in ours if name.partition(" ")[0] in known]
     if here:
         raise ValueError(f"`{command}` has no flag {flag}. Here it is {' or '.join(here)}.")
     hint = choices.near(flag, sorted(hints), at_most=3) or f"For all flags: {command} --help"

@@ -9,7 +9,7 @@ from minerva_acme.cli import commands, help_pages
 _INDENT = 2
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Begin": ("demo", "doctor", "list", "check-env", "completion"),
+    "Begin": ("demo", "doctor", "list", "check-env", "init", "completion"),
     "Train": ("train", "resume", "sweep"),
     "Look at what was learned": ("eval", "video", "plot", "report", "collect"),
     "Share": ("export", "publish", "verify"),

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.columns import Columns
-from rich.console import Console
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, json_output
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import tasks
 
-_ALL = "all"  # every kind
+_ALL = "all"  # every kind but `_RUNS`
+_RUNS = "runs"
 _WIDTH = 80  # columns of the table of tasks, which ends with the scores of the seeds
 _TASK_COLUMNS = "{:5} {:7} {:34} {:>6} {:>6}  "
 _TASK_HEAD = _TASK_COLUMNS.format("agent", "preset", "environment", "steps", "return") + "of each seed"
@@ -34,7 +35,13 @@ def run(command: commands.List) -> int:
     kind, word = command.kind, command.word
     if kind != _ALL:
         advice = f"To search for a word: minerva list environments {kind}"
-        choices.choose("list of", kind, _LISTS, advice=advice)
+        choices.choose("list of", kind, (*_LISTS, _RUNS), advice=advice)
+    if kind == _RUNS:
+        from minerva_acme.cli import list_runs  # imports torch, which the other lists do not need
+
+        return list_runs.run(command)
+    if command.directory is not None:
+        raise ValueError(f"`directory` is only for the list of runs, got the list of {kind}. Leave it out.")
     kinds = list(_LISTS) if kind == _ALL else [kind]
     with json_output.alone():  # imported packages may print something
         found = {
@@ -53,7 +60,7 @@ def run(command: commands.List) -> int:
 
 
 def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     for name in filter(found.get, found):
         shown = [item.line for item in found[name]]
         if with_titles:
@@ -62,7 +69,7 @@ def _show(found: Mapping[str, Sequence[_Item]], *, with_titles: bool) -> None:
             console.print(Columns(shown, padding=(0, 3), column_first=True), soft_wrap=False)
         else:
             shown = [_TASK_HEAD, *shown, _TASK_ADVICE] if name == "tasks" else shown
-            console.print("\n".join(shown), markup=False)
+            console.print("\n".join(shown))
 
 
 def _agents() -> Iterator[_Item]:

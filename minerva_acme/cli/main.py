@@ -1,6 +1,7 @@
 """`minerva`: parses the command line and runs the command."""
 
 import dis
+import errno
 import logging
 import os
 import pkgutil
@@ -11,6 +12,7 @@ from typing import Any
 
 from minerva_acme.experiments import interrupts
 
+_OF_PATHS = (errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS)
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
@@ -50,7 +52,7 @@ def _main(arguments: Sequence[str]) -> int:
             raise
         if parsing.DEBUG in arguments:
             traceback.print_exception(error)
-        message = "\n".join([str(error), *getattr(error, "__notes__", ())])
+        message = "\n".join([_explain(error), *getattr(error, "__notes__", ())])
     print(f"minerva: {message}", file=sys.stderr)
     return status
 
@@ -58,6 +60,16 @@ def _main(arguments: Sequence[str]) -> int:
 def _run(command: Any) -> int:
     # Imports the module of this command only.
     return pkgutil.resolve_name(f"minerva_acme.cli.{command.function}")(command)
+
+
+def _explain(error: Exception) -> str:
+    """Returns the message of an error; of a path that cannot be used, without Python's error number."""
+    if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+        return (
+            f"{error.filename} cannot be used: {error.strerror}. Choose another path, or check its "
+            "permissions and those of the folders above it."
+        )
+    return str(error)
 
 
 def _status(error: Exception) -> int | None:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
@@ -14,17 +15,20 @@ import tyro
 from minerva_acme import _version
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
-from minerva_acme.runs import tasks
+from minerva_acme.runs import env_kwargs, tasks
 
 DEBUG = "--debug"
 """The flag that shows the tracebacks of errors, anywhere among the arguments. `main` removes it."""
 
 _HELP = ("-h", "--help")
+_LIKE_AN_ENVIRONMENT = re.compile(r"^(dm_control|gymnasium)/|-v\d+$")
+_RUN = "run.json"
 _TASK = "task"  # the preset that is looked up by agent and environment
+_ENV = ("--env", "--environment")
 # Flags that the defaults of `minerva train` depend on.
 _PEEKED = (
     ("--preset",),
-    ("--env", "--environment"),
+    _ENV,
     ("--num-env-steps", "--num_env_steps"),
     ("--num-learner-steps", "--num_learner_steps"),
 )
@@ -41,9 +45,11 @@ def parse(arguments: Sequence[str]) -> Any:
         print(guide.commands_page(), file=sys.stderr)
         raise SystemExit(2)
     name, *rest = arguments
-    if name in _HELP:
+    if name == "help" and rest:
+        return parse([*rest, "--help"])
+    if name in (*_HELP, "help"):
         _show(guide.commands_page())
-    if name in ("-V", "--version"):
+    if name in ("-V", "--version", "version"):
         _show(f"minerva-acme {_version.__version__}")
     if name.startswith("-"):
         raise ValueError(
@@ -63,6 +69,7 @@ def parse(arguments: Sequence[str]) -> Any:
         agent, rest = _agent(rest, typed, file)
         typed += f" {agent}"
         if file:
+            file.check_environment(flags.take(rest, *_ENV)[0], typed)
             from_file = file.settle(dict(flags.of(train_command(agent))), typed)
         command = train_command(agent, [*from_file, *rest])
         title = registry.find(agent).title
@@ -73,13 +80,27 @@ def parse(arguments: Sequence[str]) -> Any:
         _show(help_pages.page(command, typed, title))
     hints = dict(flags.of(command))
     positional, settled = flags.settle(rest, hints, typed)
+    if (title or command is commands.Sweep) and "--env" not in (*from_file, *settled):
+        raise ValueError(
+            f"`{typed}` must have an environment, got none. For example: --env CartPole-v1, or your own: "
+            "--env my_module:MyEnvironment. Those that are here: minerva list environments"
+        )
     # If a flag is given twice, the last one counts.
     parsed = _parse(command, typed, [*positional, *from_file, *settled])
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
-    if getattr(parsed, "import_code", False) or isinstance(parsed, commands.CheckEnv):
+    if getattr(parsed, "directory", None) and parsed.directory.name == _RUN:
+        parsed = dataclasses.replace(parsed, directory=parsed.directory.parent)
+    env_kwargs.read(getattr(parsed, "env_kwargs", ()))
+    if getattr(parsed, "import_code", False) or any(":" in name for name in _typed_environments(parsed)):
         _find_modules_here()
     return parsed
+
+
+def _typed_environments(parsed: Any) -> list[str]:
+    """Returns the environments on the command line, whose modules may be imported."""
+    typed = getattr(parsed, "env", None) or getattr(parsed, "environment", None) or ()
+    return [typed] if isinstance(typed, str) else list(typed)
 
 
 def _show(page: str) -> NoReturn:
@@ -96,13 +117,12 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     presets = (*entry.presets, _TASK)
     preset, env, env_steps, learner_steps = (flags.take(arguments, *names)[0] for names in _PEEKED)
     preset = choices.choose("preset", preset or "default", presets)
-    config, run = entry.presets["default" if preset == _TASK else preset], dataclasses.field()
-    steps_by_default = ""
+    run, steps_by_default = dataclasses.field(), ""
+    config = find_preset(agent, preset, env)
     if env is not None:  # otherwise the parser reports that it is missing
         num_env_steps, why = tasks.default_num_env_steps(agent, env)
         if preset == _TASK:
-            task = tasks.find(agent, env)
-            config, num_env_steps = task.make_config(), task.num_env_steps
+            num_env_steps = tasks.find(agent, env).num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
         if learner_steps is not None:
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
@@ -123,6 +143,17 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         frozen=True,
         kw_only=True,
     )
+
+
+def find_preset(agent: str, preset: str, env: str | None) -> Any:
+    """Returns the config of an agent's preset; `task` is the default one if there is no environment.
+
+    Raises:
+        ValueError: The preset is `task`, which has no entry for this agent and environment.
+    """
+    if preset == _TASK and env is not None:
+        return tasks.find(agent, env).make_config()
+    return registry.find(agent).presets["default" if preset == _TASK else preset]
 
 
 def _swept(agent: str) -> dict[str, Any]:
@@ -154,6 +185,11 @@ def _agent(
         raise ValueError(
             f"`{command}` must have an agent, got none; there are {', '.join(known)}. To choose one: minerva "
             "train --help"
+        )
+    if _LIKE_AN_ENVIRONMENT.search(named):
+        raise ValueError(
+            f"`{command}` must begin with an agent, got the environment '{named}'. For example: "
+            f"{command} ppo --env {named}"
         )
     if ":" not in named:
         advice = f"For your own: {flags.AGENT} my_package.my_module:MyBuilder"

@@ -7,7 +7,7 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from minerva_acme import thread_settings
@@ -40,7 +40,14 @@ Start: TypeAlias = Callable[[str, Sequence[str], pathlib.Path], distributed_jobs
 """Starts Python code with the words of its command; its output goes to a log. See `RayJobs.start`."""
 
 
-def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start | None = None) -> str | None:
+def run_all(
+    jobs: Sequence[Job],
+    *,
+    at_once: int,
+    watcher: Watcher,
+    start: Start | None = None,
+    unwanted: Collection[int] = (),
+) -> str | None:
     """Runs commands; as soon as one ends, successfully or not, the next one starts.
 
     Ctrl-C, SIGTERM and SIGHUP are passed on to the running commands, every time; no further command is
@@ -52,6 +59,8 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
             user has set OMP_NUM_THREADS.
         watcher: Told when jobs start and end.
         start: Starts a job; by default as a child of this process.
+        unwanted: The indices of jobs that are not started, or are interrupted once if they are running. The
+            watcher may add to them meanwhile.
 
     Returns:
         The name of the signal that ended the jobs early, or None.
@@ -60,11 +69,13 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
     running: dict[int, distributed_jobs.Process] = {}
     start = start or functools.partial(distributed_jobs.start, environment=_environment(at_once))
     with _signals() as came:
-        num_passed_on = 0
+        num_passed_on, interrupted = 0, set[int]()
         try:
             while running or (waiting and not came):
                 while waiting and len(running) < at_once and not came:
                     index, job = waiting.popleft()
+                    if index in unwanted:
+                        continue
                     running[index] = start(_CODE, job.words, job.log)
                     watcher.started(index)
                 # Not in the signal handler, which may interrupt a call of Ray.
@@ -76,6 +87,9 @@ def run_all(jobs: Sequence[Job], *, at_once: int, watcher: Watcher, start: Start
                         del running[index]
                         watcher.ended(index, status)
                 watcher.tick()
+                for index in running.keys() & set(unwanted) - interrupted:
+                    interrupted.add(index)
+                    _interrupt([running[index]])
                 if running:
                     time.sleep(_POLL_SECONDS)
         finally:  # after an error some may still be running; they save first

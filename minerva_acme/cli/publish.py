@@ -4,10 +4,9 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from minerva_acme import runs
 from minerva_acme.cli import commands, video
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, verification
 
 _CARD = "README.md"
@@ -25,7 +24,7 @@ def run(command: commands.Publish) -> int:
     to = hub.parse(f"{hub.PREFIX}{command.to}") if command.to else None
     if to:
         hub.check_installed()
-    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console = Console()
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     folder = command.output or command.directory / "hub"
     weights = folder / hub.WEIGHTS
@@ -129,7 +128,7 @@ def make_card(
     yield f'policy = minerva_acme.load_policy("hf:{repository}"{code})\n```\n'
     if described.needs_code:
         yield "The run's own code, which its run.json names, must be installed. Both commands then run it.\n"
-    yield "Only the safetensors file is read, which holds no code. This needs minerva-acme's extra `hub`.\n"
+    yield "Only the safetensors file is read, which has no code. This needs minerva-acme's extra `hub`.\n"
     yield "## Train it again\n"
     if described.needs_code or described.unknown:
         yield "This run was started from Python; run.json has its settings."

@@ -1,16 +1,16 @@
 """`minerva report`."""
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console
 from rich.table import Column
 from rich.table import Table as RichTable
 
 from minerva_acme import plotting, results
-from minerva_acme.agents import registry
 from minerva_acme.cli import commands, extras
+from minerva_acme.cli.console import Console
+from minerva_acme.plotting import run_figures
 from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
@@ -25,11 +25,11 @@ def run(command: commands.Report) -> int:
     """
     with extras.needed("report", "plot"):
         from minerva_acme.plotting import figure, report_figures, report_page
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     experiments = read_experiments(command.results)
     against = command.against
     if against is None:
-        against = tuple(compared_with(one.exp_name.partition("_")[0] for one in experiments))
+        against = tuple(run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments))
     report = plotting.make_report(
         experiments,
         against=[name for name in against if name != "none"],
@@ -37,7 +37,7 @@ def run(command: commands.Report) -> int:
         step=command.step,
     )
     for note in report.notes:
-        console.print(note, markup=False)
+        console.print(note)
     for table in report.tables:
         if table.title not in _NOT_PRINTED:
             _print(table, console)
@@ -129,12 +129,6 @@ def _has_rows(path: pathlib.Path) -> bool:
         return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
 
 
-def compared_with(agents: Iterable[str]) -> list[str]:
-    """Returns the published results that agents are usually compared with."""
-    known = (registry.AGENTS[agent].compared_with for agent in agents if agent in registry.AGENTS)
-    return list(dict.fromkeys(name for names in known for name in names))
-
-
 def read_range(text: str) -> tuple[str, tuple[float, float]]:
     """Reads an environment and the range of its returns, such as CartPole-v1=0:500."""
     env_name, equals, limits = text.rpartition("=")
@@ -157,6 +151,6 @@ def _print(table: plotting.Table, console: Console) -> None:
         shown.columns.append(column)
     for row in table.rows:
         shown.add_row(*row)
-    console.print(f"\n[bold]{table.title}[/]")
-    console.print(shown, soft_wrap=False, markup=False)
-    console.print(table.note, soft_wrap=False, markup=False, style="dim")
+    console.print(f"\n{table.title}", style="bold")
+    console.print(shown, soft_wrap=False)
+    console.print(table.note, soft_wrap=False, style="dim")

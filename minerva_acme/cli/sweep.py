@@ -7,16 +7,26 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import distributed, plotting
-from minerva_acme.cli import collect, commands, extras, processes, progress, report, sweep_plan, training
-from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, run_folder, run_results
+from minerva_acme import distributed, plotting, task_settings
+from minerva_acme.cli import (
+    collect,
+    commands,
+    extras,
+    processes,
+    report,
+    sweep_checks,
+    sweep_plan,
+    training,
+)
+from minerva_acme.cli.console import Console
+from minerva_acme.experiments import progress_display, stopping
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_results
 
-_LOG = "train.log"
+LOG = "train.log"
+"""The file in a run's folder that has its output."""
 _TAIL = 4096  # bytes at the end of a log that contain its last line
 
 
@@ -33,18 +43,18 @@ def run(command: commands.Sweep) -> int:
     Raises:
         ValueError: A requested run is not possible, a folder holds another run, or a report is not possible.
     """
-    if command.jobs is not None and command.jobs < 1:
-        raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
-    if command.address is not None and command.distributed is None:
-        raise ValueError("`address` is only for a sweep on Ray. Add --distributed ray.")
+    check_places(command)
+    if command.search:
+        raise ValueError("`search` is only for a search of settings. Add its number of trials: --optuna 30")
     plan = sweep_plan.make_plan(command)
     if command.report:
         _check_report(command)
     states = [find_state(run) for run in plan]
-    console = Console(highlight=False, soft_wrap=True)
+    sweep_checks.check(run for run, state in zip(plan, states, strict=True) if not state.is_done)
+    console = Console()
     directory = sweep_plan.directory_of(command)
     left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
-    jobs = [processes.Job(run.words, run.directory / _LOG) for run in left]
+    jobs = [processes.Job(run.words, run.directory / LOG) for run in left]
     with contextlib.ExitStack() as resources:
         places = None
         if command.distributed and left and not command.dry_run:
@@ -53,9 +63,9 @@ def run(command: commands.Sweep) -> int:
         _print_plan(plan, states, directory, at_once, console)
         if command.dry_run:
             for run in left:
-                console.print(run.command, markup=False)
+                console.print(run.command)
             return 0
-        with _Display(left, console) as display:
+        with Display(left, console) as display:
             start = places.start if places else None
             signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, start=start)
     states = [find_state(run) for run in plan]
@@ -68,17 +78,25 @@ def run(command: commands.Sweep) -> int:
         )
         unsaved = [run for run in failed if statuses.get(run.directory)]
         for run in unsaved:
-            console.print(f"{run.title} ended without saving: {run.directory / _LOG}", markup=False)
+            console.print(f"{run.title} ended without saving: {run.directory / LOG}")
         return 130 if unsaved else 0
     _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
     for run in failed:
-        log = run.directory / _LOG
+        log = run.directory / LOG
         status = statuses[run.directory]
         ended = f"failed with status {status}" if status else "was stopped and saved"
-        console.print(f"{run.title} {ended}: {_last_line(log)}\n    {log}", markup=False)
+        console.print(f"{run.title} {ended}: {last_line(log)}\n    {log}")
     if failed:
         console.print(f"{len(failed)} of {len(plan)} runs are not done. To retry, repeat the same command.")
     return 1 if failed else 0
+
+
+def check_places(command: commands.Sweep) -> None:
+    """Raises ValueError if it is not possible to run as many runs at a time, or there."""
+    if command.jobs is not None and command.jobs < 1:
+        raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
+    if command.address is not None and command.distributed is None:
+        raise ValueError("`address` is only for a sweep on Ray. Add --distributed ray.")
 
 
 def find_state(run: sweep_plan.PlannedRun) -> State:
@@ -94,12 +112,10 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
     if checkpoint is None:
         return State(0, False)
     try:
-        made, is_light = checkpointing.env_steps(checkpoint), checkpointing.is_light(checkpoint)
-        goal = run.train.run.stop_at_return
-        has_reached = stopping.reached_return(checkpoint, goal) is not None
+        made, options = checkpointing.env_steps(checkpoint), run.train.run
+        return State(made, stopping.is_complete(checkpoint, options.num_steps, options.stop_at_return))
     except checkpointing.DamagedCheckpoint:  # reported when it is resumed
         return State(0, False)
-    return State(made, (has_reached or made >= run.train.run.num_steps) and not is_light)
 
 
 def _check_report(command: commands.Sweep) -> None:
@@ -107,8 +123,10 @@ def _check_report(command: commands.Sweep) -> None:
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
     ranges = dict(map(report.read_range, command.range))
+    arguments = env_kwargs.read(command.env_kwargs)
     for environment in command.env:
-        plotting.find_range(environment.removeprefix("gymnasium/"), ranges)
+        name = task_settings.split_repeat(environment).env_name
+        plotting.find_range(env_kwargs.with_settings(name, arguments), ranges)
 
 
 def _print_plan(
@@ -124,11 +142,10 @@ def _print_plan(
     for run, state in zip(plan, states, strict=True):
         made = "done" if state.is_done else f"{state.made:,}" if state.made else "-"
         table.add_row(run.title, f"{run.train.run.num_steps:,}", made)
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     num_done = sum(state.is_done for state in states)
     console.print(
-        f"{len(plan)} runs in {directory}, {num_done} of them done, {min(jobs, len(plan))} at a time",
-        markup=False,
+        f"{len(plan)} runs in {directory}, {num_done} of them done, {min(jobs, len(plan))} at a time"
     )
 
 
@@ -156,7 +173,7 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
         )
 
 
-class _Display(progress.LiveDisplay):
+class Display(progress_display.LiveDisplay):
     """Prints when runs start and end; on a terminal also shows the last line of each running run's log."""
 
     def __init__(self, runs: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
@@ -177,21 +194,22 @@ class _Display(progress.LiveDisplay):
         self._print(index, f"{how} after {time_}")
 
     def tick(self) -> None:
-        if self._console.is_terminal:
+        if self.is_live:
             table = Table.grid(
                 Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis"), padding=(0, 2)
             )
             for index in self._started_at:
                 run = self._runs[index]
-                table.add_row(Text(run.title), Text(_last_line(run.directory / _LOG)))
-            self._live.update(table, refresh=True)
+                table.add_row(Text(run.title), Text(last_line(run.directory / LOG)))
+            self.show(table)
 
     def _print(self, index: int, what: str) -> None:
         number = f"{index + 1}/{len(self._runs)}"
-        self._console.print(f"{number:>7}  {self._runs[index].title}: {what}", markup=False)
+        self._console.print(f"{number:>7}  {self._runs[index].title}: {what}")
 
 
-def _last_line(log: pathlib.Path) -> str:
+def last_line(log: pathlib.Path) -> str:
+    """Returns the last line of a log that is not empty, or ""."""
     with contextlib.suppress(OSError), open(log, "rb") as file:
         file.seek(max(0, file.seek(0, 2) - _TAIL))
         lines = file.read().decode(errors="replace").split("\n")

@@ -1,16 +1,13 @@
 """The plan of a sweep, as plain values: a run for each setting, environment and seed."""
 
 import dataclasses
-import hashlib
 import itertools
 import pathlib
-import re
 import shlex
 from typing import Any, NamedTuple
 
 from minerva_acme.cli import commands, parsing
-
-_MAX_NAME = 100  # characters; longer names are cut
+from minerva_acme.runs import env_kwargs, run_names
 
 
 class PlannedRun(NamedTuple):
@@ -37,7 +34,7 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
     """Returns the runs of a sweep, ordered by setting, then environment, then seed.
 
     The folder of a run is <directory>/<setting>/<environment>/seed<seed>. The name of a setting has the
-    agent, the preset, all given hyperparameters of the agent, and every other flag with several values. So
+    agent, the preset, the hyperparameters that differ from it, and every other flag with several values. So
     adding values, environments or seeds leaves existing folders in place.
 
     Raises:
@@ -49,16 +46,19 @@ def make_plan(sweep: commands.Sweep) -> tuple[PlannedRun, ...]:
     if min(sweep.seeds) < 0:
         raise ValueError(f"`seeds` must be >= 0, got {min(sweep.seeds)}.")
     flags = [flag for flag, _ in sweep.settings]
+    kwargs = ("--env-kwargs", *sweep.env_kwargs) if sweep.env_kwargs else ()
+    arguments = env_kwargs.read(sweep.env_kwargs)
     planned: list[PlannedRun] = []
     of_identity: dict[tuple[Any, ...], PlannedRun] = {}
     for values in itertools.product(*(values for _, values in sweep.settings)):
         setting = dict(zip(flags, values, strict=True))
         for environment in sweep.env:
-            words = ("train", sweep.agent, "--env", environment, *itertools.chain(*values))
+            words = ("train", sweep.agent, "--env", environment, *kwargs, *itertools.chain(*values))
             train = parsing.parse(words)
             name, varied = _names(sweep, train, setting)
             for seed in sweep.seeds:
-                directory = directory_of(sweep) / name / _short(environment.replace("/", "-")) / f"seed{seed}"
+                place = run_names.environment_name(environment, arguments)
+                directory = directory_of(sweep) / name / place / f"seed{seed}"
                 run = PlannedRun(
                     name,
                     ", ".join([*varied, environment, f"seed {seed}"]),
@@ -89,23 +89,18 @@ def _names(
     sweep: commands.Sweep, train: commands.Train, setting: dict[str, tuple[str, ...]]
 ) -> tuple[str, list[str]]:
     """Returns the name of a setting, and the parts of it that vary within the sweep."""
-    of_agent = {field.name for field in dataclasses.fields(train.hyperparameters)}
-    is_list = {flag: len(values) > 1 for flag, values in sweep.settings}
-    parts, varied = [], []
-    for flag, (given, *values) in sorted(setting.items()):
-        name = flag.removeprefix("--").replace("-", "_")
-        part = f"{name}={'-'.join(values) or str(given == flag).lower()}"
-        if flag != "--preset" and (name in of_agent or is_list[flag]):
-            parts.append(part)
-        if is_list[flag]:
-            varied.append(part)
-    return _short("+".join([f"{sweep.agent.rpartition(':')[2]}_{train.preset}", *parts])), varied
-
-
-def _short(name: str) -> str:
-    """Returns a name that is valid for a folder and an experiment; a changed name ends in a hash."""
-    short = re.sub(r"[^\w.+=-]", "_", name, flags=re.ASCII)[:_MAX_NAME]
-    return short if short == name else f"{short}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    hyperparameters = dataclasses.asdict(train.hyperparameters)
+    varied = {
+        flag.removeprefix("--").replace("-", "_"): "-".join(values) or str(given == flag).lower()
+        for flag, (given, *values) in sorted(setting.items())
+        if len(dict(sweep.settings)[flag]) > 1
+    }
+    options = {
+        name: value for name, value in varied.items() if name not in hyperparameters and name != "preset"
+    }
+    presets = {train.preset: parsing.find_preset(train.agent, train.preset, train.env)}
+    name = run_names.setting_name(sweep.agent, hyperparameters, presets, **options)
+    return name, [f"{name}={value}" for name, value in varied.items()]
 
 
 def _shown(run: PlannedRun) -> str:

@@ -4,31 +4,42 @@ import contextlib
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dm_env
-from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
-from minerva_acme.cli import commands, progress
+from minerva_acme.agents import registry
+from minerva_acme.cli import commands, dry_run
+from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, run_folder
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_names
 
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows the results; returns the exit status."""
-    start(command)
+    if command.dry_run:
+        dry_run.run(**_plan(command))
+    else:
+        start(command)
     return 0
 
 
 def start(command: commands.Train) -> experiments.ExperimentResult:
     """Trains or resumes, shows the results, and returns them."""
+    return _run(**_plan(command))
+
+
+def _plan(command: commands.Train) -> dict[str, Any]:
+    """Returns the arguments of `_run`."""
     description = describe(command)
-    name = command.agent.rpartition(":")[2]
-    by_default = pathlib.Path("runs", command.env.replace("/", "-"), f"{name}-seed{description.seed}")
-    directory = command.directory or by_default
+    presets = registry.find(command.agent).presets
+    directory = command.directory or run_names.default_directory(description, presets)
+    if (directory / run_folder.FILE).exists():  # before anything is said of its steps
+        description.check_same_as(run_folder.read(directory), directory)
     # Code that is named on the command line may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
     why = (
@@ -36,14 +47,14 @@ def start(command: commands.Train) -> experiments.ExperimentResult:
         if command.steps_by_default
         else ""
     )
-    return _run(
-        description,
-        directory,
-        checkpoint,
-        import_code=True,
-        why=why,
-        processes=_processes(command),
-    )
+    return {
+        "description": description,
+        "directory": directory,
+        "checkpoint": checkpoint,
+        "import_code": True,
+        "why": why,
+        "processes": _processes(command),
+    }
 
 
 def _processes(command: commands.Train) -> dict[str, Any] | None:
@@ -71,6 +82,7 @@ def describe(command: commands.Train) -> run_folder.RunDescription:
     return run_folder.RunDescription(
         agent=command.agent,
         environment=command.env,
+        environment_settings=env_kwargs.read(command.env_kwargs),
         seed=options.seed,
         hyperparameters=dataclasses.asdict(command.hyperparameters),
         options=dataclasses.asdict(options),
@@ -99,8 +111,8 @@ def resume(command: commands.Resume) -> int:
         values["evaluation_video"] &= values["tensorboard"] or values["wandb"]
     if "num_env_steps" not in values:
         raise ValueError(
-            f"{directory} was trained by a version that did not store how long to train. To set it: minerva "
-            f"resume {directory} --num-env-steps ..."
+            f"{directory} was trained by a version that did not store how long to train. To set it: "
+            + _command("resume", directory, description, "--num-env-steps", "...")
         )
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
@@ -110,15 +122,15 @@ def resume(command: commands.Resume) -> int:
         name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
         raise ValueError(
             f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
-            f"{options.num_steps:,}. To train for longer: minerva resume {directory} "
-            f"--{name.replace('_', '-')} {2 * made}"
+            f"{options.num_steps:,}. To train for longer: "
+            + _command("resume", directory, description, f"--{name.replace('_', '-')}", 2 * made)
         )
     goal = options.stop_at_return
     if checkpoint and (reached := stopping.reached_return(checkpoint, goal)) is not None:
         raise ValueError(
             f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
-            f"{made:,} steps, got {goal:g}. To train until the last step: minerva resume {directory} "
-            "--stop-at-return inf"
+            f"{made:,} steps, got {goal:g}. To train until the last step: "
+            + _command("resume", directory, description, "--stop-at-return", "inf")
         )
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
     _run(description, directory, checkpoint, import_code=command.import_code)
@@ -135,15 +147,16 @@ def _run(
     processes: dict[str, Any] | None = None,
 ) -> experiments.ExperimentResult:
     """Trains, and shows progress and results. Args: why: Where the number of steps comes from."""
-    console = Console(highlight=False, soft_wrap=True)
-    environment_id, options = description.environment, description.options
+    console = Console()
+    options = description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
     num_steps = options["num_env_steps"] or options["num_learner_steps"]
-    console.print(f"{description.agent} on {environment_id}, {num_steps:,} steps{why}, in {directory}")
+    task = env_kwargs.with_settings(description.environment, description.environment_settings)
+    console.print(f"{description.agent} on {task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
-        _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), options)
+        _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), description)
     builder = description.make_builder(import_code=import_code)
     in_processes = builder.for_actors(processes["num_actors"]) if processes else builder
     if in_processes.learner_step:
@@ -158,13 +171,14 @@ def _run(
     )
     minutes = options.get("stop_after_minutes")
     seconds = math.inf if minutes is None else 60.0 * minutes
-    with progress.ProgressDisplay(console, seconds=seconds) as display:
-        if processes is None:
-            result = experiments.run_experiment(config, display)
-        else:
-            result = distributed.run_distributed_experiment(config, display, **processes)
+    display = experiments.ProgressDisplay(console, seconds=seconds)
+    if processes is None:
+        result = experiments.run_experiment(config, progress=display)
+    else:
+        result = distributed.run_distributed_experiment(config, progress=display, **processes)
     with saved(directory):
-        _show(console, result, "the same command" if processes else f"minerva resume {directory}")
+        to_resume = "the same command" if processes else _command("resume", directory, description)
+        _show(console, result, description, to_resume)
     return result
 
 
@@ -181,20 +195,29 @@ def saved(directory: pathlib.Path) -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped after the run was saved in {directory}") from None
 
 
+def _command(
+    name: str, directory: pathlib.Path, description: run_folder.RunDescription, *words: object
+) -> str:
+    """Returns a shell command for a run, with the flag that it needs if the run names code."""
+    code = ["--import-code"] if description.names_code else []
+    return shlex.join(["minerva", name, *map(str, [directory, *words]), *code])
+
+
 def _tell_of_checkpoint(
-    console: Console, directory: pathlib.Path, made: int, options: Mapping[str, Any]
+    console: Console, directory: pathlib.Path, made: int, description: run_folder.RunDescription
 ) -> None:
     flag, num_steps = next(
-        (f"--{name.replace('_', '-')}", options[name])
+        (f"--{name.replace('_', '-')}", description.options[name])
         for name in ("num_env_steps", "num_learner_steps")
-        if options[name]
+        if description.options[name]
     )
     if made < num_steps:
         console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     else:
         console.print(
-            f"This run has made all its {made:,} steps. To train for longer: minerva resume {directory} "
-            f"{flag} {2 * made}. To start over, remove the folder or choose another --directory or --seed."
+            f"This run has made all its {made:,} steps. To train for longer: "
+            f"{_command('resume', directory, description, flag, 2 * made)}. To start over, remove the "
+            "folder or choose another --directory or --seed."
         )
 
 
@@ -206,7 +229,12 @@ def _make_filmer(
     return video.make_filmer(description.environment, **description.environment_settings)
 
 
-def _show(console: Console, result: experiments.ExperimentResult, to_resume: str) -> None:
+def _show(
+    console: Console,
+    result: experiments.ExperimentResult,
+    description: run_folder.RunDescription,
+    to_resume: str,
+) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
     table = Table("policy", Column("return", justify="right"), title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
@@ -226,6 +254,7 @@ def _show(console: Console, result: experiments.ExperimentResult, to_resume: str
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     elif result.stopped_by:
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
-    console.print(f"To evaluate it again: minerva eval {files}")
+    console.print(f"To evaluate it again: {_command('eval', files, description)}")
     if has_better:
-        console.print(f"To evaluate the best: minerva eval {files} --checkpoint best")
+        to_evaluate = _command("eval", files, description, "--checkpoint", "best")
+        console.print(f"To evaluate the best: {to_evaluate}")

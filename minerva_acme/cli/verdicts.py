@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rich.console import Console
+from minerva_acme.cli.console import Console
 
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
 
@@ -22,10 +22,10 @@ def show(checks: Iterable[Check], console: Console, *, name_width: int) -> dict[
     counts = dict.fromkeys(_STYLES, 0)
     for check in checks:
         counts[check.status] += 1
-        console.print(f"[{_STYLES[check.status]}]{check.status:8}[/]{check.name:{name_width}} ", end="")
-        console.print(check.words, markup=False)
+        console.print(f"{check.status:8}", style=_STYLES[check.status], end="")
+        console.print(f"{check.name:{name_width}} {check.words}")
         if check.fix:
-            console.print(f"{'':{name_width + 9}}-> {check.fix}", markup=False)
+            console.print(f"{'':{name_width + 9}}-> {check.fix}")
     return counts
 
 

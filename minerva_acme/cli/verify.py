@@ -4,11 +4,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from rich import box
-from rich.console import Console
 from rich.table import Column, Table
 
 from minerva_acme import results
 from minerva_acme.cli import choices, commands
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import verification
 
 
@@ -18,7 +18,7 @@ def run(command: commands.Verify) -> int:
     Raises:
         ValueError: There are no such weights, or they have no score.
     """
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     numbers = (Column(name, justify="right") for name in ("stored", "played", "tolerance"))
     table = Table(
         Column("weights", overflow="fold"), *numbers, "verdict", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
@@ -41,7 +41,7 @@ def run(command: commands.Verify) -> int:
             f"{verdict.tolerance:.1f}",
             "same" if verdict.is_same else "DIFFERS",
         )
-    console.print(table, soft_wrap=False, markup=False)
+    console.print(table, soft_wrap=False)
     console.print(
         f"Mean return without exploration, with the standard deviation over episodes. The tolerance is the "
         f"sum of {verification.STANDARD_ERRORS:g} standard errors of the difference, the change caused by "
@@ -50,7 +50,7 @@ def run(command: commands.Verify) -> int:
         soft_wrap=False,
     )
     for problem in problems:
-        console.print(problem, markup=False)
+        console.print(problem)
     return 0 if num_good == len(chosen) else 1
 
 

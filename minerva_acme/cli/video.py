@@ -7,11 +7,11 @@ import tempfile
 
 import dm_env
 import numpy as np
-from rich.console import Console
 from rich.progress import Progress
 
 from minerva_acme import runs
-from minerva_acme.cli import commands, extras
+from minerva_acme.cli import commands, environment_choice, extras
+from minerva_acme.cli.console import Console
 from minerva_acme.runs import policies
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
@@ -31,14 +31,14 @@ def run(command: commands.Video) -> int:
         raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1, every step is drawn.")
     with extras.needed("video"):
         from minerva_acme.video import movie
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console()
     found = policies.find(command.directory, command.checkpoint)
-    description, environment_id = found.description, found.description.environment
     beside = pathlib.Path() if found.path.is_file() else command.directory
     files = _files(command, beside / "videos" / found.path.name.removesuffix(".safetensors"))
     recording.choose_renderer()
-    builder = description.make_builder(import_code=command.import_code)
-    make_environment = description.make_environment_factory(import_code=command.import_code)
+    builder = found.description.make_builder(import_code=command.import_code)
+    description, make_environment = environment_choice.choose(found.description, command)
+    environment_id = description.environment
     camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
     settings, render = recording.drawing(environment_id, camera, command.height, command.width)
     if description.environment_factory:  # takes only a seed
@@ -47,8 +47,11 @@ def run(command: commands.Video) -> int:
     def make(episode_seed: int) -> dm_env.Environment:
         try:
             return make_environment(episode_seed, **settings)
-        except TypeError as error:
-            if "argument 'render_mode'" in str(error):  # the environment does not support rendering
+        except (TypeError, ValueError) as error:
+            refused = [name for name in settings if f"argument '{name}'" in str(error)]
+            if not refused:
+                raise
+            if "render_mode" in refused:  # the environment does not support rendering
                 raise ValueError(
                     f"{environment_id} cannot be drawn: it takes no argument `render_mode`. Add that "
                     "argument, and a method `render` that returns a uint8 image [height, width, 3] if it is "

@@ -29,4 +29,4 @@ __all__ = [
 ]
 
 # Each process loads only the modules that its node needs.
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

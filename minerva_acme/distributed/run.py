@@ -11,10 +11,11 @@ import sys
 import time
 from typing import Any, Literal
 
-from minerva_acme import builders, thread_settings
+from minerva_acme import builders, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import beginning as run_beginning
-from minerva_acme.experiments import parts, progress, seeds, signals, stopping
+from minerva_acme.experiments import parts, progress_display, seeds, signals, stopping
+from minerva_acme.experiments import progress as run_progress
 from minerva_acme.experiments import run as one_process
 from minerva_acme.replay import backends
 from minerva_acme.replay.reverb import ports
@@ -34,13 +35,15 @@ _LAST_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0  # the timeout of calls to nodes
 
 
+@foreign_names.translated
 def run_distributed_experiment(
     config: experiment_config.ExperimentConfig,
-    *callbacks: progress.Callback,
+    *callbacks: run_progress.Callback,
     num_actors: int,
     engine: Literal["ray", "inline"] | graph.Engine = "ray",
     address: str | None = None,
     replay_after_failure: program.AfterFailure = "restore",
+    progress: progress_display.ShownProgress = "auto",
 ) -> one_process.ExperimentResult:
     """Trains an agent with a learner and several actors, each in its own process.
 
@@ -62,6 +65,7 @@ def run_distributed_experiment(
         address: The address of a Ray cluster, `auto` or `host:port`, or None for this machine alone.
         replay_after_failure: The contents of replay after its process was killed: `restore` for the items of
             the newest checkpoint, or `empty` for none.
+        progress: The display of the run's progress, as for `run_experiment`.
 
     Raises:
         ValueError: The agent cannot handle the environment or supports only one actor, another run is using
@@ -70,13 +74,14 @@ def run_distributed_experiment(
             this machine is lost, or a checkpoint could not be written. The message names the newest
             checkpoint and the steps that it lacks.
     """
-    told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     _check(config, num_actors, replay_after_failure)
     the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
     own_seeds = seeds.Seeds(config.seed)
     environment = parts.make_environment(config, lambda index: own_seeds.number("environment", index))
     with contextlib.ExitStack() as resources:
+        displays = resources.enter_context(progress_display.shown(progress, config))
+        told = run_progress.Callbacks(stopping.StopEarly(config), *callbacks, *displays)
         with contextlib.closing(environment):
             beginning = run_beginning.begin(config, environment, resources, num_actors)
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
@@ -118,7 +123,7 @@ class _Run:
         config: experiment_config.ExperimentConfig,
         the_program: graph.Program,
         launched: graph.Launched,
-        told: progress.Callbacks,
+        told: run_progress.Callbacks,
         stop: signals.StopRequest,
     ) -> None:
         self._config = config
@@ -170,7 +175,7 @@ class _Run:
             self._end(actors)
         except Exception as error:
             _logger.info("the run ends: %r", error)
-            self._told = progress.Callbacks()
+            self._told = run_progress.Callbacks()
             for end in (lambda: self._stop_playing(actors), self._save, self._stop_rest):
                 try:
                     end()
@@ -362,9 +367,9 @@ class _Run:
             known.latest = self._evaluations.latest  # the same one stays the same object
         self._evaluations = known
 
-    def _progress(self, phase: str) -> progress.Progress:
+    def _progress(self, phase: str) -> run_progress.Progress:
         counts, latest = self._overview["counts"], self._evaluations.latest
-        return progress.Progress(
+        return run_progress.Progress(
             env_steps=self._env_steps(),
             num_env_steps=self._config.num_env_steps,
             learner_steps=int(counts.get("learner_steps", 0)),

@@ -21,4 +21,4 @@ __all__ = [
     "TanhSquash",
 ]
 
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

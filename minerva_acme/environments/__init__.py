@@ -44,4 +44,4 @@ __all__ = [
 ]
 
 # Gymnasium is imported only when it is used.
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

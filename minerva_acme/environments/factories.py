@@ -3,16 +3,14 @@
 An id is `dm_control/<domain>/<task>` for a task of the DeepMind Control Suite, or `gymnasium/<id>`, or only
 `<id>`, for anything that Gymnasium has registered. After a task of the suite, `/repeat=4` repeats each action
 four times, and `/pixels` gives images instead of observations: `dm_control/cartpole/swingup/pixels,repeat=8`.
+Before a colon, an id names a module that is imported: `module:attribute` is a class or function of your own
+(see `own`), and `module:Name-v0` is what the module has registered in Gymnasium.
 """
 
-import contextlib
 import difflib
-import importlib
 import importlib.util
-import os
 import pathlib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,8 +19,10 @@ import dm_env
 
 from minerva_acme import specs, task_settings, wrappers
 from minerva_acme.environments import (
+    importing,
     multi_agent,
     origin,
+    own,
     process_vector,
     training_wrappers,
     vector,
@@ -43,11 +43,12 @@ _NEEDED_PACKAGES = {
 }
 _EXTRAS = {"Box2D": "box2d", "jax": "jax"}  # Gymnasium's extra for a package, if the names differ
 _ATARI = re.compile(r"ALE/|\w+(NoFrameskip|Deterministic)-v\d+$|\w+-ram(NoFrameskip|Deterministic)?-v\d+$")
+_DOTTED = re.compile(r"([A-Za-z_][\w.]*)\.(\w+)")
 _VERSION = re.compile(r"-v(\d+)$")
 _MAX_SUGGESTED = 5
 
 
-def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
+def make(environment_id: str, /, seed: int | None = None, **task_kwargs: Any) -> dm_env.Environment:
     """Makes an environment, without wrappers that change its observations, rewards or actions.
 
     Its random generator can be saved and restored (`save`, `restore`), also through wrappers. If it is saved
@@ -55,23 +56,31 @@ def make(environment_id: str, seed: int | None = None, **task_kwargs: Any) -> dm
     as they would have without the interruption.
 
     Args:
-        environment_id: `dm_control/<domain>/<task>` or one of Gymnasium's ids. A task of the suite followed
-            by `/repeat=4` repeats each action 4 times. With `/pixels` it gives stacks of images, uint8
+        environment_id: `dm_control/<domain>/<task>`, one of Gymnasium's ids, or `module:attribute` of a class
+            or function that makes a dm_env or Gymnasium environment. A task of the suite followed by
+            `/repeat=4` repeats each action 4 times. With `/pixels` it gives stacks of images, uint8
             [3, 84, 84, 3], and repeats each action twice; `/pixels,repeat=8` repeats it 8 times. `frames` and
             `size` are set in the same way.
         seed: The seed of the episodes, or None for a new one.
-        **task_kwargs: Arguments of the dm_control task or of `gymnasium.make`.
+        **task_kwargs: Arguments of the dm_control task, of `gymnasium.make`, or of your class or function.
 
     Raises:
-        ValueError: There is no such environment; the message lists similar ids.
+        ValueError: There is no such environment (the message lists similar ids), it does not take one of the
+            arguments, or your class or function raised an error or made something else.
         ImportError: The environment needs a package that is not installed.
         RuntimeError: The id asks for pixels, and this machine cannot draw.
     """
     if seed is not None and not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
-    if environment_id.startswith(_DM_CONTROL):
-        return _make_dm_control(environment_id, seed, task_kwargs)
-    return _make_gymnasium(environment_id, seed, task_kwargs)
+    if (maker := own.find(environment_id)) is not None:
+        return own.make(environment_id, maker, seed, task_kwargs)
+    make_ = _make_dm_control if environment_id.startswith(_DM_CONTROL) else _make_gymnasium
+    try:
+        return make_(environment_id, seed, task_kwargs)
+    except TypeError as error:
+        if not any(f"unexpected keyword argument '{name}'" in str(error) for name in task_kwargs):
+            raise
+        raise ValueError(f"'{environment_id}' has no argument of that name: {error}.") from error
 
 
 def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment:
@@ -91,6 +100,7 @@ def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment
 
 def make_training_environment(
     environment: "str | dm_env.Environment | gymnasium.Env[Any, Any]",
+    /,
     seed: int | None = None,
     **task_kwargs: Any,
 ) -> dm_env.Environment:
@@ -229,13 +239,17 @@ def _apply(settings: task_settings.TaskSettings, environment: dm_env.Environment
 
 
 def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str, Any]) -> dm_env.Environment:
+    import gymnasium
     from gymnasium import error
 
     from minerva_acme.environments import gymnasium_adapter
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
+    name = gymnasium_id.rpartition(":")[2]
+    if name not in gymnasium.registry and not _VERSION.search(name) and _newest_version(name):
+        raise _unknown(environment_id)  # Gymnasium would take the newest version, whichever that is
     if "render_mode" in make_kwargs:
-        _load_triton_first()
+        importing.load_triton_first()
     try:
         return gymnasium_adapter.GymnasiumEnvironment(gymnasium_id, seed=seed, **make_kwargs)
     except error.DependencyNotInstalled as exception:
@@ -270,15 +284,7 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
     import gymnasium
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
-    module, has_module, name = gymnasium_id.partition(":")
-    if has_module and module not in sys.modules:
-        known = f" Gymnasium has {name} without a module before it." if name in gymnasium.registry else ""
-        return ValueError(
-            "`environment_id` must name an importable module before the colon, got "
-            f"'{environment_id}', and there is no module '{module}'. Install its package, or put the folder "
-            f"of the module into PYTHONPATH.{known}"
-        )
-    spec = gymnasium.registry.get(name if has_module else gymnasium_id)
+    spec = gymnasium.registry.get(gymnasium_id.rpartition(":")[2])
     if getattr(spec and spec.entry_point, "__module__", "").startswith("gymnasium."):
         return _unknown(environment_id)  # a function that raises an error: the environment has moved
     entry_point = "" if spec is None else str(spec.entry_point)
@@ -295,6 +301,8 @@ def _unknown(environment_id: str) -> Exception:
     """Makes the error for an unknown environment, which suggests similar ones that can be made here."""
     expected = "`environment_id` must be dm_control/<domain>/<task> or an id of Gymnasium's"
     wanted = environment_id.removeprefix(_GYMNASIUM)
+    if ":" in wanted and not wanted.startswith(_DM_CONTROL):
+        return own.unknown(wanted)
     if _ATARI.match(wanted):
         install = "" if importlib.util.find_spec("ale_py") else "pip install ale-py, then "
         return ImportError(
@@ -308,14 +316,17 @@ def _unknown(environment_id: str) -> Exception:
     by_short = {name.removeprefix(_DM_CONTROL).lower(): name for name in known}
     near = difflib.get_close_matches(wanted, by_short, n=_MAX_SUGGESTED)
     near += [short for short in by_short if wanted and wanted in short and short not in near]
-    found = [*newest, *(by_short[short] for short in near[: _MAX_SUGGESTED + 3])]
+    others = [] if newest and not _VERSION.search(wanted) else near[: _MAX_SUGGESTED + 3]
+    found = [*newest, *(by_short[short] for short in others)]
     if found:
         hint = f"Did you mean {', '.join(dict.fromkeys(found))}?"
     else:
         hint = (
             "`minerva list environments` shows the ids that can be made here. An environment of another "
-            "package needs its module before the id: package:Name-v0."
+            "package, or your own, needs its module before it: package:Name-v0, my_module:MyEnvironment."
         )
+    if dotted := _DOTTED.fullmatch(environment_id):
+        hint = f"A class or function of yours has a colon before its name: {dotted[1]}:{dotted[2]}"
     return ValueError(f"{expected}, got '{environment_id}'. {hint}")
 
 
@@ -342,33 +353,5 @@ def _newest_version(gymnasium_id: str) -> list[str]:
     return [f"{spec.id} (for which: pip install 'gymnasium[{extra}]')" if missing else spec.id]
 
 
-def _load_triton_first() -> None:
-    """Loads triton, which torch's CUDA build installs, before OpenGL draws.
-
-    Mesa's drivers and triton each contain an LLVM. If triton is loaded second, as the first optimiser would
-    do, the process crashes.
-    """
-    with contextlib.suppress(ImportError):
-        importlib.import_module("triton")
-
-
 def _import_suite() -> ModuleType:
-    """Imports dm_control's suite with a renderer that works here, since the import fixes the renderer.
-
-    Without a display, dm_control would choose GLFW, which prints a warning and cannot render. EGL renders off
-    screen; if it is missing too, rendering is disabled, which training does not need.
-    """
-    _load_triton_first()
-    settled = "MUJOCO_GL" in os.environ or "dm_control.suite" in sys.modules
-    has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-    if settled or has_display or sys.platform != "linux":
-        return importlib.import_module("dm_control.suite")
-    pyopengl_platform = os.environ.get("PYOPENGL_PLATFORM")
-    os.environ["MUJOCO_GL"] = "egl"
-    try:
-        return importlib.import_module("dm_control.suite")
-    except Exception:  # PyOpenGL fails in many ways; an error with another cause is raised again below
-        os.environ["MUJOCO_GL"] = "disabled"
-        if pyopengl_platform is None:
-            os.environ.pop("PYOPENGL_PLATFORM", None)  # dm_control set it
-        return importlib.import_module("dm_control.suite")
+    return importing.import_with_renderer("dm_control.suite")

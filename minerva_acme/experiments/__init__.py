@@ -1,4 +1,15 @@
-"""Experiments: an agent is trained in an environment, evaluated and saved."""
+"""Experiments: an agent is trained in an environment, evaluated and saved.
+
+    config = experiments.ExperimentConfig(
+        builder=ppo.PPOBuilder(ppo.PPOConfig()),
+        environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
+        directory="runs/first",
+        num_env_steps=50_000,
+    )
+    result = experiments.run_experiment(config)
+
+A folder holds one run, which the same call resumes. On a terminal and in a notebook the progress is shown.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +17,7 @@ from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.experiments.progress import Callback, Progress, StopRun
+    from minerva_acme.experiments.progress_display import ProgressDisplay
     from minerva_acme.experiments.run import ExperimentResult, run_experiment
     from minerva_acme.runs.config import (
         EnvironmentFactory,
@@ -23,10 +35,11 @@ __all__ = [
     "ExperimentResult",
     "LoggerFactory",
     "Progress",
+    "ProgressDisplay",
     "RunOptions",
     "StopRun",
     "run_experiment",
 ]
 
 # Options and tasks need no torch; the modules that do are imported when they are used.
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

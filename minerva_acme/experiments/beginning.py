@@ -4,11 +4,11 @@ or by several."""
 import contextlib
 import logging
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 
-from minerva_acme import environments, specs
+from minerva_acme import builders, environments, specs
 from minerva_acme.replay import backends
 from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock
 from minerva_acme.runs import config as experiment_config
@@ -30,6 +30,25 @@ class Beginning(NamedTuple):
         """The folder of the checkpoint's replay, or None if it has no replay."""
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
         return str(files.resolve()) if files else None
+
+
+def check_agent(
+    builder: builders.AgentBuilder[Any], spec: specs.EnvironmentSpec, backend: backends.Backend
+) -> None:
+    """Checks that an agent can be trained in an environment.
+
+    Args:
+        builder: The agent's builder.
+        spec: The specs of the environment, wrapped as in training.
+        backend: The store for its replay.
+
+    Raises:
+        ValueError: The agent cannot handle the environment.
+        ReplayError: The store cannot sample the agent's tables as required.
+    """
+    builder.check_spec(spec)
+    if tables := builder.make_replay_tables(spec):
+        backends.choose(tables, backend)
 
 
 def begin(
@@ -56,9 +75,7 @@ def begin(
     # An environment and a vector of them provide their specs in the same way.
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
-    config.builder.check_spec(spec)
-    if tables := config.builder.make_replay_tables(spec):
-        backends.choose(tables, "reverb" if num_actors else config.replay)
+    check_agent(config.builder, spec, "reverb" if num_actors else config.replay)
     # Held from before anything is written until everything that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)

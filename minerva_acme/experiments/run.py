@@ -6,18 +6,19 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from minerva_acme import counting
+from minerva_acme import counting, foreign_names, readable
 from minerva_acme.experiments import (
     evaluator,
     interrupts,
     pacing,
     parts,
-    progress,
+    progress_display,
     rescue,
     saver,
     signals,
     stopping,
 )
+from minerva_acme.experiments import progress as run_progress
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import evaluation
@@ -47,6 +48,17 @@ class ExperimentResult:
     given_up: tuple[str, ...] = ()
     """The actors, and possibly the evaluator, that a distributed run gave up because they failed repeatedly,
     each with the reason. Without its evaluator, a run has no `after`."""
+
+    def __repr__(self) -> str:
+        steps = f"{self.env_steps:,} environment steps, {self.learner_steps:,} learner steps"
+        rows: dict[str, object] = {name: getattr(self, name) for name in ("random", "before", "after")}
+        if self.best is not None:
+            rows["best"] = f"{self.best[1]}, after {self.best[0]:,} steps"
+        rows |= {name: getattr(self, name) for name in ("interrupted_by", "stopped_by")}
+        rows["given_up"] = "; ".join(self.given_up)
+        return readable.in_lines(
+            f"ExperimentResult in {self.directory}: {steps}", {name: row for name, row in rows.items() if row}
+        )
 
     @classmethod
     def of(
@@ -79,8 +91,11 @@ class ExperimentResult:
         )
 
 
+@foreign_names.translated
 def run_experiment(
-    config: experiment_config.ExperimentConfig, *callbacks: progress.Callback
+    config: experiment_config.ExperimentConfig,
+    *callbacks: run_progress.Callback,
+    progress: progress_display.ShownProgress = "auto",
 ) -> ExperimentResult:
     """Trains an agent in this process, together with its replay server, and evaluates it.
 
@@ -107,26 +122,31 @@ def run_experiment(
         *callbacks: Functions that are called often, from this thread, with the run's progress. If one raises
             `StopRun`, the run ends after this turn, with a final evaluation and checkpoint. A later call
             resumes it.
+        progress: The display of the run's progress. "auto" shows it where stdout is a terminal or a notebook,
+            and prints nothing elsewhere; None never prints anything. A `ProgressDisplay` also prints
+            occasional lines where stdout is a file or a pipe.
 
     Raises:
-        ValueError: The agent cannot handle the environment, or another run is using the directory.
+        ValueError: The agent cannot handle the environment, another run is using the directory, or `progress`
+            is something else.
         ReplayError: Replay is deadlocked, for example because the learner waits for items that nothing will
             write.
         KeyboardInterrupt: A second signal came before the run was saved; it names the newest checkpoint.
     """
-    told = progress.Callbacks(stopping.StopEarly(config), *callbacks)
     errors = rescue.Rescue()
     with (
+        progress_display.shown(progress, config) as displays,
         interrupts.like_ctrl_c(),
         errors.original_error(),
         contextlib.ExitStack() as handlers,
         contextlib.ExitStack() as resources,
     ):
+        told = run_progress.Callbacks(stopping.StopEarly(config), *callbacks, *displays)
         run = parts.Parts(config, resources)
         pacer = pacing.Pacer(run)
         evaluations = evaluator.Evaluator(run)
         checkpoints = saver.Saver(run, evaluations, pacer)
-        reporter = progress.Reporter(run, evaluations, told)
+        reporter = run_progress.Reporter(run, evaluations, told)
         # An error in one of these leaves it half done.
         learn = errors.not_in("learning")(pacer.learn)
         save = errors.not_in("saving")(checkpoints.save)
@@ -185,7 +205,7 @@ def run_experiment(
 
 
 def _evaluate(
-    evaluations: evaluator.Evaluator, reporter: progress.Reporter, stop: signals.StopRequest
+    evaluations: evaluator.Evaluator, reporter: run_progress.Reporter, stop: signals.StopRequest
 ) -> bool:
     reporter.report("evaluate")
     is_new = evaluations.evaluate(stop)

@@ -53,5 +53,23 @@ def reached_return(checkpoint: pathlib.Path, goal: float | None) -> float | None
     return latest[1].mean if latest is not None and latest[1].mean >= goal else None
 
 
+def is_complete(checkpoint: pathlib.Path, num_steps: int, goal: float | None) -> bool:
+    """Returns whether a run has nothing left to do: it has made all its steps or reached its return.
+
+    A light checkpoint is never complete: it may be from the middle of the last evaluation.
+
+    Args:
+        checkpoint: The run's newest checkpoint.
+        num_steps: The total steps of the run.
+        goal: The run's `stop_at_return`.
+
+    Raises:
+        DamagedCheckpoint: The checkpoint cannot be read.
+    """
+    if checkpointing.is_light(checkpoint):
+        return False
+    return checkpointing.env_steps(checkpoint) >= num_steps or reached_return(checkpoint, goal) is not None
+
+
 def _stop(reason: str) -> NoReturn:
     raise progress.StopRun(reason)

@@ -40,7 +40,9 @@ from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, un
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
+from minerva_acme.networks.return_scale import ReturnScale
 from minerva_acme.networks.torso import (
+    BatchNormMLP,
     LayerNormMLP,
     ReLUMLP,
     ResidualBlock,
@@ -53,6 +55,7 @@ from minerva_acme.networks.torso import (
 
 __all__ = [
     "ActorCritic",
+    "BatchNormMLP",
     "CategoricalCriticHead",
     "CategoricalHead",
     "CategoricalPolicy",
@@ -87,6 +90,7 @@ __all__ = [
     "ReLUMLP",
     "ResidualBlock",
     "ReturnDistribution",
+    "ReturnScale",
     "RunningNorm",
     "ScalarHead",
     "ScalarPrediction",

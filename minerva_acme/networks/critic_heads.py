@@ -31,6 +31,7 @@ from torch import nn
 from minerva_acme import losses
 from minerva_acme.distributions import Categorical
 from minerva_acme.networks.linear import initialize_uniform
+from minerva_acme.networks.return_scale import ReturnScale
 
 _HEAD_STD = 0.01  # values start near zero, so that early targets are rewards and not noise
 _MIN_SCALE = 1e-4  # for a mixture's components, as in Acme: the density stays bounded
@@ -243,7 +244,8 @@ class CategoricalCriticHead(_LinearHead):
     """Probabilities of returns in bins, trained by cross-entropy.
 
     Returns below vmin or above vmax count as vmin or vmax, so choose these as the smallest and largest
-    discounted return. (`CategoricalHead` is a policy head.)
+    discounted return. (`CategoricalHead` is a policy head.) With a scale, the bins hold scaled returns, for
+    tasks whose returns are of unknown or changing size; predictions and targets keep the task's units.
     """
 
     atoms: torch.Tensor  # [K]
@@ -259,6 +261,7 @@ class CategoricalCriticHead(_LinearHead):
         projection: Literal["c51", "two_hot", "hl_gauss"],
         sigma_ratio: float = 0.75,
         symlog: bool = False,
+        scale: ReturnScale | None = None,
         num_actions: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -275,6 +278,8 @@ class CategoricalCriticHead(_LinearHead):
                 use 0.75.
             symlog: Whether atoms are evenly spaced in symlog, for returns of unknown and varying size
                 (Hafner et al. 2023, DreamerV3, with 255 bins); not with hl_gauss.
+            scale: The scale by which returns are divided, also in the meaning of `vmin` and `vmax`; the heads
+                of an ensemble share one, which the learner updates. None leaves returns as they are.
             num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
 
@@ -296,6 +301,7 @@ class CategoricalCriticHead(_LinearHead):
             )
         super().__init__(features, num_bins, num_actions=num_actions, generator=generator)
         self._projection = projection
+        self.scale = scale
         bounds = torch.tensor([vmin, vmax], dtype=torch.float64)
         low, high = (losses.symlog(bounds) if symlog else bounds).tolist()
         if projection == "hl_gauss":
@@ -311,15 +317,19 @@ class CategoricalCriticHead(_LinearHead):
     def forward(self, features: torch.Tensor) -> CategoricalPrediction:  # type: ignore[override]
         """Predicts the return, [..., F] -> [...]."""
         logits = self._outputs(features)
-        return CategoricalPrediction(logits, self.atoms.expand_as(logits))
+        atoms = self.atoms if self.scale is None else self.atoms * self.scale.value
+        return CategoricalPrediction(logits, atoms.expand_as(logits))
 
     def project(self, target: Target) -> torch.Tensor:
         """Returns the target as probabilities of the bins, [..., K]."""
         if self._projection == "hl_gauss":
-            return losses.hl_gauss(_as_values(target), self.edges, self._sigma)
+            return losses.hl_gauss(self._scaled(_as_values(target)), self.edges, self._sigma)
         if self._projection == "c51" and isinstance(target, ReturnDistribution):
-            return losses.c51_projection(target.values, target.weights, self.atoms)
-        return losses.two_hot(_as_values(target), self.atoms)
+            return losses.c51_projection(self._scaled(target.values), target.weights, self.atoms)
+        return losses.two_hot(self._scaled(_as_values(target)), self.atoms)
+
+    def _scaled(self, returns: torch.Tensor) -> torch.Tensor:
+        return returns if self.scale is None else self.scale(returns)
 
     def loss(self, prediction: CategoricalPrediction, target: Target, mask: torch.Tensor) -> torch.Tensor:
         """Computes `losses.categorical_loss`."""

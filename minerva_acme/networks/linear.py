@@ -6,7 +6,9 @@ import torch
 from torch import nn
 
 
-def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
+def uniform_linear(
+    size_in: int, size_out: int, generator: torch.Generator | None, *, bias: bool = True
+) -> nn.Linear:
     """Makes a linear layer with weights and bias uniform in +-1 / sqrt(size_in), as torch initialises them.
 
     The bias does not start at zero: in front of a LayerNorm the layer would be blind to the scale of its
@@ -16,10 +18,11 @@ def uniform_linear(size_in: int, size_out: int, generator: torch.Generator | Non
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
         generator: The CPU generator for the initial weights; None uses torch's global generator.
+        bias: Whether the layer has a bias.
     """
     # Torch draws its own weights here, which must not advance the global generator.
     with torch.random.fork_rng(devices=[]):
-        layer = nn.Linear(size_in, size_out)
+        layer = nn.Linear(size_in, size_out, bias=bias)
     initialize_uniform(layer, generator)
     return layer
 
@@ -32,19 +35,21 @@ def initialize_uniform(layer: nn.Linear, generator: torch.Generator | None) -> N
 
 
 def orthogonal_linear(
-    size_in: int, size_out: int, gain: float, generator: torch.Generator | None
+    size_in: int, size_out: int, gain: float, generator: torch.Generator | None, *, bias: bool = True
 ) -> nn.Linear:
-    """Makes a linear layer whose weight is orthogonal times `gain`, and whose bias is zero.
+    """Makes a linear layer whose weight is orthogonal times `gain`, and whose bias, if any, is zero.
 
     Args:
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
         gain: The factor by which the orthogonal matrix is scaled: sqrt(2) in front of a ReLU, for example.
         generator: The CPU generator for the initial weights; None uses torch's global generator.
+        bias: Whether the layer has a bias.
     """
-    layer = uniform_linear(size_in, size_out, generator)
+    layer = uniform_linear(size_in, size_out, generator, bias=bias)
     nn.init.orthogonal_(layer.weight, gain=gain, generator=generator)
-    nn.init.zeros_(layer.bias)
+    if bias:
+        nn.init.zeros_(layer.bias)
     return layer
 
 

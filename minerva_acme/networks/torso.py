@@ -1,5 +1,6 @@
 """The torsos that policies and critics are built on."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -108,6 +109,36 @@ class ReLUMLP(_Stack):
         return layers
 
 
+class BatchNormMLP(_Stack):
+    """Batch norm of the input, then Linear without a bias, batch norm and ReLU for each size.
+
+    In training mode, rows are normalised by their own mean and variance, over all leading axes, and these
+    move the running statistics by a hundredth. In evaluation mode, they are normalised by the running ones.
+    So in training mode all rows must be data: padding would change the results of the other rows.
+
+    Source: Palenicek et al. 2026, "XQC: Well-conditioned optimization accelerates deep reinforcement
+    learning", whose constants these are; the weights start orthogonal times sqrt(2). Deviation: the running
+    variances are of unbiased estimates, as always in torch.
+    """
+
+    @staticmethod
+    def _make_layers(sizes: list[int], generator: torch.Generator | None) -> list[nn.Module]:
+        norm = functools.partial(nn.BatchNorm1d, eps=1e-3, momentum=0.01)
+        layers: list[nn.Module] = [norm(sizes[0])]
+        for size_in, size_out in itertools.pairwise(sizes):
+            layers += [
+                orthogonal_linear(size_in, size_out, math.sqrt(2.0), generator, bias=False),
+                norm(size_out),
+                nn.ReLU(inplace=True),
+            ]
+        return layers
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes [..., input_size] -> [..., F]; in training mode of at least two rows."""
+        features: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]))
+        return features.view(*x.shape[:-1], self.output_size)
+
+
 class SimBa(_Stack):
     """A linear embedding, residual blocks, and a LayerNorm; see `ResidualBlock`.
 
@@ -161,11 +192,12 @@ def project_to_unit_norm(torso: nn.Module) -> None:
 
     Frozen layers stay as they are.
 
-    Behind a LayerNorm, the scale of a layer does not change its output, only how far a gradient step turns
-    the weights. As weights grow, steps turn them less and less, so their norm is kept fixed.
+    Behind a LayerNorm or before a batch norm, the scale of a layer does not change the torso's output, only
+    how far a gradient step turns the weights. As weights grow, steps turn them less and less, so their norm
+    is kept fixed.
 
     Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning"
-    (SimbaV2), which does so after every gradient step.
+    (SimbaV2), which does so after every gradient step, as XQC does (see `BatchNormMLP`).
     """
     for layer in torso.modules():
         if isinstance(layer, nn.Linear) and layer.weight.requires_grad:

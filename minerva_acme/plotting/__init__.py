@@ -1,37 +1,40 @@
-"""Learning curves of runs, with intervals over seeds and published curves in the background."""
+"""Learning curves of runs, with intervals over seeds and published curves in the background.
 
-from minerva_acme.plotting.curves import (
-    STEPS,
-    Curve,
-    PublishedCurve,
-    at_common_steps,
-    list_metrics,
-    published_curves,
-    read_curve,
-    thin,
-)
-from minerva_acme.plotting.panels import (
-    FRAMES,
-    Group,
-    Panel,
-    describe_band,
-    describe_seeds,
-    make_caption,
-    make_group,
-    make_title,
-)
-from minerva_acme.plotting.report import Report, Table, find_range, make_report
-from minerva_acme.plotting.statistics import (
-    NUM_RESAMPLES,
-    Improvement,
-    Interval,
-    Profile,
-    bootstrap_interval,
-    interquartile_mean,
-    nominal_coverage,
-    performance_profile,
-    probability_of_improvement,
-)
+`draw_runs("runs")` draws runs from their folders, `draw_curves` draws curves of your own. Both return a
+matplotlib figure, which a notebook shows, and leave pyplot alone.
+"""
+
+from typing import TYPE_CHECKING
+
+from minerva_acme import lazy
+
+if TYPE_CHECKING:
+    from minerva_acme.plotting.curves import PublishedCurve, at_common_steps, published_curves, thin
+    from minerva_acme.plotting.figure import NotebookFigure, draw_curves
+    from minerva_acme.plotting.panels import (
+        FRAMES,
+        Group,
+        Panel,
+        describe_band,
+        describe_seeds,
+        make_caption,
+        make_group,
+        make_title,
+    )
+    from minerva_acme.plotting.report import Report, Table, find_range, make_report
+    from minerva_acme.plotting.run_figures import draw_runs
+    from minerva_acme.plotting.statistics import (
+        NUM_RESAMPLES,
+        Improvement,
+        Interval,
+        Profile,
+        bootstrap_interval,
+        interquartile_mean,
+        nominal_coverage,
+        performance_profile,
+        probability_of_improvement,
+    )
+    from minerva_acme.runs.run_curves import STEPS, Curve, list_metrics, make_curve, read_curve
 
 __all__ = [
     "Curve",
@@ -40,6 +43,7 @@ __all__ = [
     "Improvement",
     "Interval",
     "NUM_RESAMPLES",
+    "NotebookFigure",
     "Panel",
     "Profile",
     "PublishedCurve",
@@ -50,10 +54,13 @@ __all__ = [
     "bootstrap_interval",
     "describe_band",
     "describe_seeds",
+    "draw_curves",
+    "draw_runs",
     "find_range",
     "interquartile_mean",
     "list_metrics",
     "make_caption",
+    "make_curve",
     "make_group",
     "make_report",
     "make_title",
@@ -64,3 +71,6 @@ __all__ = [
     "read_curve",
     "thin",
 ]
+
+# matplotlib and torch are imported when a name that needs them is used.
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -1,31 +1,14 @@
-"""Learning curves of finished and running runs, read from the CSV files in their folders."""
+"""Learning curves of several runs at common steps, and published curves."""
 
-import contextlib
-import csv
-import difflib
-import logging
-import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from minerva_acme import results
-from minerva_acme.results import rows as results_rows
-
-_logger = logging.getLogger(__name__)
-
-STEPS = "actor_steps"
-"""The column that counts environment steps, in every file: the agent's decisions, whatever their repeat."""
+from minerva_acme.runs.run_curves import Curve
 
 _MAX_POINTS = 200
-
-
-class Curve(NamedTuple):
-    """One metric of one run, or of several runs at the same steps."""
-
-    x: np.ndarray  # [K], increasing: environment steps, or another requested column
-    values: np.ndarray  # [K], or [S, K] of S runs
 
 
 class PublishedCurve(NamedTuple):
@@ -35,62 +18,6 @@ class PublishedCurve(NamedTuple):
     title: str  # for display
     num_seeds: int  # the smallest number at any point
     curve: Curve
-
-
-def read_curve(directory: pathlib.Path, metric: str, x: str = STEPS) -> Curve:
-    """Reads a metric of a run.
-
-    A run that was killed and resumed plays some steps twice: only the later rows count. Rows whose value is
-    missing or not finite are left out, those beyond 1e30 with a warning, and rows at the same step are
-    averaged.
-
-    Args:
-        directory: The run's folder.
-        metric: The metric as `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
-        x: The column of the same file for the horizontal axis; its values must increase.
-
-    Returns:
-        The curve; it has no points if the run has not logged any yet.
-
-    Raises:
-        ValueError: There is no such metric or `x` in the logs; the message suggests similar names.
-    """
-    file, _, column = metric.partition("/")
-    path = directory / f"{file}.csv"
-    # A killed run, or one that is writing at this moment, leaves an incomplete row at the end.
-    text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
-    with _explain(path):
-        rows = list(csv.DictReader(text.splitlines()))
-    metrics = list_metrics(directory)
-    if metric not in metrics and (rows or not path.exists()):
-        raise ValueError(_missing(directory, metric, metrics))
-    if x != STEPS and rows and f"{file}/{x}" not in metrics:
-        raise ValueError(
-            f"{path} has no column '{x}' for the x-axis: it is not logged there, or was not by the version "
-            "that made the run. Use environment steps instead."
-        )
-    points: list[tuple[float, float, float]] = []
-    num_too_large = 0
-    for row in rows:
-        step, place, value = (_number(row.get(name)) for name in (STEPS, x, column))
-        if points and step < points[-1][0]:  # resumed from a checkpoint
-            points = [point for point in points if point[0] < step]
-        if np.isfinite([step, place, value]).all():
-            if max(abs(step), abs(place), abs(value)) <= results_rows.MAX_NUMBER:
-                points.append((step, place, value))
-            else:
-                num_too_large += 1
-    if num_too_large:
-        _logger.warning(
-            "%s: %d rows with a number beyond %g are left out, because they cannot be drawn",
-            path,
-            num_too_large,
-            results_rows.MAX_NUMBER,
-        )
-    _, all_places, values = np.reshape(points, (-1, 3)).T
-    # Episodes of several environments may end at the same step.
-    places, index, counts = np.unique(all_places, return_inverse=True, return_counts=True)
-    return Curve(places, np.bincount(index, values, minlength=len(places)) / counts)
 
 
 def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> Curve:
@@ -158,36 +85,3 @@ def published_curves(environment_id: str, algorithms: Sequence[str] | None = Non
             curve = Curve(steps, means)
             found.append(PublishedCurve(algorithm, published[algorithm].title, int(num_seeds.min()), curve))
     return found
-
-
-@contextlib.contextmanager
-def _explain(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except csv.Error as error:
-        raise ValueError(f"{path} must be a CSV file with a comma as delimiter: {error}.") from error
-
-
-def _number(text: str | None) -> float:
-    try:
-        return float(text or "nan")
-    except ValueError:
-        return np.nan
-
-
-def list_metrics(directory: pathlib.Path) -> list[str]:
-    """Returns the metrics that a run has logged, each as `<file>/<column>`."""
-    metrics = []
-    for path in sorted(directory.glob("*.csv")):
-        with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):
-            metrics += [f"{path.stem}/{column}" for column in next(csv.reader(lines), []) if column != STEPS]
-    return metrics
-
-
-def _missing(directory: pathlib.Path, metric: str, metrics: Sequence[str]) -> str:
-    if not metrics:
-        return f"{directory} has no logs yet. Wait for its first evaluation, or train it."
-    near = difflib.get_close_matches(metric, metrics, n=3, cutoff=0.4)
-    near += [name for name in metrics if name.endswith(f"/{metric}") and name not in near]
-    hint = f"Did you mean {', '.join(near)}?" if near else f"Its metrics are {', '.join(metrics)}."
-    return f"{directory} has no metric '{metric}'. {hint}"

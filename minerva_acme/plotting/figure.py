@@ -1,11 +1,18 @@
 """Figures of learning curves for papers: a panel per environment, readable at the width of a column."""
 
+import io
 import itertools
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
+try:
+    import matplotlib
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"Figures need '{error.name}', which is not installed: pip install 'minerva-acme[plot]'",
+        name=error.name,
+    ) from error
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -15,7 +22,15 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from minerva_acme.plotting import curves
-from minerva_acme.plotting.panels import FRAMES, MAX_RUNS_DRAWN, Panel, describe_band, describe_seeds
+from minerva_acme.plotting.panels import (
+    FRAMES,
+    MAX_RUNS_DRAWN,
+    Panel,
+    describe_band,
+    describe_seeds,
+    make_group,
+)
+from minerva_acme.runs import run_curves
 
 # The palette of Okabe and Ito (2008), safe for colour-blind readers, without yellow, which is pale on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -32,6 +47,7 @@ _INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}
 _COLUMNS = {4: 2}
 _MIN_FOR_FOUR_COLUMNS = 13
 _DOTS_PER_INCH = 300
+_NOTEBOOK_DOTS_PER_INCH = 120
 STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -63,13 +79,60 @@ STYLE: Any = {
 }
 
 
+class NotebookFigure(Figure):
+    """A matplotlib figure that a notebook shows as a picture, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        picture = io.BytesIO()
+        self.savefig(picture, format="png", dpi=_NOTEBOOK_DOTS_PER_INCH)
+        return picture.getvalue()
+
+
+def draw_curves(
+    by_label: Mapping[str, run_curves.Curve | Sequence[run_curves.Curve]],
+    *,
+    title: str = "",
+    y_label: str = "Evaluation return",
+    x_label: str = "Environment steps",
+    random: float | None = None,
+    limits: tuple[float, float] | None = None,
+) -> NotebookFigure:
+    """Draws learning curves in one panel, a line for each label.
+
+        figure = plotting.draw_curves({"PPO": plotting.read_curve("runs/first", "evaluator/episode_return")})
+        figure.savefig("curve.pdf")
+
+    Args:
+        by_label: One curve, or the curves of runs that differ only in their seed; `read_curve` reads one from
+            a run's folder, `make_curve` makes one from rows. Several are drawn as their interquartile mean,
+            with an interval.
+        title: The title.
+        y_label: The label of the vertical axis.
+        x_label: The label of the horizontal axis.
+        random: The return of random actions, or None to draw no line for it.
+        limits: The limits of the vertical axis, or None to fit the curves.
+
+    Raises:
+        ValueError: There is no curve, or one has no points.
+    """
+    if not by_label:
+        raise ValueError("`by_label` must hold at least one curve, got none. plotting.read_curve reads one.")
+    generator = np.random.default_rng(0)  # of the bootstrap
+    groups = [
+        make_group(label, [[given] if isinstance(given, run_curves.Curve) else [*given]], generator)
+        for label, given in by_label.items()
+    ]
+    panel = Panel(title, groups, random=random, limits=limits)
+    return draw([panel], y_label=y_label, x_label=x_label)
+
+
 def draw(
     panels: Sequence[Panel],
     *,
     y_label: str,
     x_label: str = FRAMES,
     labels: Sequence[str] = (),
-) -> Figure:
+) -> NotebookFigure:
     """Draws panels in a grid, with one legend below.
 
     A label has the same colour in every panel. The horizontal axis ends with the longest run, even if
@@ -101,7 +164,7 @@ def draw(
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
+        figure = NotebookFigure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for ax, panel in zip(grid.flat, panels, strict=False):
             _draw_panel(ax, panel, colours, dashes)
@@ -192,7 +255,7 @@ def _vertical_limits(panel: Panel) -> tuple[float, float]:
     return 0.0 if low >= 0.0 else low - margin, high + margin
 
 
-def _seen(panel: Panel) -> list[tuple[str, curves.Curve]]:
+def _seen(panel: Panel) -> list[tuple[str, run_curves.Curve]]:
     """Returns the published curves that cross the visible area of the axes."""
     first, last = _horizontal_limits(panel)
     low, high = _vertical_limits(panel)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minerva_acme.plotting import curves, statistics
+from minerva_acme.runs import run_curves
 
 MAX_RUNS_DRAWN = 5
 """The maximum number of single runs drawn in a group; a larger group only has its mean drawn."""
@@ -20,9 +21,9 @@ class Group(NamedTuple):
     """Runs that differ only in their seed, and perhaps in their task."""
 
     label: str
-    runs: Sequence[curves.Curve]  # each with all of its steps
+    runs: Sequence[run_curves.Curve]  # each with all of its steps
     seeds_by_task: Sequence[int]  # the number of seeds of each task
-    mean: curves.Curve  # interquartile mean, at the steps that all runs share
+    mean: run_curves.Curve  # interquartile mean, at the steps that all runs share
     interval: statistics.Interval | None  # at the mean's steps; None if every task has one seed
 
 
@@ -31,13 +32,13 @@ class Panel(NamedTuple):
 
     title: str
     groups: Sequence[Group]
-    published: Sequence[tuple[str, curves.Curve]] = ()  # labels and curves
+    published: Sequence[tuple[str, run_curves.Curve]] = ()  # labels and curves
     random: float | None = None  # return of uniformly random actions
     limits: tuple[float, float] | None = None  # limits of the vertical axis, or None to fit the curves
 
 
 def make_group(
-    label: str, curves_by_task: Sequence[Sequence[curves.Curve]], generator: np.random.Generator
+    label: str, curves_by_task: Sequence[Sequence[run_curves.Curve]], generator: np.random.Generator
 ) -> Group:
     """Summarises the runs of one task, or of several tasks whose values are on one scale.
 
@@ -53,7 +54,7 @@ def make_group(
     common = curves.at_common_steps(runs)
     seeds_by_task = [len(task) for task in curves_by_task]
     scores_by_task = np.split(common.values, np.cumsum(seeds_by_task)[:-1])
-    mean = curves.Curve(common.x, statistics.interquartile_mean(common.values.T))
+    mean = run_curves.Curve(common.x, statistics.interquartile_mean(common.values.T))
     interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
     return Group(label, runs, seeds_by_task, mean, interval)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from minerva_acme import results
 from minerva_acme.plotting import curves, panels, statistics
+from minerva_acme.runs import run_curves
 
 Ranges = Mapping[str, tuple[float, float]]
 """The lowest and highest return by environment."""
@@ -59,7 +60,7 @@ class _Method(NamedTuple):
     """An experiment, or a published result."""
 
     name: str
-    runs: Mapping[str, Mapping[int, curves.Curve]]  # by environment and seed
+    runs: Mapping[str, Mapping[int, run_curves.Curve]]  # by environment and seed
 
 
 class _Comparison(NamedTuple):
@@ -193,7 +194,7 @@ def _effort(one: results.Experiment | results.PublishedResult) -> tuple[int | No
     return one.action_repeat, one.updates_per_frame
 
 
-def read_runs(experiment: results.Experiment) -> dict[str, dict[int, curves.Curve]]:
+def read_runs(experiment: results.Experiment) -> dict[str, dict[int, run_curves.Curve]]:
     """Returns the return of every run at its evaluations, by environment and seed.
 
     If a run was not evaluated at its last step during training, its final score is the last point.
@@ -213,7 +214,7 @@ def read_runs(experiment: results.Experiment) -> dict[str, dict[int, curves.Curv
         )
     return {
         env: {
-            seed: curves.Curve(*np.array(sorted(found.items()), float).T)
+            seed: run_curves.Curve(*np.array(sorted(found.items()), float).T)
             for seed, found in sorted(by_seed.items())
         }
         for env, by_seed in sorted(points.items())
@@ -314,9 +315,12 @@ def _aggregate(
 ) -> panels.Panel | None:
     """Returns a panel of all environments together, up to the last step that all runs have reached."""
 
-    def scaled(method: _Method) -> list[list[curves.Curve]]:
+    def scaled(method: _Method) -> list[list[run_curves.Curve]]:
         return [
-            [curves.Curve(run.x, _normalise(run.values, limits[env])) for run in method.runs[env].values()]
+            [
+                run_curves.Curve(run.x, _normalise(run.values, limits[env]))
+                for run in method.runs[env].values()
+            ]
             for env in limits
         ]
 
@@ -330,7 +334,7 @@ def _aggregate(
         if _common_steps(of_all) > 0:
             common = curves.at_common_steps(of_all)
             mean = statistics.interquartile_mean(common.values.T)
-            behind.append((f"{_title(method.name)}, published", curves.Curve(common.x, mean)))
+            behind.append((f"{_title(method.name)}, published", run_curves.Curve(common.x, mean)))
     return panels.Panel(f"{len(limits)} environments", groups, behind) if groups else None
 
 
@@ -365,7 +369,7 @@ def _panels(
         )
 
 
-def _common_steps(runs: Sequence[curves.Curve]) -> float:
+def _common_steps(runs: Sequence[run_curves.Curve]) -> float:
     """Returns how many steps all runs have in common; 0 means one point, and below 0 none."""
     return float(min(run.x[-1] for run in runs) - max(run.x[0] for run in runs))
 

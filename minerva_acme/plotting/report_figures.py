@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 import matplotlib
-from matplotlib.figure import Figure
 
 from minerva_acme.plotting import statistics
-from minerva_acme.plotting.figure import COLOURS, STYLE
+from minerva_acme.plotting.figure import COLOURS, STYLE, NotebookFigure
 from minerva_acme.plotting.report import Bar
 
 _WIDTH, _HEIGHT = 5.5, 3.0  # inches
@@ -17,10 +16,10 @@ _LINE_HEIGHT = 0.12  # inches, of each further line of a name
 _LONG_NAME = 32  # characters
 
 
-def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> Figure:
+def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> NotebookFigure:
     """Draws the share of runs above each score."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        figure = NotebookFigure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         ax = figure.subplots()
         for (name, profile), colour in zip(profiles.items(), itertools.cycle(COLOURS), strict=False):
             ax.plot(profile.thresholds, profile.shares, color=colour, label=name, drawstyle="steps-post")
@@ -39,7 +38,7 @@ def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> Figure:
 
 def draw_bars(
     bars: Sequence[Bar], *, x_label: str, limits: tuple[float, float], middle: float | None
-) -> Figure:
+) -> NotebookFigure:
     """Draws estimates with their intervals, one below the other.
 
     Args:
@@ -51,7 +50,7 @@ def draw_bars(
     names = ["\n".join(in_lines(bar.label)) for bar in bars]
     height = _MARGIN + sum(_BAR_HEIGHT + _LINE_HEIGHT * name.count("\n") for name in names)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure = NotebookFigure(figsize=(_WIDTH, height), layout="constrained")
         ax = figure.subplots()
         if middle is not None:
             ax.axvline(middle, color="0.5", linestyle=":", linewidth=0.8)

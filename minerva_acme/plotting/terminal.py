@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import plotext
 
-from minerva_acme.plotting import curves
+from minerva_acme.runs import run_curves
 
 _HEIGHT = 18  # lines
 _NUM_TICKS = 6
@@ -15,7 +15,7 @@ _MARKERS = ("braille", "dot")
 
 
 def draw_curves(
-    by_label: Mapping[str, curves.Curve],
+    by_label: Mapping[str, run_curves.Curve],
     *,
     title: str,
     limits: tuple[float, float],

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 __all__ = ["Evaluation", "evaluate", "evaluate_checkpoint", "export_policy", "load_policy"]
 
 # Options and tasks need no torch; the modules that do are imported when they are used.
-__getattr__ = lazy.attach(__name__, __file__)
+__getattr__, __dir__ = lazy.attach(__name__, __file__)

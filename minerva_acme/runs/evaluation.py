@@ -31,6 +31,15 @@ class Evaluation(NamedTuple):
         """The standard deviation of the return over the episodes."""
         return float(np.std(self.returns))
 
+    def __str__(self) -> str:
+        shortest, longest, num_episodes = min(self.lengths), max(self.lengths), len(self.lengths)
+        spread = f" ± {self.std:,.1f}, {num_episodes} episodes" if num_episodes > 1 else ", 1 episode"
+        steps = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+        return f"return {self.mean:,.1f}{spread} of {steps} steps"
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self})"
+
     def metrics(self) -> dict[str, float]:
         """Returns the evaluation as a row of a log."""
         return {

@@ -8,7 +8,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, builders, constraints, core, specs, types
+from minerva_acme import actors, builders, constraints, core, readable, specs, types
 from minerva_acme.environments import task_actions
 
 _AS_IN_TRAINING = (
@@ -30,6 +30,7 @@ class LoadedPolicy(builders.AgentPolicy):
         policy: builders.AgentPolicy,
         observations: types.NestedSpec,
         to_task: task_actions.TaskActions | None = None,
+        source: str = "",
     ) -> None:
         """Makes the policy.
 
@@ -37,10 +38,25 @@ class LoadedPolicy(builders.AgentPolicy):
             policy: The policy that acts.
             observations: The spec of one observation.
             to_task: Maps the policy's actions to the task's; None leaves them unchanged.
+            source: The place of the weights, which `repr` shows.
         """
         self._policy = policy
         self._spec = observations
         self._to_task = to_task
+        self._source = source
+
+    def __repr__(self) -> str:
+        task = self._to_task
+        return readable.in_lines(
+            f"{type(self).__name__} from {self._source}" if self._source else type(self).__name__,
+            {
+                "policy": self._policy,
+                "observations": _describe_spec(self._spec),
+                "actions": "as the agent chose them"
+                if task is None
+                else f"of the task, {_describe_spec(task.spec)}",
+            },
+        )
 
     def __call__(self, observation: types.NestedArray) -> actors.PolicyOutput:
         """Chooses the action for one observation, the next one of the episode that `reset` began.
@@ -123,6 +139,10 @@ class LoadedPolicy(builders.AgentPolicy):
         return actors.PolicyOutput(tree.map_structure(lambda *leaves: np.stack(leaves), *rows), output.extras)
 
 
+def _describe_spec(spec: types.NestedSpec) -> Any:
+    return tree.map_structure(specs.describe, spec)
+
+
 class _TaskProgram(nn.Module):
     """A module that acts, followed by `TaskActions` on tensors."""
 
@@ -137,7 +157,7 @@ class _TaskProgram(nn.Module):
         if not isinstance(spec, specs.Array):
             raise ValueError(
                 "The actions of an exported program with the task's actions must be one array, got a nest, "
-                f"{tree.map_structure(specs.describe, spec)}. Export the weights (safetensors), or the "
+                f"{_describe_spec(spec)}. Export the weights (safetensors), or the "
                 "agent's actions."
             )
         self._scales = to_task.scales

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-from minerva_acme import constraints
+from minerva_acme import constraints, foreign_names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(foreign_names.Translated):
     """The plain values of an experiment: how long to train, and how often to evaluate and save."""
 
     num_env_steps: constraints.Natural
@@ -64,6 +64,8 @@ class RunOptions:
     """Whether to log to Weights & Biases too; WANDB_MODE=offline keeps the logs on this machine."""
 
     def __post_init__(self) -> None:
+        _check_finite("stop_at_return", self.stop_at_return)
+        _check_finite("stop_after_minutes", self.stop_after_minutes)
         constraints.check_fields(self)
         if (self.num_env_steps > 0) == (self.num_learner_steps > 0):
             raise ValueError(
@@ -71,8 +73,6 @@ class RunOptions:
                 f"a dataset alone, got {self.num_env_steps} and {self.num_learner_steps}. With environment "
                 "steps, the agent determines the number of learner steps."
             )
-        _check_finite("stop_at_return", self.stop_at_return)
-        _check_finite("stop_after_minutes", self.stop_after_minutes)
         if self.stop_after_minutes is not None and self.stop_after_minutes <= 0:
             raise ValueError(
                 f"`stop_after_minutes` must be > 0 or None, got {self.stop_after_minutes}. With None, the "

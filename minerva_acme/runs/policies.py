@@ -146,7 +146,7 @@ def load_policy(
             state = checkpointing.load_state(found)["policy_variables"]
             values = [tree.map_structure(lambda tensor: tensor.numpy(), value) for value in state]
         policy.set_variables(values)
-    return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)
+    return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))
 
 
 def _stored_task(described: run_folder.RunDescription, import_code: bool) -> types.NestedSpec:

@@ -9,6 +9,7 @@ import functools
 import json
 import pathlib
 import re
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -20,7 +21,7 @@ from minerva_acme import _version, builders, environments, specs, task_settings,
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import options, plain_specs
+from minerva_acme.runs import env_kwargs, options, plain_specs
 
 FILE = "run.json"
 FORMAT = 2
@@ -41,7 +42,7 @@ class RunDescription:
     agent: str
     """The agent's name, or `module:name` of its builder."""
     environment: str
-    """The environment's id, or `module:name` of the function that makes it from a seed."""
+    """The environment's id, which may be `module:attribute`; or else `environment_factory`."""
     seed: int
     hyperparameters: dict[str, Any]
     """The builder's config as plain values; values that are not plain are replaced by their names."""
@@ -68,10 +69,16 @@ class RunDescription:
 
     @property
     def base_task(self) -> task_settings.BaseTask:
-        """The environment as results name it, and its action repeat: None if it has no id."""
+        """The environment with its settings, as results name it, and its action repeat: None without id."""
         if not self._has_id():
             return task_settings.BaseTask(self.environment, None)
-        return task_settings.split_repeat(self.environment)
+        task = task_settings.split_repeat(self.environment)
+        return task._replace(env_name=env_kwargs.with_settings(task.env_name, self.environment_settings))
+
+    @property
+    def names_code(self) -> bool:
+        """Whether commands that take the run's folder import code that it names."""
+        return self._has_code or ":" in self.environment or bool(self.environment_factory)
 
     @property
     def _has_code(self) -> bool:
@@ -123,7 +130,9 @@ class RunDescription:
         else:
             make = registry.find(self.agent).config
         try:
-            return make(**{name: _with_tuples(value) for name, value in self.hyperparameters.items()})
+            return make(
+                **{name: env_kwargs.with_tuples(value) for name, value in self.hyperparameters.items()}
+            )
         except TypeError as error:
             raise ValueError(
                 f"The hyperparameters of {self.title} must fit this version of minerva-acme: {error}."
@@ -169,9 +178,8 @@ class RunDescription:
             return factory
         if ":" in self.environment and not import_code:
             raise _refusal("environment", self.environment)
-        return functools.partial(
-            environments.make_training_environment, self.environment, **self.environment_settings
-        )
+        settings = env_kwargs.with_tuples(self.environment_settings)
+        return functools.partial(environments.make_training_environment, self.environment, **settings)
 
     def make_specs(self, *, import_code: bool = False) -> specs.EnvironmentSpec:
         """Returns the environment's specs. Only for a run of an older version is the environment itself made.
@@ -230,8 +238,8 @@ class RunDescription:
         ]
         if differences:
             raise ValueError(
-                f"{directory} holds another run: {'; '.join(differences)}. "
-                f"Choose another directory, or resume that run with `minerva resume {directory}`."
+                f"{directory} holds another run: {'; '.join(differences)}. Choose another directory, or "
+                f"resume that run with `minerva resume {shlex.quote(str(directory))}`."
             )
 
     def _has_id(self) -> bool:
@@ -297,9 +305,14 @@ def read(directory: pathlib.Path) -> RunDescription:
     """
     path = directory / FILE
     if not path.exists():
-        raise ValueError(
-            f"There is no run in {directory}: {FILE} is missing. Give the folder of a trained run."
+        below = [found for depth in range(1, 5) for found in directory.glob(f"{'*/' * depth}{FILE}")]
+        below.sort(key=lambda found: found.stat().st_mtime, reverse=True)
+        advice = (
+            f"The newest below it is {shlex.quote(str(below[0].parent))}."
+            if below
+            else ("Give the folder of a trained run.")
         )
+        raise ValueError(f"There is no run in {directory}: {FILE} is missing. {advice}")
     return parse(path.read_bytes(), path)
 
 
@@ -353,7 +366,7 @@ def _describe_builder(builder: builders.AgentBuilder[Any], unknown: dict[str, st
     try:
         if not dataclasses.is_dataclass(config):
             raise ValueError(f"`{kind.__name__}` has no `config` that is a dataclass.")
-        if others := [name for name, value in values.items() if not _is_plain(value)]:
+        if others := [name for name, value in values.items() if not env_kwargs.is_plain(value)]:
             raise ValueError(
                 f"`{others[0]}` of its config is not a number, string or None, or a tuple or dict of them."
             )
@@ -381,7 +394,7 @@ def _describe_environment(
     unknown: dict[str, str],
 ) -> dict[str, Any]:
     made = origin.of(environment)
-    if made is not None and _is_plain(made.settings):
+    if made is not None and env_kwargs.is_plain(made.settings):
         return {"environment": made.environment_id, "environment_settings": made.settings}
     try:
         return {"environment": (path := _path(factory)), "environment_factory": path}
@@ -437,17 +450,3 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(part) for name, part in value.items()}
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"<{named.__module__}.{named.__qualname__}>"
-
-
-def _is_plain(value: Any) -> bool:
-    """Returns whether the value survives a round trip through JSON, with lists as tuples."""
-    try:
-        return bool(_with_tuples(json.loads(json.dumps(value))) == value)
-    except (TypeError, ValueError):
-        return False
-
-
-def _with_tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_with_tuples(part) for part in value)
-    return {name: _with_tuples(part) for name, part in value.items()} if isinstance(value, dict) else value

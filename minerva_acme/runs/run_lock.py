@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import itertools
 import logging
 import os
 import pathlib
@@ -52,12 +53,13 @@ def hold(
     path = pathlib.Path(directory) / file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
+        for attempt in itertools.count():
             try:
                 descriptor = _open_and_lock(path)
                 break
             except ValueError:
-                if not should_wait():
+                # At first it may be `is_held` that has the lock, for a moment.
+                if attempt and not should_wait():
                     raise
                 time.sleep(_LOOK_SECONDS)
     except OSError as error:
@@ -76,6 +78,31 @@ def hold(
             with contextlib.suppress(OSError):  # the folder is gone
                 path.unlink()
             os.close(descriptor)
+
+
+def is_held(directory: str | os.PathLike[str], *, file: str = ".lock") -> bool:
+    """Returns whether a run holds a folder; also true if that cannot be found out.
+
+    Args:
+        directory: The folder.
+        file: The name of the lock file in it.
+    """
+    try:
+        flags = os.O_RDONLY | writing.NO_LINK | getattr(os, "O_NONBLOCK", 0)  # it might be a pipe
+        descriptor = os.open(pathlib.Path(directory) / file, flags)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        import fcntl  # not on Windows
+
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _open_and_lock(path: pathlib.Path) -> int:

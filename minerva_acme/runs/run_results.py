@@ -2,23 +2,29 @@
 
 import contextlib
 import dataclasses
-import json
 import pathlib
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minerva_acme import plotting, results
-from minerva_acme.agents import registry
-from minerva_acme.runs import checkpointing, evaluation, options, provenance, run_folder, tasks
+from minerva_acme import results
+from minerva_acme.runs import (
+    checkpointing,
+    env_kwargs,
+    evaluation,
+    options,
+    provenance,
+    run_curves,
+    run_folder,
+    run_names,
+    tasks,
+)
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
-# The options that affect the result of a run, or the precision of its evaluations.
-_OPTIONS = (
+OPTIONS = (
     "stop_at_return",
     "replay",
     "environment_processes",
@@ -26,6 +32,7 @@ _OPTIONS = (
     "evaluation_episodes",
     "evaluation_environments",
 )
+"""The options that affect the result of a run, or the precision of its evaluations."""
 
 
 def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -81,16 +88,6 @@ def collect(
     return list(found.values())
 
 
-def exp_name(description: run_folder.RunDescription) -> str:
-    """Returns the name of a run's experiment: its agent's nearest preset, and the differences from it."""
-    preset, changes = _nearest_preset(description)
-    if preset is None:
-        name = re.sub(r"\W+", "_", description.title)
-    else:
-        name = results.make_name(description.agent, preset, changes)
-    return results.with_repeat(name, description.base_task.action_repeat)
-
-
 def random_return(directory: pathlib.Path) -> float | None:
     """Returns the mean return of random actions before training, from the newest checkpoint, or None."""
     if not checkpointing.latest(directory / "checkpoints"):
@@ -103,7 +100,7 @@ def _make_experiment(
     directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
 ) -> results.Experiment:
     description = run_folder.read(directory)
-    returns = plotting.read_curve(directory, "evaluator/episode_return")
+    returns = run_curves.read_curve(directory, "evaluator/episode_return")
     last = int(returns.x[-1]) if len(returns.x) else 0
     if last == 0:
         raise ValueError(
@@ -111,12 +108,12 @@ def _make_experiment(
         )
     env_name, repeat = description.base_task
     frames = repeat or 1  # of a decision
-    name = results.with_repeat(name, repeat) if name else exp_name(description)
+    name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
-    logged = plotting.list_metrics(directory)
+    logged = run_curves.list_metrics(directory)
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
-            values[metric, last] = plotting.read_curve(directory, f"evaluator/{metric}").values[-1]
+            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}").values[-1]
     random = random_return(directory)
     if random is not None:
         values["random_return", 0] = random
@@ -151,36 +148,18 @@ def _play_unseen(
     return checkpointing.env_steps(checkpoint), result
 
 
-def _nearest_preset(description: run_folder.RunDescription) -> tuple[str | None, dict[str, Any]]:
-    """Returns the preset with the fewest differences, and these; None and all values for an unnamed agent."""
-    if description.agent not in registry.AGENTS:
-        return None, description.hyperparameters
-    entry = registry.AGENTS[description.agent]
-    # A run of an older version lacks the newer hyperparameters.
-    values = {**_plain(dataclasses.asdict(entry.presets["default"])), **description.hyperparameters}
-    by_preset = {
-        name: {key: value for key, value in values.items() if _plain(vars(preset)).get(key) != value}
-        for name, preset in entry.presets.items()
-    }
-    return min(by_preset.items(), key=lambda found: len(found[1]))
-
-
 def _command(description: run_folder.RunDescription) -> str:
     if reason := next(iter(description.unknown.values()), ""):
         return f"Only from Python: {reason}"
-    preset, changes = _nearest_preset(description)
+    preset, changes = run_names.preset_of(description)
     words = ["minerva", "train", description.agent, "--env", description.environment]
+    if description.environment_settings:
+        words += ["--env-kwargs", *env_kwargs.write(description.environment_settings)]
     words += [] if preset is None else ["--preset", preset]
-    made_with = {name: description.options[name] for name in _OPTIONS if name in description.options}
+    made_with = {name: description.options[name] for name in OPTIONS if name in description.options}
     defaults = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
     changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
     words += tasks.make_flags(changes)
     if "num_env_steps" in description.options:
         words += ["--num-env-steps", str(description.options["num_env_steps"])]
     return f"{shlex.join(words)} --seed {{seed}}"
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values as read back from JSON."""
-    found: dict[str, Any] = json.loads(json.dumps(values))
-    return found

@@ -12,6 +12,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import types, wrappers
+from minerva_acme.environments import own
 
 Render = Callable[[dm_env.Environment], np.ndarray]
 """A function that draws an environment as uint8 [height, width, 3]."""
@@ -106,7 +107,7 @@ def drawing(
     """Returns the settings that an environment needs to be drawn, and the function that draws it.
 
     Args:
-        environment_id: The id, as for `environments.make`.
+        environment_id: The id, as for `environments.make`. The module that it names is imported.
         camera: The number or name of one of the model's cameras, or None for the default.
         height: The height in pixels, or None for the default.
         width: The width in pixels, or None for the default.
@@ -121,7 +122,9 @@ def drawing(
     if environment_id.startswith("dm_control/"):
         camera_id = 0 if camera is None else camera
         return {}, functools.partial(wrappers.render_frame, camera_id=camera_id, **_DM_CONTROL_SIZE | size)
-    settings: dict[str, Any] = {"render_mode": "rgb_array", **size}
+    settings: dict[str, Any] = {**size}
+    if own.accepts(environment_id, "render_mode"):
+        settings["render_mode"] = "rgb_array"
     if camera is not None:
         settings["camera_id" if isinstance(camera, int) else "camera_name"] = camera
     return settings, wrappers.render_frame

@@ -10,7 +10,7 @@ from minerva_acme.wrappers import base
 
 
 class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
-    """Saves and restores the random generator of a dm_control task.
+    """Saves and restores the random generator of a dm_control environment, of the suite or of composer.
 
     Only the generator is saved, not the physics. If it is saved at the end of an episode and restored into
     an environment made in the same way with the same seed, the next episodes are the same as without the
@@ -47,8 +47,10 @@ class DmControlRandomState(base.EnvironmentWrapper, core.Saveable):
         self._reset_next_step = True
 
     def _random(self) -> np.random.RandomState:
-        # dm_env has no tasks; dm_control's environments do.
-        random: np.random.RandomState = self._environment.task.random  # type: ignore[attr-defined]
+        # dm_env has neither; the environments of dm_control's suite have the first, composer's the second.
+        environment: Any = self._environment
+        task = environment.task
+        random: np.random.RandomState = task.random if hasattr(task, "random") else environment.random_state
         return random
 
 

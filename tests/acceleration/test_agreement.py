@@ -28,6 +28,7 @@ CHANGES = {
     "other data": lambda net: setattr(net[0].weight, "data", net[0].weight.data.clone()),
     "the same data, transposed": lambda net: setattr(net[0].weight, "data", net[0].weight.data.T),
     "a buffer": lambda net: setattr(net[2], "running_mean", torch.zeros(3)),
+    "batch norm's mode": lambda net: net.eval(),
     "an attribute": lambda net: setattr(net[1], "alpha", 0.5),
     "a forward of its own": lambda net: setattr(net[0], "forward", lambda x: x),
     "another class": lambda net: setattr(net[1], "__class__", nn.CELU),

@@ -1,5 +1,7 @@
 """The target critic gives the critic's values, by whatever way."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from tests.closeness import assert_close_to_norm
 
 BOUNDS = (-torch.ones(2), torch.ones(2))
 TORSOS = {"mlp": (networks.LayerNormMLP, (64, 48, 32)), "simba": (networks.SimBa, (32, 32))}
+TORSOS["batch_norm"] = (networks.BatchNormMLP, (64, 48, 32))
 
 
 def make_critic(bias=0.0, torso="mlp"):
@@ -17,10 +20,21 @@ def make_critic(bias=0.0, torso="mlp"):
     generator = torch.Generator().manual_seed(0)
     torso = make_torso(6, sizes, generator=generator)
     critic = networks.Critic(torso, networks.ScalarHead(sizes[-1], generator=generator), bounds=BOUNDS)
-    critic.requires_grad_(False)
+    critic.requires_grad_(False).eval()
+    disturb_statistics(critic, seed=4)
     nn.init.normal_(critic.head.weight, std=0.3, generator=torch.Generator().manual_seed(1))
     nn.init.constant_(critic.head.bias, bias)
     return critic
+
+
+def disturb_statistics(critic, seed):
+    """Moves the running statistics of batch norm, and what follows them, far from where they begin."""
+    generator = torch.Generator().manual_seed(seed)
+    for norm in critic.modules():
+        if isinstance(norm, nn.BatchNorm1d):
+            for tensor in (norm.running_mean, norm.weight.data, norm.bias.data):
+                tensor.add_(torch.randn(tensor.shape, generator=generator), alpha=0.5)
+            norm.running_var.mul_(0.1 + 3.0 * torch.rand(norm.running_var.shape, generator=generator))
 
 
 @pytest.fixture
@@ -90,6 +104,7 @@ def test_weights_that_moved_a_part_of_the_way_are_those_that_values_come_from(fu
     with torch.no_grad():
         for parameter in online.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
+    disturb_statistics(online, seed=5)
     fast = target_critic.TargetCritic(critic, precision=precision)
     fast(*pairs)  # What might be kept from here on would be another critic's.
     for num_steps in (1, 2, 3):
@@ -110,8 +125,9 @@ def make_critic_with_head(seed, torso):
         sizes[-1], vmin=-2.0, vmax=2.0, num_bins=7, projection="two_hot", generator=generator
     )
     nn.init.normal_(head.weight, std=0.3, generator=generator)
-    critic = networks.Critic(features, head, bounds=BOUNDS)
-    return critic.requires_grad_(False)
+    critic = networks.Critic(features, head, bounds=BOUNDS).requires_grad_(False).eval()
+    disturb_statistics(critic, seed)
+    return critic
 
 
 @pytest.mark.parametrize("torso", TORSOS)
@@ -128,9 +144,10 @@ def test_predictions_are_those_of_the_head(fuses, pairs, precision, torso):
     assert fast(states, actions).logits.shape == (3, 10, 7)
 
 
+@pytest.mark.parametrize("torso", ["simba", "batch_norm"])
 @pytest.mark.parametrize("rule", ["mean", "min"])
-def test_each_critic_of_an_ensemble_is_evaluated_and_they_speak_as_one(fuses, pairs, rule):
-    members = [make_critic_with_head(seed, "simba") for seed in (0, 1)]
+def test_each_critic_of_an_ensemble_is_evaluated_and_they_speak_as_one(fuses, pairs, rule, torso):
+    members = [make_critic_with_head(seed, torso) for seed in (0, 1)]
     ensemble = networks.Ensemble(members, rule=rule)
     fast = target_critic.TargetCritic(ensemble)
     expected, actual = ensemble(*pairs), fast(*pairs)
@@ -206,6 +223,22 @@ def with_another_forward():
     return critic
 
 
+def training():
+    return make_critic(torso="batch_norm").train()
+
+
+def without_statistics():
+    critic = make_critic(torso="batch_norm")
+    critic.torso[2] = nn.BatchNorm1d(64, track_running_stats=False).eval()
+    return critic
+
+
+def with_a_bias():
+    critic = make_critic(torso="batch_norm")
+    critic.torso[4] = nn.Linear(64, 48)
+    return critic
+
+
 # Makes each critic, and says why it is not known.
 UNKNOWN = {
     "another module": (lambda: nn.Bilinear(4, 2, 1), "Bilinear is not a networks.Critic"),
@@ -219,6 +252,9 @@ UNKNOWN = {
     "another torso": (other_torso, "its torso, TanhMLP, is not supported"),
     "another layer in a block": (other_block, "its layers were changed"),
     "other layers": (other_layers, "its layers were changed"),
+    "batch norm in training mode": (training, "its batch norm is in training mode"),
+    "batch norm without running statistics": (without_statistics, "its layers were changed"),
+    "a bias before batch norm": (with_a_bias, "its layers were changed"),
 }
 
 
@@ -309,3 +345,29 @@ def test_critics_of_other_kinds_give_what_they_give(pairs, said):
     assert said() == ["target critic: plain torch, float32: it evaluates all discrete actions at once"]
     assert prediction.mean().shape == (50, 3)
     assert not prediction.mean().requires_grad
+
+
+# Of a critic with batch norm, after its values have been computed in the faster way.
+CHANGES = {
+    "training mode": lambda critic: critic.train(),
+    "the epsilon": lambda critic: setattr(critic.torso[2], "eps", 0.5),
+    "other statistics": lambda critic: setattr(critic.torso[2], "running_mean", torch.linspace(-1, 1, 64)),
+    "no statistics": lambda critic: [
+        setattr(critic.torso[5], f"running_{name}", None) for name in ("mean", "var")
+    ],
+    "the numbers of statistics": lambda critic: critic.torso[2].running_var.mul_(3.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_batch_norm_is_seen_at_the_next_call(fuses, pairs, name):
+    critic = make_critic(torso="batch_norm")
+    fast = target_critic.TargetCritic(critic)
+    before = fast(*pairs).value
+    CHANGES[name](critic)
+    same = copy.deepcopy(critic)
+    found, expected = fast(*pairs).value, same(*pairs).value
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert (found - before).norm() > 0.01 * before.norm()
+    for name, tensor in critic.state_dict().items():  # In training mode, a call moves them once.
+        torch.testing.assert_close(tensor, same.state_dict()[name], rtol=0.0, atol=0.0)

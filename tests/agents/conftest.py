@@ -242,6 +242,8 @@ def run(tmp_path):
             "checkpoint_period": 0,
             "log_period_seconds": 0.0,
             "tensorboard": False,
+            # Reverb 0.14 keeps some 30 threads for each server whose table holds items that are sampled once.
+            "replay": "memory",
             **overrides,
         }
         config = experiments.ExperimentConfig(

@@ -238,7 +238,7 @@ def test_what_no_agent_takes_fails(verdicts):
     ("name", "message"),
     [
         ("places_to_check:number", "must make a dm_env or Gymnasium environment, got 7"),
-        ("no_such_module:Env", "'no_such_module' of `no_such_module:Env` must be an importable module:"),
+        ("no_such_module:Env", "There is no module 'no_such_module', which `no_such_module:Env` names."),
         ("CartPole-v77", "must be dm_control/<domain>/<task> or an id of Gymnasium's, got 'CartPole-v77'"),
     ],
 )  # fmt: skip

@@ -11,8 +11,8 @@ import rich.console
 
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, progress, training, video
-from minerva_acme.runs import checkpointing
+from minerva_acme.cli import choices, commands, flags, main, parsing, plotting, training, video
+from minerva_acme.runs import checkpointing, run_folder
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -32,9 +32,11 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
         best=(best_at, evaluation(4.0)),
         interrupted_by=None,
     )
-    training._show(rich.console.Console(), result, "minerva resume here")
+    description = run_folder.RunDescription(agent="ppo", environment="a:B", seed=0, hyperparameters={})
+    training._show(rich.console.Console(), result, description, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
     assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert f"To evaluate it again: minerva eval {tmp_path} --import-code" in out  # since `a:B` is code
 
 
 def test_training_shows_what_was_learned_and_where_it_lies(tmp_path, train, capsys):
@@ -66,7 +68,9 @@ def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, train
     assert train(tmp_path / "run") == 0
     capsys.readouterr()
     assert train(tmp_path / "run", "--discount", "0.5") == 2
-    assert "holds another run: discount is 0.99 there, 0.5 here" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "holds another run: discount is 0.99 there, 0.5 here" in err
+    assert out == ""  # above all not that it has made all its steps
 
 
 def test_a_run_is_resumed_from_its_folder_alone_and_for_longer(tmp_path, trained, call):
@@ -156,14 +160,14 @@ def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, c
 
 
 def test_a_stop_saves_exits_with_0_and_says_how_to_resume(tmp_path, train, monkeypatch, capsys):
-    shown = progress.ProgressDisplay.__call__
+    shown = experiments.ProgressDisplay.__call__
 
     def stop(self, now):
         shown(self, now)
         if now.env_steps == 30 and now.phase == "train":
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress.ProgressDisplay, "__call__", stop)
+    monkeypatch.setattr(experiments.ProgressDisplay, "__call__", stop)
     assert train(tmp_path / "run") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert f"Stopped by SIGTERM and saved. To resume: minerva resume {tmp_path / 'run'}" in out
@@ -293,7 +297,7 @@ MISTAKES = [
     ("plot nowhere", "There is no run in nowhere: run.json is missing."),
     (
         "list agnets",
-        "There is no list of 'agnets'; there are agents, environments, presets, tasks. Did you mean",
+        "There is no list of 'agnets'; there are agents, environments, presets, tasks, runs. Did you mean",
     ),
     ("", "train"),
 ]

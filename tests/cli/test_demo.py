@@ -10,7 +10,7 @@ import pytest
 
 from minerva_acme import experiments, plotting, results, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, demo, parsing, progress, video
+from minerva_acme.cli import commands, demo, parsing, video
 from minerva_acme.runs import checkpointing, options
 
 TINY = (
@@ -36,14 +36,14 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def stop_after(env_steps, monkeypatch):
-    shown = progress.ProgressDisplay.__call__
+    shown = experiments.ProgressDisplay.__call__
 
     def stop(self, now):
         shown(self, now)
         if now.env_steps == env_steps and now.phase == "train":
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(progress.ProgressDisplay, "__call__", stop)
+    monkeypatch.setattr(experiments.ProgressDisplay, "__call__", stop)
 
 
 def make_known(curves):

@@ -1,10 +1,14 @@
 import pathlib
+import re
+import subprocess
 import sys
 
 import pytest
 
 from minerva_acme import thread_settings
 from minerva_acme.cli import doctor, main
+
+WITHOUT_LABMAZE = "pip install lxml pyparsing requests scipy tqdm && pip install --no-deps dm_control==1.0.50"
 
 
 def works(code, **environment):
@@ -19,6 +23,69 @@ def test_an_old_python_is_wrong_and_a_newer_one_is_not():
     assert doctor.check_python((3, 10, 2)).status == "wrong"
     assert "python3.11 -m venv" in doctor.check_python((3, 10, 2)).fix
     assert doctor.check_python((3, 13, 0)).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_newer"),
+    [
+        ("2.13.0", False),
+        ("2.13.0+cpu", False),
+        ("2.10.0+cu128", False),
+        ("2.9.1", False),
+        ("2.13.1", True),
+        ("2.14.0+cpu", True),
+        ("3.0.0.dev20270101", True),
+    ],
+)
+def test_a_torch_that_is_newer_than_the_tested_one_is_warned_of(version, is_newer):
+    check = doctor.check_torch(version, ["numpy>=1.26", "torch>=2.10", 'torch==2.13.0; extra == "tested"'])
+    if is_newer:
+        words = f"{version} is newer than 2.13.0, the newest version that was tested"
+        assert check == ("torch", "warning", words, "pip install torch==2.13.0")
+    else:
+        assert check == ("torch", "ok", version, "")
+    assert doctor.check_torch(version, ["torch>=2.10"]).status == "ok"
+
+
+def test_the_tested_torch_is_found_in_the_packages_metadata(repository, tmp_path, monkeypatch):
+    (tested,) = re.findall(r"^torch==([\d.]+)$", (repository / "tested.txt").read_text(), re.MULTILINE)
+    monkeypatch.setattr(doctor, "probe", works)
+    monkeypatch.setattr(doctor.torch, "__version__", "99.0.0")
+    (check,) = (check for check in doctor.examine(tmp_path) if check.name == "torch")
+    assert check.fix == f"pip install torch=={tested}"
+
+
+# dm_control on a Python for which labmaze has no wheels.
+
+
+BLOCKED = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "labmaze":
+            raise ModuleNotFoundError("No module named 'labmaze'", name="labmaze")
+
+sys.meta_path.insert(0, Blocked())
+from minerva_acme import environments
+for task in ("cartpole/swingup", "humanoid_CMU/run", "dog/walk", "stacker/stack_2"):
+    environment = environments.make_training_environment(f"dm_control/{task}", seed=0)
+    environment.reset()
+    environment.step(environment.action_spec().generate_value())
+from dm_control import composer, mjcf, viewer
+from dm_control.locomotion import walkers
+try:
+    from dm_control.locomotion import arenas
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_the_suite_works_without_labmaze_and_only_arenas_do_not(tmp_path):
+    pytest.importorskip("dm_control")
+    command = [sys.executable, "-W", "ignore", "-c", BLOCKED]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout.strip(), done.returncode) == ("No module named 'labmaze'", 0), done.stderr
 
 
 def test_more_threads_than_cores_are_warned_of():
@@ -68,10 +135,10 @@ def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
         "not installed",
         "pip",
     )
-    # From 3.13 on it cannot be installed by that command, and Gymnasium's environments remain.
+    # From 3.13 on it cannot be installed by that command.
     assert doctor.check_package("dm_control", "", "pip", works, (3, 12)).status == "wrong"
     missing = doctor.check_package("dm_control", "", "pip", works, (3, 13))
-    assert (missing.status, missing.fix) == ("warning", "dm_control needs Python 3.11 or 3.12")
+    assert (missing.status, missing.fix) == ("warning", WITHOUT_LABMAZE)
     assert doctor.check_package("gymnasium", "", "pip", fails, (3, 13)).status == "wrong"
 
 

@@ -25,6 +25,11 @@ RAISE = "def fail(command):\n    raise error\n"
 UNPACK = "def fail(command):\n    first, second, third = 1, 2\n"
 # The standard library finds it out.
 OPEN = "import pathlib\ndef fail(command):\n    pathlib.Path('/nowhere/at/all').read_text()\n"
+MISSING = "No such file or directory"
+NOWHERE = (
+    f"/nowhere/at/all cannot be used: {MISSING}. Choose another path, or check its permissions and those of "
+    "the folders above it."
+)
 IMPORT = "import importlib\ndef fail(command):\n    importlib.import_module('no_such_package')\n"
 
 
@@ -82,7 +87,19 @@ def function_of(module, source, error):
         (RAISE, environments.EnvironmentWorkerError("A process ended"), 1, "A process ended"),
         (RAISE, distributed.ProgramFailed("The run could not be saved"), 1, "The run could not be saved"),
         (RAISE, KeyboardInterrupt(), 130, "stopped without saving"),
-        (OPEN, None, 1, "[Errno 2] No such file or directory: '/nowhere/at/all'"),
+        (OPEN, None, 1, NOWHERE),
+        (
+            RAISE,
+            PermissionError(13, "Permission denied", "/nowhere/at/all"),
+            1,
+            NOWHERE.replace(MISSING, "Permission denied"),
+        ),
+        (
+            RAISE,
+            OSError(30, "Read-only file system", "/nowhere/at/all"),
+            1,
+            NOWHERE.replace(MISSING, "Read-only file system"),
+        ),
         (IMPORT, None, 1, "No module named 'no_such_package'"),
     ],
 )
@@ -246,7 +263,7 @@ def test_each_signal_ends_a_command_with_130_and_one_line(monkeypatch, call, num
 
 
 def test_a_signal_while_the_result_is_shown_says_that_the_run_is_saved(monkeypatch, call, tmp_path):
-    monkeypatch.setattr(training.experiments, "run_experiment", lambda config, display: None)
+    monkeypatch.setattr(training.experiments, "run_experiment", lambda config, progress: None)
     monkeypatch.setattr(training, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
     words = f"train ppo --env CartPole-v1 --num-env-steps 10 --directory {tmp_path / 'run'}"
     status, _, said = call(*words.split())

@@ -1,5 +1,6 @@
 """What somebody meets who types `minerva` for the first time."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from minerva_acme import _version
+from minerva_acme import _version, experiments, foreign_names
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_output, parsing
 from minerva_acme.runs import run_folder, tasks
@@ -93,17 +94,21 @@ def test_sizes_may_be_separated_by_commas(text):
 
 
 def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
-    ours = {flag for agent in registry.AGENTS for flag, _ in flags.of(parsing.train_command(agent))}
-    ours |= {flag for command in commands.COMMANDS.values() for flag, _ in flags.of(command)} | {flags.AGENT}
-    for theirs, here in flags.ELSEWHERE.items():
-        assert {name.split()[0] for name in here} <= ours, theirs
-        for agent in registry.AGENTS:
-            of_agent = dict(flags.of(parsing.train_command(agent)))
-            if theirs not in of_agent and {name.split()[0] for name in here} & set(of_agent):
+    of_agents = {agent: dict(flags.of(parsing.train_command(agent))) for agent in registry.AGENTS}
+    ours = {flag for of_agent in of_agents.values() for flag in of_agent} | {flags.AGENT, "--config"}
+    ours |= {flag for command in commands.COMMANDS.values() for flag, _ in flags.of(command)}
+    of_runs = [field.name for field in dataclasses.fields(experiments.ExperimentConfig)]
+    ours |= {f"--{name.replace('_', '-')}" for name in of_runs}
+    for name, entries in foreign_names.ELSEWHERE.items():
+        theirs = f"--{name.replace('_', '-')}"
+        here = {f"--{entry.split()[0].replace('_', '-')}" for entry in entries}
+        assert here <= ours, theirs
+        for agent, of_agent in of_agents.items():
+            if theirs not in of_agent and here & set(of_agent):
                 with pytest.raises(ValueError, match=f"has no flag {theirs}. Here it is --"):
                     parse(f"train {agent} --env CartPole-v1 {theirs} 1")
         if theirs in ours:  # of some agents
-            assert not {name.split()[0] for name in here} >= {theirs}
+            assert here != {theirs}
 
 
 def test_a_beginning_is_suggested_before_what_only_looks_alike():

@@ -218,7 +218,7 @@ def test_the_agent_may_stand_anywhere(words: str) -> None:
 def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: Call) -> None:
     flags_ = FLAGS.replace("--directory run", "")
     assert call("train", "--agent", "my_agent:MyBuilder", *flags_.split())[0] == 0
-    assert pathlib.Path("runs/Pendulum-v1/MyBuilder-seed0/run.json").exists()
+    assert pathlib.Path("runs/Pendulum-v1/MyBuilder_default-seed0/run.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,8 @@ def test_a_plan_is_the_product_of_settings_environments_and_seeds_as_commands_of
     assert [run.train.run.seed for run in runs] == [3, 4] * 8
     assert [run.train.hyperparameters.discount for run in runs] == [0.9] * 8 + [0.99] * 8
     first = runs[0]
-    assert first.experiment == "mpo_control+critic_target=retrace+discount=0.9+policy_layer_sizes=64-32"
+    assert first.experiment == "mpo_control+discount=0.9+policy_layer_sizes=64-32"  # it has retrace itself
+    assert runs[-1].experiment == "mpo_control+policy_layer_sizes=8"
     assert first.directory.parts == ("here", first.experiment, "dm_control-cartpole-swingup", "seed3")
     assert first.title == "discount=0.9, policy_layer_sizes=64-32, dm_control/cartpole/swingup, seed 3"
     # Its words alone give the same run.
@@ -61,12 +62,23 @@ def test_switches_presets_and_options_of_the_run_can_be_swept_too():
     )
     assert len(runs) == 8
     assert runs[0].experiment == "ppo_default+num_env_steps=100+squash_actions=true"
-    assert runs[-1].experiment == "ppo_control+num_env_steps=200+squash_actions=false"
+    assert runs[-1].experiment == "ppo_control+num_env_steps=200"  # whose actions are not squashed
     assert [run.train.hyperparameters.squash_actions for run in runs] == [True, False] * 4
     assert plan("ppo --env Pendulum-v1 --preset control --num-env-steps 9")[0].experiment == "ppo_control"
     by_task = plan("ppo --env CartPole-v1 Hopper-v5 --preset task")
     assert {run.experiment for run in by_task} == {"ppo_task"}
     assert by_task[0].train.run.num_env_steps != by_task[1].train.run.num_env_steps
+
+
+def test_a_setting_is_named_by_what_differs_from_its_preset_however_it_was_given(tmp_path):
+    (tmp_path / "settings.toml").write_text("clip_ratio = 0.3\ndiscount = 0.99")
+    base = "ppo --env CartPole-v1 --num-env-steps 9"
+    (run,) = plan(f"{base} --config {tmp_path}/settings.toml")
+    assert run.experiment == "ppo_default+clip_ratio=0.3"
+    (same,) = plan(f"{base} --clip-ratio 0.30 --log csv --evaluation-period 3")
+    assert same.directory == run.directory
+    (other,) = plan(f"{base} --discount 0.990")
+    assert other.experiment == "ppo_default"
 
 
 def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
@@ -169,13 +181,16 @@ def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, s
 
 def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path, call, started):
     base = (
-        f"sweep ppo --env NoSuch-v0 CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
+        f"sweep ppo --env Acrobot-v1 CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
     )
+    run = plan(base.removeprefix("sweep "))[0]
+    run.directory.mkdir(parents=True)
+    (run.directory / "checkpoints").write_text("in the way")
     status, out, _ = call(*base.split())
     assert status == 1
     assert "1 of 2 runs are not done. To retry, repeat the same command." in out
-    log = next(tmp_path.glob("*/NoSuch-v0/seed0/train.log"))
-    assert str(log) in out and "failed with status 2: minerva: `environment_id` must be" in out
+    assert str(run.directory / "train.log") in out
+    assert "failed with status 1: minerva: Cannot write checkpoints to" in out
     assert "1 runs read, 1 now in" in out
 
 
@@ -185,7 +200,7 @@ def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_
         run.directory.mkdir(parents=True)
         (run.directory / "train.log").write_text(f"begun\n   5/9 steps [of {run.train.run.seed}]\n\n")
     text = io.StringIO()
-    with sweep._Display(runs, Console(file=text, force_terminal=True, width=80, highlight=False)) as display:
+    with sweep.Display(runs, Console(file=text, force_terminal=True, width=80, highlight=False)) as display:
         display.started(0)
         display.started(1)
         display.tick()
@@ -247,6 +262,28 @@ def test_processes_run_some_at_a_time_and_a_failure_stops_no_other(tmp_path, mon
     assert sorted(tape.told) == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 0), (2, 0), (3, 0), (3, 0)]
     assert tape.most == 2
     assert jobs[3].log.read_text() == "run 3\nrun 3\n"
+
+
+def test_an_unwanted_job_is_interrupted_once_or_not_started(tmp_path, monkeypatch):
+    code = (
+        "import pathlib, sys, time\n"
+        "try:\n pathlib.Path(sys.argv[1]).touch()\n time.sleep(60)\n"
+        "except KeyboardInterrupt:\n time.sleep(1)\n sys.exit(7)"  # saves; a second one would end this
+    )
+    monkeypatch.chdir(tmp_path)
+    jobs = make_jobs(tmp_path / "logs", monkeypatch, code, 3)
+    unwanted = {1}
+    tape = Tape()
+
+    def tick():
+        if (tmp_path / "0").exists():
+            unwanted.add(0)
+        if (tmp_path / "2").exists():
+            unwanted.add(2)
+
+    tape.tick = tick
+    assert processes.run_all(jobs, at_once=1, watcher=tape, unwanted=unwanted) is None
+    assert tape.told == [(0, 7), (2, 7)] and not (tmp_path / "1").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

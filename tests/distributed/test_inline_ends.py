@@ -196,6 +196,7 @@ class Broken(small.Ramp):
 
     num_made = 0
     healthy: tuple[int, ...] = ()
+    waits_for = 0  # as many must have been made before a healthy one goes on
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -205,6 +206,8 @@ class Broken(small.Ramp):
     def step(self, action: Any) -> Any:
         if self._step == 2 and self._number not in self.healthy:
             raise RuntimeError("the simulator is gone")
+        while self._number in self.healthy[1:] and type(self).num_made < self.waits_for:
+            time.sleep(0.01)
         return super().step(action)
 
 
@@ -231,6 +234,7 @@ def test_a_run_continues_without_an_actor_that_is_given_up_and_makes_all_its_ste
 ) -> None:
     class Training(Broken):
         healthy = (1, 2)  # the first is made for its specs
+        waits_for = 2 + 6  # so that the other is given up before this one has made all steps
 
     config = replaced(make(tmp_path, small.sac_builder()), environment_factory=Training)
     config = replaced(config, evaluation_environment_factory=small.Ramp)

@@ -1,10 +1,12 @@
 """Whole runs with several actors, in threads."""
 
+import io
 import pathlib
 from typing import Any
 
 import pytest
 import torch
+from rich import console as rich_console
 
 import minerva_acme
 from minerva_acme import builders, distributed, experiments
@@ -16,15 +18,20 @@ from tests.distributed import small
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
 
 
-def run(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 2) -> Any:
-    return distributed.run_distributed_experiment(config, *callbacks, num_actors=num_actors, engine="inline")
+def run(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 2, **more: Any) -> Any:
+    return distributed.run_distributed_experiment(
+        config, *callbacks, num_actors=num_actors, engine="inline", **more
+    )
 
 
 def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[experiments.Progress] = []
-    result = run(small.experiment(tmp_path, small.sac_builder()), seen.append)
+    shown = io.StringIO()
+    display = experiments.ProgressDisplay(rich_console.Console(file=shown, width=80))
+    result = run(small.experiment(tmp_path, small.sac_builder()), seen.append, progress=display)
+    assert f"{result.env_steps} steps: evaluation return" in shown.getvalue()
     assert result.env_steps >= 600 and result.before is not None and result.after is not None
     # 4 samples an insert beyond the first 50, in batches of 16, within the limiter's tolerance.
     tolerance = small.sac_builder().for_actors(2).make_rate_limiter().error_buffer / 16

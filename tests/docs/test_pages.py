@@ -18,7 +18,7 @@ import tree
 from minerva_acme import core, environments, experiments, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import commands as cli_commands
-from minerva_acme.cli import flags, main, parsing
+from minerva_acme.cli import flags, init, main, parsing
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
@@ -123,7 +123,7 @@ def test_the_python_of_a_page_runs(
     results = []
 
     def run_shortly(
-        config: experiments.ExperimentConfig, *callbacks: experiments.Callback
+        config: experiments.ExperimentConfig, *callbacks: experiments.Callback, **options: Any
     ) -> experiments.ExperimentResult:
         """As the page says, but for how long and into a folder of the test's own."""
         builder: Any = config.builder
@@ -188,7 +188,7 @@ def install_own_agent(
 
     def install() -> None:
         content = tomllib.loads(text["toml"])
-        assert content["tool"]["setuptools"]["py-modules"] == ["my_dqn"]
+        assert content["tool"]["setuptools"]["py-modules"] == ["my_dqn", "my_dqn_environment"]
         project = content["project"]
         folder = tmp_path / "site" / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
         folder.mkdir(parents=True)
@@ -210,7 +210,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     results = []
 
     def run_shortly(
-        config: experiments.ExperimentConfig, *callbacks: experiments.Callback
+        config: experiments.ExperimentConfig, *callbacks: experiments.Callback, **options: Any
     ) -> experiments.ExperimentResult:
         """As the page says, but for a hundredth of the steps."""
         builder: Any = config.builder
@@ -234,7 +234,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
             if arguments[0] == "list":
                 install_own_agent()
             assert main(arguments) == 0, (arguments, capsys.readouterr().err)
-    assert "my_dqn  my_dqn:DQNBuilder, from my-agents 1.0" in capsys.readouterr().out
+    assert "my_dqn  my_dqn:DQNBuilder, from my-dqn 1.0" in capsys.readouterr().out
     (code,) = (block.text for block in blocks(OWN_AGENT) if block.mark == "use")
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(code, OWN_AGENT, "exec"), names)
@@ -242,12 +242,15 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     assert [result.env_steps for result in results] == [300, 300, 400, 300, 300]
     assert all(result.learner_steps > 0 for result in results)
     runs = pathlib.Path("runs", "CartPole-v1")
-    assert pathlib.Path("dqn.png").exists() and list(runs.glob("DQNBuilder-seed0/policy-*.safetensors"))
-    assert len(list(runs.glob("DQNBuilder-seed0/videos/*"))) == 2
-    folders = ("DQNBuilder-seed0", "DQNBuilder-seed1", "my_dqn-seed0")
-    _, careful, named = described = [run_folder.read(runs / name) for name in folders]
+    assert pathlib.Path("dqn.png").exists() and list(
+        runs.glob("DQNBuilder_default-seed0/policy-*.safetensors")
+    )
+    assert len(list(runs.glob("DQNBuilder_default-seed0/videos/*"))) == 2
+    careful = "DQNBuilder_careful+learning_rate=0.0002-seed1"
+    folders = ("DQNBuilder_default-seed0", careful, "my_dqn_default-seed0")
+    _, with_care, named = described = [run_folder.read(runs / name) for name in folders]
     assert [run.agent for run in described] == ["my_dqn:DQNBuilder", "my_dqn:DQNBuilder", "my_dqn"]
-    assert careful.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
+    assert with_care.hyperparameters["exploration_steps"] == 20_000 and named.config == ""
 
 
 def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
@@ -324,6 +327,7 @@ def test_every_file_that_a_page_names_exists() -> None:
                 "learner.csv",
                 "evaluator.csv",
                 *(f"{block.mark}.py" for block in blocks(page)),
+                *init.render("my_dqn"),
             )
             if not in_a_run and not any((folder / name).exists() for folder in folders):
                 missing.append((page, name))

@@ -87,6 +87,12 @@ def make_network():
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 5))
 
 
+def test_the_agent_from_scratch_trains(run):
+    result = run("custom_agent", "--num-env-steps", 300)
+    assert len(result.returns) == 20
+
+
+@pytest.mark.learning
 def test_the_agent_from_scratch_learns_cartpole_in_a_few_thousand_steps(run):
     result = run("custom_agent", "--num-env-steps", 3_000)
     assert len(result.returns) == 20

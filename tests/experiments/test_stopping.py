@@ -7,7 +7,7 @@ import pytest
 from minerva_acme import environments, experiments
 from minerva_acme.agents import ppo
 from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, options
+from minerva_acme.runs import checkpointing, evaluation, options
 
 CONFIG = ppo.PPOConfig(
     num_environments=1,
@@ -107,3 +107,22 @@ def test_an_end_is_a_finite_number_or_none(name, value):
 def test_a_run_has_some_time(minutes):
     with pytest.raises(ValueError, match=f"`stop_after_minutes` must be > 0 or None, got {minutes}"):
         options.RunOptions(num_env_steps=1, stop_after_minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("made", "light", "goal", "complete"),
+    [
+        (9, False, None, False),
+        (10, False, None, True),
+        (11, False, None, True),
+        (9, False, 5.0, True),
+        (9, False, 5.5, False),
+        (10, True, 5.0, False),  # it may be from the middle of the last evaluation
+    ],
+)
+def test_a_run_is_complete_with_its_steps_or_its_return(tmp_path, made, light, goal, complete):
+    evaluations = evaluation.Evaluations()
+    evaluations.note(made, evaluation.Evaluation((5.0,), (1,)))
+    checkpointing.Checkpointer(tmp_path).save(made, evaluations.save(), evaluation=5.0, light=light)
+    checkpoint = checkpointing.latest(tmp_path)
+    assert stopping.is_complete(checkpoint, 10, goal) is complete

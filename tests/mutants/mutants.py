@@ -1229,7 +1229,7 @@ MOVED = [
         ("tests/runs/test_evaluation.py", "tests/runs/test_policies.py"),
         breakage(
             "a loaded policy checks nothing",
-            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task)",
+            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))",
             "return policy",
         ),
     ),

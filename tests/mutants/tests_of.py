@@ -114,6 +114,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/test_offline_runs.py",
     ),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
+    "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (
         "tests/learners",
         "tests/agents/test_skipping.py",

@@ -165,3 +165,75 @@ def test_layers_of_a_relu_mlp_are_linear_and_relu() -> None:
     torch.testing.assert_close(torso(x), (h @ second.weight.T + second.bias).clamp(min=0.0))
     assert torso.output_size == 12
     assert first.weight.abs().max() <= 5**-0.5 and second.weight.abs().max() <= 16**-0.5
+
+
+def norms_of(torso: nn.Module) -> list[nn.BatchNorm1d]:
+    return [layer for layer in torso.children() if isinstance(layer, nn.BatchNorm1d)]
+
+
+def linears_of(torso: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in torso.children() if isinstance(layer, nn.Linear)]
+
+
+def in_float64(torso: nn.Module, x: torch.Tensor, statistics: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """What a `BatchNormMLP` computes, with the batch's or the running statistics; mean, var of each norm."""
+    h, moments = x.double().flatten(0, -2), []
+    norms = norms_of(torso)
+    for norm, linear in zip(norms, [*linears_of(torso), None], strict=True):
+        own = [h.mean(dim=0), (h - h.mean(dim=0)).square().mean(dim=0)]
+        mean, var = own if statistics == "batch" else [norm.running_mean.double(), norm.running_var.double()]
+        moments += own
+        h = (h - mean) / (var + 1e-3).sqrt() * norm.weight.double() + norm.bias.double()
+        h = h if norm is norms[0] else h.clamp(min=0.0)
+        h = h if linear is None else h @ linear.weight.double().T
+    return h.unflatten(0, x.shape[:-1]), moments
+
+
+def make_batch_norm_mlp(*sizes: int) -> networks.BatchNormMLP:
+    """One whose statistics and affine maps are far from 0 and 1."""
+    generator = torch.Generator().manual_seed(0)
+    torso = networks.BatchNormMLP(sizes[0], sizes[1:], generator=generator)
+    for norm in norms_of(torso):
+        for tensor in (norm.weight, norm.bias, norm.running_mean):
+            tensor.data.copy_(torch.randn(tensor.shape, generator=generator))
+        norm.running_var.copy_(3.0 * torch.rand(norm.running_var.shape, generator=generator) + 0.1)
+    return torso
+
+
+@pytest.mark.parametrize("shape", [(64,), (4, 3), (2, 3, 4)])
+def test_batch_norm_stands_before_each_activation_and_at_the_input(shape: tuple[int, ...]) -> None:
+    torso = make_batch_norm_mlp(5, 16, 12)
+    x = 3.0 * torch.randn(*shape, 5, generator=torch.Generator().manual_seed(1)) + 2.0
+    before = [[norm.running_mean.clone(), norm.running_var.clone()] for norm in norms_of(torso)]
+    expected, moments = in_float64(torso.train(), x, "batch")
+    torch.testing.assert_close(torso(x).double(), expected, rtol=1e-4, atol=1e-4)
+    n = x[..., 0].numel()
+    for norm, (mean, var), batch_mean, batch_var in zip(
+        norms_of(torso), before, moments[::2], moments[1::2], strict=True
+    ):
+        torch.testing.assert_close(norm.running_mean, (0.99 * mean + 0.01 * batch_mean).float())
+        unbiased = batch_var * n / (n - 1)
+        torch.testing.assert_close(norm.running_var, (0.99 * var + 0.01 * unbiased).float())
+    state = {name: tensor.clone() for name, tensor in torso.state_dict().items()}
+    expected, _ = in_float64(torso.eval(), x, "running")
+    torch.testing.assert_close(torso(x).double(), expected, rtol=1e-4, atol=1e-4)
+    assert expected.std() > 0.1 and torso.output_size == 12
+    assert all(torch.equal(tensor, state[name]) for name, tensor in torso.state_dict().items())
+
+
+def test_an_untrained_batch_norm_mlp_has_no_biases_and_orthogonal_weights() -> None:
+    torso = networks.BatchNormMLP(16, (16, 16), generator=torch.Generator().manual_seed(0))
+    again = networks.BatchNormMLP(16, (16, 16), generator=torch.Generator().manual_seed(0))
+    for linear, same in zip(linears_of(torso), linears_of(again), strict=True):
+        assert linear.bias is None and torch.equal(linear.weight, same.weight)
+        torch.testing.assert_close(linear.weight @ linear.weight.T, 2.0 * torch.eye(16))
+
+
+def test_behind_batch_norm_the_scale_of_weights_changes_nothing() -> None:
+    torso = networks.BatchNormMLP(5, (16, 12), generator=torch.Generator().manual_seed(0))
+    x = torch.randn(64, 5, generator=torch.Generator().manual_seed(1))
+    before = torso(x)
+    networks.project_to_unit_norm(torso)
+    norms = [linear.weight.norm(dim=1) for linear in linears_of(torso)]
+    torch.testing.assert_close(torch.cat(norms), torch.ones(28))
+    torch.testing.assert_close(torso(x), before, rtol=0.01, atol=0.01)  # but for the epsilon

@@ -158,3 +158,34 @@ def test_logs_that_are_no_text_give_what_numbers_they_hold(tmp_path):
     (tmp_path / "noise.csv").write_bytes(b"x" * 200_000 + b"\n")
     with pytest.raises(ValueError, match="noise.csv must be a CSV file with a comma as delimiter: "):
         plotting.read_curve(tmp_path, "evaluator/return")
+
+
+def test_a_curve_is_made_of_rows_as_it_is_read_from_a_file(tmp_path):
+    rows = [
+        {"actor_steps": 0, "episode_return": 0},
+        {"actor_steps": 10, "episode_return": 5.0},
+        {"actor_steps": 20, "episode_return": 9.0},
+        {"actor_steps": 10, "episode_return": 6.0, "loss": 1.0},  # resumed there
+        {"actor_steps": 30, "episode_return": None},
+        {"actor_steps": 40, "episode_return": float("nan")},
+    ]
+    assert as_lists(plotting.make_curve(iter(rows), "episode_return")) == ([0, 10], [0, 6])
+    text = [{name: str(value) for name, value in row.items()} for row in rows]
+    assert as_lists(plotting.make_curve(text, "episode_return")) == ([0, 10], [0, 6])
+    assert as_lists(plotting.read_curve(str(write(tmp_path, rows[:3])), RETURN)) == ([0, 10, 20], [0, 5, 9])
+
+
+def test_rows_may_count_something_else():
+    rows = [{"epoch": 1, "loss": 4.0}, {"epoch": 2, "loss": 3.0}]
+    assert as_lists(plotting.make_curve(rows, "loss", "epoch")) == ([1, 2], [4, 3])
+    for metric, x, missing in (("q", "epoch", "q"), ("loss", "actor_steps", "actor_steps")):
+        with pytest.raises(ValueError, match=f"`rows` must have the column '{missing}', got epoch, loss"):
+            plotting.make_curve(rows, metric, x)
+    with pytest.raises(ValueError, match="must have the column 'loss', got no row"):
+        plotting.make_curve([], "loss")
+
+
+def test_rows_that_cannot_be_drawn_are_named_in_the_warning(caplog):
+    plotting.make_curve([{"actor_steps": 1, "loss": 1e35}], "loss")
+    plotting.make_curve([{"actor_steps": 1, "loss": 1e35}], "loss", source="my.csv")
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["the rows", "my.csv"]

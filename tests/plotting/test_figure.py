@@ -1,4 +1,7 @@
+import io
 import re
+import subprocess
+import sys
 
 import matplotlib.colors
 import numpy as np
@@ -228,3 +231,77 @@ def test_a_long_legend_widens_the_figure():
     legend = drawn.legends[0].get_window_extent()
     assert legend.width > figure._INCHES[1][0] * drawn.dpi  # or nothing would be shown by this
     assert legend.width < drawn.get_figwidth() * drawn.dpi
+
+
+def curve(values, steps=(0.0, 50_000.0, 100_000.0)):
+    return plotting.Curve(np.array(steps), np.array(values, float))
+
+
+def test_curves_are_drawn_a_line_for_each_label_and_a_band_over_several():
+    drawn = plotting.draw_curves(
+        {"PPO": curve([1, 2, 3]), "MPO": [curve([1, 5, 9]), curve([3, 7, 11])]},
+        title="Cart",
+        y_label="Return",
+        x_label="Decisions",
+        random=2.0,
+        limits=(0.0, 20.0),
+    )
+    (ax,) = drawn.axes
+    assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("Cart", "Return", "Decisions")
+    assert ax.get_ylim() == (0.0, 20.0)
+    lines = [[*line.get_ydata()] for line in ax.lines]
+    assert [1, 2, 3] in lines and [2, 6, 10] in lines and [2.0, 2.0] in lines
+    assert legend_of(drawn)[:3] == ["PPO: 1 seed", "MPO: 2 seeds", "Random actions"]
+
+
+def test_curves_have_their_usual_labels_without_being_told():
+    (ax,) = plotting.draw_curves({"PPO": curve([1, 2, 3])}).axes
+    assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == (
+        "",
+        "Evaluation return",
+        "Environment steps",
+    )
+    assert ax.get_ylim() == (0.0, 3.1)
+
+
+def test_no_curve_is_refused():
+    with pytest.raises(ValueError, match="`by_label` must hold at least one curve, got none"):
+        plotting.draw_curves({})
+
+
+def test_drawing_leaves_pyplot_and_its_settings_alone():
+    code = """
+import sys
+import matplotlib
+before = matplotlib.rcParams.copy()  # a plain `dict` would look for a backend
+import numpy as np
+from minerva_acme import plotting
+plotting.draw_curves({"a": plotting.Curve(np.array([0.0, 1.0]), np.array([0.0, 1.0]))})._repr_png_()
+assert matplotlib.rcParams.copy() == before
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_notebook_shows_a_figure_as_a_picture_in_its_own_style():
+    drawn = plotting.draw_curves({"PPO": curve([1, 2, 3])})
+    with Image.open(io.BytesIO(drawn._repr_png_())) as image:
+        assert image.format == "PNG" and 300 < image.width < 700
+    (ax,) = drawn.axes
+    # Also those that matplotlib makes only when it draws.
+    assert {label.get_fontsize() for label in ax.get_xticklabels() + ax.get_yticklabels()} == {7.0}
+
+
+def test_without_matplotlib_drawing_says_how_to_install_it():
+    code = """
+import sys
+sys.modules["matplotlib"] = None
+from minerva_acme import plotting
+assert "draw_curves" in dir(plotting)
+plotting.draw_curves
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (
+        "Figures need 'matplotlib', which is not installed: pip install 'minerva-acme[plot]'" in done.stderr
+    )

@@ -232,3 +232,23 @@ def test_a_mistake_is_told_and_nothing_is_written(make_run, tmp_path, monkeypatc
 def test_a_folder_without_a_run_is_told(tmp_path):
     with pytest.raises(ValueError, match="There is no run in .*: run.json is missing"):
         plot([tmp_path])
+
+
+def test_python_draws_the_same_figure_as_the_command(make_run, panels, tmp_path, caplog):
+    directories = [make_run("a"), make_run("b")]
+    plot(directories, out=tmp_path / "curve.png", metric="evaluator/episode_length", x="wall")
+    drawn = plotting_api.draw_runs(
+        [str(directory) for directory in directories], metric="evaluator/episode_length", x="wall"
+    )
+    by_command, by_python = panels
+    np.testing.assert_equal(tuple(by_python.groups[0].mean), tuple(by_command.groups[0].mean))
+    assert drawn.axes[0].get_xlabel() == "Wall time (s)" and drawn.axes[0].get_ylabel() == "episode length"
+    assert "have seeds [0, 0]" in caplog.text
+    panels.clear()
+    plotting_api.draw_runs(tmp_path, group="agent,critic_target", published=())
+    assert panels[0].groups[0].label == "MPO, critic target retrace" and not panels[0].published
+    panels.clear()
+    plotting_api.draw_runs(tmp_path, aggregate=True)
+    assert panels[0].title == "Walker walk" and panels[0].published
+    with pytest.raises(ValueError, match="`x` must be among steps, updates, wall, got 'frames'"):
+        plotting_api.draw_runs(tmp_path, x="frames")

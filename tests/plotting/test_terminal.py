@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from minerva_acme.plotting import curves, terminal
+from minerva_acme.plotting import terminal
+from minerva_acme.runs import run_curves as curves
 
 RISING = curves.Curve(np.array([0.0, 1000.0, 2000.0]), np.array([0.0, 100.0, 900.0]))
 FALLING = curves.Curve(np.array([0.0, 4000.0]), np.array([900.0, 0.0]))

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from minerva_acme import results
-from minerva_acme.results import Context, Experiment, Row
+from minerva_acme.results import Context, Experiment, Row, names
 
 ROWS = (
     Row("mpo_control", "a/b", 0, "avg_return", 100, 3.0),
@@ -118,6 +118,29 @@ def test_a_name_says_what_differs_from_the_preset():
     changes = {"policy_layer_sizes": (64, 64), "discount": 0.99, "anneal": False, "limit": None}
     name = results.make_name("mpo", "control", changes)
     assert name == "mpo_control+anneal=false+discount=0.99+limit=none+policy_layer_sizes=64-64"
+
+
+def test_numbers_in_a_name_are_those_of_the_settings():
+    values = {"a": 1e-4, "b": 1e6, "c": 0.1 + 0.2, "d": 1.0, "e": (0.5, (1, None))}
+    assert (
+        results.make_name("x", "y", values) == "x_y+a=0.0001+b=1e+06+c=0.30000000000000004+d=1+e=0.5-1-none"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("a" * 100, "a" * 100),
+        ("a" * 101, f"{'a' * 100}-9d079339"),
+        ("a/b", "a_b-c14cddc0"),
+        ("../a", "a-61b4c98b"),
+        ("_a", "a-34fb7160"),
+        ("é", "x-4a99557e"),
+        ("", "x-e3b0c442"),
+    ],
+)
+def test_any_text_becomes_the_name_of_a_file_that_no_other_text_becomes(text, name):
+    assert names.to_file_name(text) == results.check_name(name)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from minerva_acme import environments, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
-from minerva_acme.runs import policies, run_results
+from minerva_acme.runs import policies, run_names
 from minerva_acme.task_settings import TaskSettings, split_repeat
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_every_training_says_on_what_machine_it_was_made_and_by_which_command(na
 def test_stored_weights_are_those_of_a_stored_training_and_reach_its_score(name):
     exp_name, env_name = name.split(":")
     found = policies.find(name)
-    assert run_results.exp_name(found.description) == exp_name
+    assert run_names.exp_name(found.description) == exp_name
     task, repeat = found.description.base_task
     assert (task, repeat) == (env_name, OWN[exp_name].action_repeat)
     frames = found.env_steps * repeat

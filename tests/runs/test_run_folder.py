@@ -166,7 +166,9 @@ def test_an_id_that_names_a_module_is_code_too(tmp_path, theirs):
     with pytest.raises(ValueError, match=r"environment is `their_agents:A-v0`.*--import-code"):
         description.make_environment_factory()
     assert not was_imported(theirs)
-    with pytest.raises(ValueError, match="their_agents:A-v0"):  # registers no such environment
+    with pytest.raises(
+        ValueError, match="module their_agents .* has no 'A-v0'"
+    ):  # registers no such environment
         description.make_environment_factory(import_code=True)(0)
     assert was_imported(theirs)
 

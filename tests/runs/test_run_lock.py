@@ -183,3 +183,36 @@ def test_a_folder_that_is_held_is_waited_for_as_long_as_is_wanted(tmp_path):
         with pytest.raises(ValueError, match=f"in use by process {os.getpid()} on"):
             run_lock.hold(tmp_path, file=".learner.lock", should_wait=lambda: next(patience)).__enter__()
     assert not list(tmp_path.iterdir())
+
+
+def test_whether_a_folder_is_held_is_found_out_from_outside(tmp_path):
+    assert not run_lock.is_held(tmp_path) and not run_lock.is_held(tmp_path / "nowhere")
+    with holder(tmp_path) as (process, _):
+        assert run_lock.is_held(tmp_path)
+        process.kill()
+        process.wait()
+        assert (tmp_path / ".lock").exists() and not run_lock.is_held(tmp_path)
+        with run_lock.hold(tmp_path):
+            assert run_lock.is_held(tmp_path) and not run_lock.is_held(tmp_path, file=".learner.lock")
+        assert not run_lock.is_held(tmp_path)
+    (tmp_path / "other").write_text("")
+    (tmp_path / ".lock").symlink_to("other")  # of whom, cannot be found out
+    assert run_lock.is_held(tmp_path)
+    (tmp_path / ".lock").unlink()
+    os.mkfifo(tmp_path / ".lock")
+    assert not run_lock.is_held(tmp_path)
+
+
+def test_a_run_begins_although_somebody_looks_at_that_moment(tmp_path, monkeypatch):
+    (tmp_path / ".lock").write_text("")
+    with open(tmp_path / ".lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        slept = []
+
+        def sleep(seconds):
+            slept.append(seconds)
+            fcntl.flock(looking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(run_lock.time, "sleep", sleep)
+        with run_lock.hold(tmp_path):
+            assert slept == [run_lock._LOOK_SECONDS]

@@ -7,7 +7,7 @@ import pytest
 from minerva_acme import loggers, results
 from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
-from minerva_acme.runs import checkpointing, provenance, run_folder, run_results
+from minerva_acme.runs import checkpointing, provenance, run_folder, run_names, run_results
 
 SESSION = {"version": "0.1.0", "commit": "abc", "packages": {"torch": "2.13.0"}, "machine": "a laptop"}
 
@@ -160,7 +160,7 @@ def test_a_run_of_an_older_version_has_what_is_known(make_run):
     del description.hyperparameters["critic_target"]
     (experiment,) = run_results.collect([directory], name="old")
     assert experiment.contexts[0].version is None
-    assert run_results.exp_name(description) == "mpo_control"
+    assert run_names.exp_name(description) == "mpo_control"
 
 
 def test_a_run_can_be_named(make_run):
@@ -190,7 +190,7 @@ def test_agents_of_others_are_named_by_their_builder(make_run):
         hyperparameters={"rate": 0.1},
         config="m:C",
     )
-    assert run_results.exp_name(description) == "SACBuilder"
+    assert run_names.exp_name(description) == "SACBuilder"
     assert "--rate 0.1" in run_results._command(description)
     repeated = dataclasses.replace(description, environment="dm_control/cheetah/run/repeat=2")
-    assert run_results.exp_name(repeated) == "SACBuilder+repeat=2"
+    assert run_names.exp_name(repeated) == "SACBuilder+repeat=2"

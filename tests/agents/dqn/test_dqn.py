@@ -58,6 +58,15 @@ def test_errors_are_clipped_only_where_there_is_one(others):
         dqn.DQNConfig(max_td_error=1.0, **others)
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"), [(-1.0, "> 0 or None, got -1"), (0.0, "> 0 or None"), ("a", "> 0 or None")]
+)
+def test_a_clip_that_cannot_be_is_refused(value, expected):
+    with pytest.raises(ValueError, match=f"`max_td_error` must be {expected}"):
+        dqn.DQNConfig(max_td_error=value)
+    assert dqn.DQNConfig(max_td_error=None).max_td_error is None
+
+
 def test_a_mixture_cannot_be_dueling():
     with pytest.raises(ValueError, match="`dueling` must be False with `critic_head` mixture"):
         dqn.DQNConfig(critic_head="mixture")

@@ -18,6 +18,7 @@ Weights = dict[str, torch.Tensor]
 Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 _BOUNDS = ("low", "high")  # the critic's action bounds, which nothing trains
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of batch norm, which nothing trains
 
 
 class Evaluation(NamedTuple):
@@ -65,14 +66,42 @@ def simba(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> to
     return normed(x, *parameters(f"{last}"))
 
 
-def torso(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> torch.Tensor:
-    """SimBa's, or Linear, LayerNorm, tanh, then Linear and ELU for each further layer.
+def is_trained(name: str) -> bool:
+    return name not in _BOUNDS and not name.endswith(_STATISTICS)
+
+
+def batch_norm_mlp(weights: Weights, x: torch.Tensor, moments: Weights | None) -> torch.Tensor:
+    """Batch norm, then Linear, batch norm and ReLU for each layer; see `torso`."""
+    numbers = sorted({int(name.split(".")[1]) for name in weights if name.endswith("running_mean")})
+    for i in numbers:
+        if i > 0:
+            x = x @ weights[f"torso.{i - 1}.weight"].T
+        mean, variance = weights[f"torso.{i}.running_mean"], weights[f"torso.{i}.running_var"]
+        if moments is not None:
+            mean = sum(x) / len(x)
+            variance = sum((row - mean) ** 2 for row in x) / len(x)
+            moments[f"torso.{i}.running_mean"] = mean.detach()
+            moments[f"torso.{i}.running_var"] = variance.detach() * len(x) / (len(x) - 1)
+        x = (x - mean) / (variance + 1e-3).sqrt() * weights[f"torso.{i}.weight"] + weights[f"torso.{i}.bias"]
+        x = x.clamp(min=0.0) if i > 0 else x
+    return x
+
+
+def torso(
+    weights: Weights, x: torch.Tensor, rounding: Rounding = exactly, moments: Weights | None = None
+) -> torch.Tensor:
+    """SimBa's, or Linear, LayerNorm, tanh, then Linear and ELU for each further layer; or with batch norm.
+
+    Batch norm uses its running statistics or, if `moments` is a dict, those of the rows x, which are added
+    to it.
 
     Whatever enters or leaves one of the further layers is rounded: features, weights, biases, the product
     with the bias added, the activation.
     """
     if "torso.1.expand.weight" in weights:
         return simba(weights, x, rounding)
+    if "torso.0.running_mean" in weights:
+        return batch_norm_mlp(weights, x, moments)
     numbers = sorted({int(name.split(".")[1]) for name in weights if name.startswith("torso.")})
     first, norm, *further = [(weights[f"torso.{i}.weight"], weights[f"torso.{i}.bias"]) for i in numbers]
     x = rounding(torch.tanh(normed(x @ first[0].T + first[1], *norm)))
@@ -91,11 +120,15 @@ def policy_of(weights: Weights, observation: torch.Tensor) -> tuple[torch.Tensor
 
 
 def critic_of(
-    weights: Weights, observation: torch.Tensor, action: torch.Tensor, rounding: Rounding = exactly
+    weights: Weights,
+    observation: torch.Tensor,
+    action: torch.Tensor,
+    rounding: Rounding = exactly,
+    moments: Weights | None = None,
 ) -> torch.Tensor:
     """Q at the action clipped to the bounds, [..., O], [..., D] -> [...]."""
     clipped = torch.minimum(torch.maximum(action, weights["low"]), weights["high"])
-    features = torso(weights, torch.cat([observation, clipped], dim=-1), rounding)
+    features = torso(weights, torch.cat([observation, clipped], dim=-1), rounding, moments)
     return (features * weights["head.weight"][0]).sum(dim=-1) + weights["head.bias"][0]
 
 
@@ -147,7 +180,8 @@ class Reference:
             target, rate = self.modules[f"target_{name}"], self._config.target_rate
             if rate < 1.0:  # moved at every step
                 for key, online in self.modules[name].items():
-                    target[key] = (1.0 - rate) * target[key] + rate * online
+                    moved = (1.0 - rate) * target[key] + rate * online
+                    target[key] = moved if is_trained(key) else online
             elif self._num_steps % period == 0:
                 self.modules[f"target_{name}"] = dict(self.modules[name])
         evaluation = self.evaluate(batch)
@@ -229,16 +263,32 @@ class Reference:
     def _update_critic(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
         weights = self._leaves("critic")
         num_steps = 1 if self._config.critic_loss_steps == "first" else batch.reward.shape[1]
-        errors = []
-        for b in range(len(batch.reward)):
-            for t in range(num_steps):
-                if batch.mask[b, t]:
-                    q = critic_of(weights, batch.observation[b, t], batch.action[b, t])
-                    errors.append(q - evaluation.critic_targets[b, t])
+        places = [(b, t) for b in range(len(batch.reward)) for t in range(num_steps)]
+        source = next(place for place in places if batch.mask[place])
+        sources = []  # of each place, where a masked one takes the pair of the last that is not
+        for place in places:
+            source = place if batch.mask[place] else source
+            sources.append(source)
+        observations, actions = (
+            torch.stack([x[place] for place in sources]) for x in (batch.observation, batch.action)
+        )
+        moments: Weights = {}
+        q_values = critic_of(weights, observations, actions, moments=moments)
+        errors = [
+            q - evaluation.critic_targets[place]
+            for q, place in zip(q_values, places, strict=True)
+            if batch.mask[place]
+        ]
         loss = sum(error**2 for error in errors) / len(errors)
         grad_norm = self._descend(
             "critic", weights, loss, self._config.critic_learning_rate, self._config.max_grad_norm
         )
+        critic = self.modules["critic"]
+        for name, tensor in [*critic.items()]:
+            if name in moments:
+                critic[name] = 0.99 * tensor + 0.01 * moments[name]
+            elif name.endswith("num_batches_tracked"):
+                critic[name] = tensor + 1
         q_values = evaluation.q_values
         metrics = {
             "loss/q": loss,
@@ -345,7 +395,7 @@ class Reference:
 
     def _leaves(self, module: str) -> Weights:
         return {
-            name: tensor.clone().requires_grad_(name not in _BOUNDS)
+            name: tensor.clone().requires_grad_(is_trained(name))
             for name, tensor in self.modules[module].items()
         }
 
@@ -363,7 +413,7 @@ class Reference:
         if is_network:
             share_done = self._num_steps / self._num_updates
             learning_rate = learning_rate * (1.0 - share_done * (1.0 - config.final_learning_rate))
-        names = [name for name in leaves if name not in _BOUNDS]
+        names = [name for name in leaves if is_trained(name)]
         gradients = torch.autograd.grad(loss, [leaves[name] for name in names])
         norm = sum((gradient**2).sum() for gradient in gradients).sqrt()
         for name, gradient in zip(names, gradients, strict=True):
@@ -382,7 +432,8 @@ class Reference:
             moved = leaves[name].detach() - learning_rate * step
             if is_network and gradient.ndim == 2:
                 moved = moved - learning_rate * config.weight_decay * leaves[name].detach()
-                if config.unit_norm_weights and name.startswith("torso."):
+                has_norms = "torso.1.expand.weight" in leaves or "torso.0.running_mean" in leaves
+                if config.unit_norm_weights and has_norms and name.startswith("torso."):
                     moved = torch.stack([unit / unit.square().sum().sqrt() for unit in moved])
             self.modules[module][name] = moved
         return norm

@@ -37,7 +37,16 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
         ({"min_replay_size": 11, "max_replay_size": 10}, "Learning would never start"),
         (
             {"unit_norm_weights": True},
-            "`unit_norm_weights` must be False with `torso` mlp, .* Set `torso` to simba",
+            "`unit_norm_weights` must be False with `torso` mlp, .* Set `torso` to simba, or",
+        ),
+        (
+            {"unit_norm_weights": True, "critic_torso": "mlp"},
+            "`unit_norm_weights` must be False with `torso` mlp",
+        ),
+        ({"critic_torso": "relu"}, "`critic_torso` must be one of .*'batch_norm'.*got 'relu'"),
+        (
+            {"critic_torso": "batch_norm", "batch_size": 1},
+            "`batch_size` must be >= 2 with `critic_torso` batch_norm, .* got 1.",
         ),
         ({"weight_decay": -0.1}, "`weight_decay` must be >= 0"),
         ({"final_learning_rate": 1.5}, r"`final_learning_rate` must be in \[0, 1\]"),

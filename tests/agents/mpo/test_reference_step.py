@@ -127,7 +127,7 @@ def randomised(modules, seed=0):
     for name in ("policy", "critic"):
         online, target = modules[name], modules[f"target_{name}"]
         for key, tensor in target.items():
-            if key in ("low", "high"):
+            if key in ("low", "high") or tensor.ndim == 0:
                 continue
             if key.endswith("bias"):
                 target[key] = normal(tensor, 0.3)
@@ -142,11 +142,11 @@ def randomised(modules, seed=0):
             # Half of the last units are large and take their offset back in the head. So Q is of the
             # size of its differences, of which bfloat16 takes a part that no float32 rounding reaches.
             offset = torch.tensor([16.0, 0.0] * 4)
-            last = "torso.4.bias" if "torso.1.expand.weight" in target else "torso.5.bias"
+            last = max(key for key in target if key.startswith("torso.") and key.endswith("bias"))
             target[last] += offset
             target["head.bias"] -= target["head.weight"] @ offset
         for key, tensor in target.items():
-            noise = 0.0 if key in ("low", "high") else normal(tensor, 0.1)
+            noise = 0 if key in ("low", "high") or tensor.ndim == 0 else normal(tensor, 0.1)
             online[key] = tensor + noise
     for key, tensor in modules["duals"].items():
         modules["duals"][key] = 0.2 + torch.rand(tensor.shape, generator=generator)
@@ -287,6 +287,19 @@ OPTIONS = {
     "SimBa": {"torso": "simba"},
     "SimBa in bfloat16": {"torso": "simba", "target_precision": "bfloat16", "critic_loss_steps": "all"},
     "SimBa of unit norm": {"torso": "simba", "unit_norm_weights": True, "m_steps": 2},
+    "batch norm": {"critic_torso": "batch_norm"},
+    "batch norm, all steps": {"critic_torso": "batch_norm", "critic_loss_steps": "all", "torso": "simba"},
+    "batch norm, targets that move": {
+        "critic_torso": "batch_norm",
+        "critic_loss_steps": "all",
+        "target_rate": 0.2,
+    },
+    "batch norm of unit norm": {
+        "critic_torso": "batch_norm",
+        "unit_norm_weights": True,
+        "weight_decay": 0.7,
+        "critic_loss_steps": "all",
+    },
     "weight decay": {"weight_decay": 0.7},
     "falling learning rates": {"final_learning_rate": 0.3},
     "all of the frontier at once": {

@@ -1,16 +1,18 @@
 import io
 import logging
 import sys
+import types
 
 import pytest
 from rich import console as rich_console
 
-from minerva_acme import experiments, runs
+from minerva_acme import experiments, runs, testing
+from minerva_acme.agents import ppo
 from minerva_acme.cli import main  # noqa: F401 -- the function, whose module is not reached through it
-from minerva_acme.cli import progress as cli_progress
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 
+SMALL_PPO = ppo.PPOConfig(num_environments=1, rollout_steps=8, minibatch_size=8, num_epochs=1)
 METRICS = {
     "loss/temperature": 0.7621,
     "loss/q": 1946.2,
@@ -56,7 +58,7 @@ def show(width, is_terminal=True, **changes):
         file=io.StringIO(), width=width, record=True, force_terminal=is_terminal, color_system=None
     )
     clock = Clock()
-    display = cli_progress.ProgressDisplay(console, clock=clock)
+    display = experiments.ProgressDisplay(console, clock=clock)
     evaluation = runs.Evaluation((443.1, 467.3), (1000, 1000))
     display(
         make_progress(
@@ -111,7 +113,7 @@ def test_a_pipe_gets_a_line_every_15_seconds_and_no_escape_codes():
     file = io.StringIO()
     clock = Clock()
     console = rich_console.Console(file=file, width=80)
-    with cli_progress.ProgressDisplay(console, clock=clock) as display:
+    with experiments.ProgressDisplay(console, clock=clock) as display:
         for step in range(60):
             clock.now = float(step)
             display(make_progress(env_steps=step, num_episodes=0, last_episode_return=None, metrics={}))
@@ -128,7 +130,7 @@ def test_what_is_not_known_yet_takes_no_row():
 def test_a_run_with_a_clock_has_no_more_time_left_than_that():
     clock = Clock()
     console = rich_console.Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    display = cli_progress.ProgressDisplay(console, seconds=70.0, clock=clock)
+    display = experiments.ProgressDisplay(console, seconds=70.0, clock=clock)
     display(make_progress(env_steps=11_395))
     assert "0:01:10 left" in display.line(make_progress(env_steps=11_395))  # no speed is known yet
     clock.now = 10.0
@@ -140,7 +142,7 @@ def test_a_run_with_a_clock_has_no_more_time_left_than_that():
 def test_every_episode_counts_also_if_returns_are_equal():
     clock = Clock()
     console = rich_console.Console(file=io.StringIO(), width=80, record=True, color_system=None)
-    display = cli_progress.ProgressDisplay(console, clock=clock)
+    display = experiments.ProgressDisplay(console, clock=clock)
     for episode, episode_return in enumerate([100.0, 200.0, 200.0, 200.0], start=1):
         display(make_progress(num_episodes=episode, last_episode_return=episode_return))
     console.print(display.block(make_progress(num_episodes=4)))
@@ -154,9 +156,114 @@ def test_what_a_wait_is_for_is_shown_above_the_live_block(monkeypatch):
     handler = logging.StreamHandler(sys.modules["minerva_acme.cli.main"]._Stderr())
     logging.getLogger("minerva_acme").addHandler(handler)
     try:
-        with cli_progress.ProgressDisplay(console) as display:
+        with experiments.ProgressDisplay(console) as display:
             display(make_progress())
             waiting.Wait().go_on(replay.ReplayTimeout("Waiting for 20 items in table 'replay', has 0."))
     finally:
         logging.getLogger("minerva_acme").removeHandler(handler)
     assert "Waiting for 20 items in table 'replay', has 0. Waited 0 s so far." in shown.getvalue()
+
+
+class Notebook(types.ModuleType):
+    """Stands for IPython.display in a notebook; keeps what its cell shows."""
+
+    def __init__(self):
+        super().__init__("IPython.display")
+        self.shown = []
+        self.num_outputs = 0
+
+    def display(self, content, *, raw, display_id):
+        assert raw and display_id is True
+        self.num_outputs += 1
+        self.shown.append(content)
+        return self
+
+    def update(self, content, *, raw):
+        assert raw
+        self.shown[-1] = content
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """A notebook in which this code runs, as rich sees it."""
+    module = Notebook()
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setattr(rich_console, "_is_jupyter", lambda: True)
+    return module
+
+
+def run_shortly(directory, *callbacks, **arguments):
+    """Trains for a few steps, which takes milliseconds."""
+    config = experiments.ExperimentConfig(
+        builder=ppo.PPOBuilder(SMALL_PPO),
+        environment_factory=lambda seed: testing.FakeEnvironment(seed=seed),
+        directory=directory,
+        num_env_steps=16,
+        evaluation_period=0,
+        evaluation_episodes=1,
+        tensorboard=False,
+        replay="memory",
+    )
+    return experiments.run_experiment(config, *callbacks, **arguments)
+
+
+def test_a_notebook_shows_one_block_that_is_updated(notebook, tmp_path, capsys):
+    run_shortly(tmp_path)
+    assert notebook.num_outputs == 1
+    (content,) = notebook.shown
+    assert [*content] == ["text/plain"]
+    lines = content["text/plain"].splitlines()
+    assert lines[0].split()[0] == "save" and " 16/16 steps " in lines[0]
+    assert max(map(len, lines)) <= 80 and lines == [line.rstrip() for line in lines]
+    assert "\x1b" not in content["text/plain"]
+    assert capsys.readouterr().out.startswith("Replay of 4 items takes")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_the_block_of_a_run_in_python(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    seen = []
+    run_shortly(tmp_path, seen.append)
+    assert " 16/16 steps " in terminal.getvalue() and "environment steps/s" in terminal.getvalue()
+    assert {progress.phase for progress in seen} == {"evaluate", "train", "save"}
+
+
+@pytest.mark.parametrize("colour", [None, "1"])
+@pytest.mark.parametrize("progress", ["auto", None])
+def test_nothing_is_printed_elsewhere(tmp_path, monkeypatch, capfd, colour, progress):
+    if colour:
+        monkeypatch.setenv("FORCE_COLOR", colour)
+    run_shortly(tmp_path, progress=progress)
+    assert capfd.readouterr().out == ""
+
+
+def test_none_is_silent_on_a_terminal_too(tmp_path, monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    run_shortly(tmp_path, progress=None)
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("stdout", [None, object()])
+def test_a_process_without_a_stdout_trains(tmp_path, monkeypatch, stdout):
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert run_shortly(tmp_path).env_steps == 16
+
+
+def test_a_display_of_ones_own_also_prints_to_a_pipe(tmp_path):
+    file = io.StringIO()
+    display = experiments.ProgressDisplay(rich_console.Console(file=file, width=80))
+    run_shortly(tmp_path, progress=display)
+    assert "16 steps: evaluation return" in file.getvalue()
+
+
+def test_another_kind_of_progress_is_refused_before_anything_begins(tmp_path):
+    with pytest.raises(ValueError, match=r"`progress` must be 'auto', None .* got True\. .*config, callback"):
+        run_shortly(tmp_path / "run", progress=True)
+    assert not (tmp_path / "run").exists()

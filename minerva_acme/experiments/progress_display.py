@@ -1,19 +1,25 @@
-"""The progress display of a run: a live block of 80 columns on a terminal, occasional lines elsewhere."""
+"""The progress display of a run: a block of 80 columns that is updated on a terminal and in a notebook, and
+occasional lines elsewhere."""
 
 import collections
+import contextlib
+import importlib
+import io
 import math
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from minerva_acme import experiments, runs
+from minerva_acme.experiments import progress as run_progress
+from minerva_acme.runs import evaluation, options
 
 COLUMNS = 80
 
@@ -32,12 +38,33 @@ class _Moment(NamedTuple):
 
 
 class LiveDisplay:
-    """A context manager that shows a live block on a terminal, and nothing elsewhere."""
+    """A context manager that shows a live block on a terminal or in a notebook, and nothing elsewhere."""
 
     def __init__(self, console: Console, *, transient: bool = False) -> None:
-        """Args: console: Where to show it. transient: Whether it is removed at the end."""
+        """Args: console: Where to show it. transient: Whether a terminal removes it at the end."""
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=transient)
+        self._output: Any = None  # of a notebook's cell
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal or a notebook that can show a block."""
+        return self._console.is_terminal or self._console.is_jupyter
+
+    def show(self, block: RenderableType) -> None:
+        """Shows a block in place of the last one."""
+        if not self._console.is_jupyter:
+            self._live.update(block, refresh=True)
+            return
+        # By the notebook's own means: rich would need ipywidgets.
+        text = io.StringIO()
+        Console(file=text, width=COLUMNS, force_jupyter=False, color_system=None).print(block)
+        content = {"text/plain": "\n".join(line.rstrip() for line in text.getvalue().splitlines())}
+        if self._output is None:
+            display = importlib.import_module("IPython.display").display
+            self._output = display(content, raw=True, display_id=True)
+        else:
+            self._output.update(content, raw=True)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -64,7 +91,7 @@ class ProgressDisplay(LiveDisplay):
 
     def __init__(
         self,
-        console: Console,
+        console: Console | None = None,
         *,
         seconds: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
@@ -72,24 +99,24 @@ class ProgressDisplay(LiveDisplay):
         """Prepares the display; shows nothing yet.
 
         Args:
-            console: The console on which to show it.
+            console: The console on which to show it; None for one on stdout.
             seconds: The time after which the run stops.
             clock: Returns the current time in seconds.
         """
-        super().__init__(console)
+        super().__init__(console or Console(highlight=False, soft_wrap=True))
         self._clock = clock
         self._ends_at = clock() + seconds
         self._moments: collections.deque[_Moment] = collections.deque()
         self._returns: collections.deque[float] = collections.deque(maxlen=_NUM_RETURNS)
         self._num_episodes = 0
-        self._evaluation: runs.Evaluation | None = None
+        self._evaluation: evaluation.Evaluation | None = None
         self._evaluated_at = 0
         self._best = -float("inf")
         self._phase = ""
         self._next_update = -float("inf")
         self._next_line = clock() + _SECONDS_BETWEEN_LINES
 
-    def __call__(self, progress: experiments.Progress) -> None:
+    def __call__(self, progress: run_progress.Progress) -> None:
         if progress.replay_memory and not self._moments:
             self._print(f"{progress.replay_memory}.")
         if progress.last_evaluation is not self._evaluation:
@@ -105,15 +132,15 @@ class ProgressDisplay(LiveDisplay):
         self._moments.append(_Moment(now, progress.env_steps, progress.learner_steps))
         while len(self._moments) > 2 and now - self._moments[1].seconds >= _SECONDS_OF_SPEED:
             self._moments.popleft()
-        if self._console.is_terminal:
-            self._live.update(self.block(progress), refresh=True)
+        if self.is_live:
+            self.show(self.block(progress))
         elif now >= self._next_line:
             self._next_line = now + _SECONDS_BETWEEN_LINES
             self._print(self.line(progress))
             if "waits" in progress.nodes:
                 self._print(progress.nodes["waits"])
 
-    def block(self, progress: experiments.Progress) -> Table:
+    def block(self, progress: run_progress.Progress) -> Table:
         """Returns the block for a terminal."""
         width = min(COLUMNS, self._console.width)
         block = Table.grid(padding=(0, 1))
@@ -136,7 +163,7 @@ class ProgressDisplay(LiveDisplay):
             block.add_row(label, Text(text))
         return block
 
-    def line(self, progress: experiments.Progress) -> str:
+    def line(self, progress: run_progress.Progress) -> str:
         """Returns the line for a file or a pipe."""
         env_speed, _ = self._speeds()
         parts = [
@@ -153,18 +180,21 @@ class ProgressDisplay(LiveDisplay):
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")
         return ", ".join(parts)
 
-    def _note_evaluation(self, progress: experiments.Progress) -> None:
+    def _note_evaluation(self, progress: run_progress.Progress) -> None:
         self._evaluation = progress.last_evaluation
         assert self._evaluation is not None
         # On the first call of a resumed run this evaluation is an earlier one.
         self._evaluated_at = progress.steps
         self._best = max(self._best, self._evaluation.mean)
-        if not self._console.is_terminal:
+        if not self.is_live:
             mean, std = self._evaluation.mean, self._evaluation.std
             self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
 
     def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True)
+        if self._console.is_jupyter:  # plain text, which every viewer of notebooks shows
+            sys.stdout.write(f"{text}\n")
+        else:
+            self._console.print(text, highlight=False, soft_wrap=True)
 
     def _speeds(self) -> tuple[float, float]:
         """Returns environment steps and learner steps per second over the last half minute."""
@@ -172,7 +202,7 @@ class ProgressDisplay(LiveDisplay):
         seconds, env_steps, learner_steps = (last - first for first, last in ends)
         return (env_steps / seconds, learner_steps / seconds) if seconds > 0 else (0.0, 0.0)
 
-    def _time_left(self, progress: experiments.Progress) -> str:
+    def _time_left(self, progress: run_progress.Progress) -> str:
         env_speed, learner_speed = self._speeds()
         speed = env_speed if progress.num_env_steps else learner_speed
         left = max(0, progress.num_steps - progress.steps) / speed if speed > 0 else math.inf
@@ -182,7 +212,7 @@ class ProgressDisplay(LiveDisplay):
         minutes, seconds = divmod(round(left), 60)
         return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
-    def _rows(self, progress: experiments.Progress) -> dict[str, str]:
+    def _rows(self, progress: run_progress.Progress) -> dict[str, str]:
         """Returns the text of each row by its label, for all values known so far."""
         env_speed, learner_speed = self._speeds()
         metrics = progress.metrics
@@ -214,6 +244,45 @@ class ProgressDisplay(LiveDisplay):
         if len(nodes) > _MAX_NODES:
             rows["..."] = f"{len(nodes) - _MAX_NODES} more"
         return rows
+
+
+ShownProgress: TypeAlias = ProgressDisplay | Literal["auto"] | None
+"""The display of a run's progress; "auto" for one where stdout is a terminal or a notebook, None for none."""
+
+
+@contextlib.contextmanager
+def shown(progress: ShownProgress, run: options.RunOptions) -> Iterator[list[ProgressDisplay]]:
+    """Shows the progress of a run inside the block.
+
+    Args:
+        progress: The display.
+        run: The run's options.
+
+    Yields:
+        The callbacks to call with the progress, one or none.
+
+    Raises:
+        ValueError: `progress` is something else.
+    """
+    if isinstance(progress, str) and progress == "auto":
+        minutes = run.stop_after_minutes
+        seconds = math.inf if minutes is None else 60.0 * minutes
+        progress = ProgressDisplay(seconds=seconds) if _is_interactive() else None
+    if not isinstance(progress, ProgressDisplay | None):
+        raise ValueError(
+            "`progress` must be 'auto', None for no display, or a ProgressDisplay, got "
+            f"{progress!r}. Give other callbacks after the config: run_experiment(config, callback)."
+        )
+    with progress or contextlib.nullcontext():
+        yield [] if progress is None else [progress]
+
+
+def _is_interactive() -> bool:
+    """Whether stdout is a terminal or a notebook. FORCE_COLOR, by which rich sees terminals, is ignored."""
+    try:
+        return Console().is_jupyter or bool(sys.stdout.isatty())
+    except (AttributeError, ValueError):  # it is missing, replaced or closed
+        return False
 
 
 def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:

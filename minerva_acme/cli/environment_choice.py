@@ -1,0 +1,37 @@
+"""The environment in which a trained policy plays: the run's own, or the one on the command line."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+
+from minerva_acme.cli import commands
+from minerva_acme.runs import env_kwargs, run_folder
+
+
+def choose(
+    description: run_folder.RunDescription, command: commands.Eval | commands.Video
+) -> tuple[run_folder.RunDescription, Callable[..., dm_env.Environment]]:
+    """Returns the description with the chosen environment, and a function that makes it from a seed.
+
+    `--env` replaces the environment, and may name code; `--env-kwargs` changes single arguments of it. The
+    code that the run's folder names is imported only with `--import-code`.
+
+    Raises:
+        ValueError: See `RunDescription.make_environment_factory`.
+    """
+    settings = env_kwargs.read(command.env_kwargs)
+    if command.env is not None:
+        unknown = {name: why for name, why in description.unknown.items() if name != "environment"}
+        changes: dict[str, Any] = {"environment": command.env, "environment_factory": "", "unknown": unknown}
+    elif settings and (description.environment_factory or "environment" in description.unknown):
+        raise ValueError(
+            "`--env-kwargs` must be given with --env: the environment of this run, "
+            f"{description.environment}, is made by a function that takes only a seed."
+        )
+    else:
+        changes, settings = {}, {**description.environment_settings, **settings}
+    chosen = dataclasses.replace(description, **changes, environment_settings=settings)
+    import_code = command.import_code or command.env is not None
+    return chosen, chosen.make_environment_factory(import_code=import_code)

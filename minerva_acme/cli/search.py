@@ -1,0 +1,301 @@
+"""`minerva sweep --optuna`: a search for settings with a high return."""
+
+import contextlib
+import dataclasses
+import math
+import pathlib
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Column, Table
+
+from minerva_acme import distributed, plotting
+from minerva_acme.cli import commands, extras, processes, search_space, sweep, sweep_checks, sweep_plan
+from minerva_acme.cli.console import Console
+from minerva_acme.runs import checkpointing, evaluation, run_lock
+
+if TYPE_CHECKING:
+    from minerva_acme.cli import study as studies
+
+FILE = "study.db"
+_NUM_SHOWN = 10
+
+
+def run(command: commands.Sweep) -> int:
+    """Runs all trials that have not ended and shows the best; returns the exit status.
+
+    Raises:
+        ValueError: The search is not possible, or the folder holds another one.
+    """
+    assert command.optuna is not None
+    sweep.check_places(command)
+    if command.optuna < 1:
+        raise ValueError(f"`optuna` must be >= 1 trial, got {command.optuna}.")
+    if len(command.env) != 1:
+        raise ValueError(
+            f"`env` must be one environment with --optuna, got {len(command.env)}: returns of different "
+            "environments cannot be averaged. Search each in a folder of its own."
+        )
+    space = search_space.make_space(command)
+    with extras.needed("sweep --optuna", "optuna"):
+        from minerva_acme.cli import study as studies
+    base = _check(command, space)
+    console = Console()
+    directory = search_space.directory_of(command)
+    _print_space(command, space, console)
+    if command.dry_run:
+        console.print(f"Each trial: {base.command}")
+        return 0
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(run_lock.hold(directory))
+        study = studies.Study(
+            directory / FILE,
+            space,
+            identity=_identity(command, space, base.train),
+            seed=command.search_seed,
+            num_steps=base.train.run.num_steps,
+        )
+        places = None
+        if command.distributed and len(study.finished) < command.optuna:
+            places = resources.enter_context(distributed.RayJobs(command.address, command.jobs))
+        at_once = command.jobs or (places.num_places if places else 1)
+        while (left := command.optuna - len(study.finished)) > 0:
+            trials = study.next_trials(min(left, max(1, at_once // len(command.seeds))))
+            generation = _Generation(command, space, study, trials[:left], console)
+            status = generation.run(at_once, places.start if places else None)
+            if status is not None:
+                return status
+        return _show(command, space, study.finished, console)
+
+
+class _RunningTrial:
+    """A trial: its runs, and what their evaluations say so far."""
+
+    def __init__(self, trial: "studies.Trial", runs: Sequence[sweep_plan.PlannedRun], error: str) -> None:
+        self.trial = trial
+        self.runs = runs
+        self.error = error  # why it failed
+        self.is_pruned = False
+        self.values: dict[int, float] = {}  # by step, see `read_values`
+
+
+class _Generation(sweep.Display):
+    """Trials that run at the same time. They are judged and stored in the order of their numbers, whichever
+    ends first."""
+
+    def __init__(
+        self,
+        command: commands.Sweep,
+        space: search_space.Space,
+        study: "studies.Study",
+        trials: Sequence["studies.Trial"],
+        console: Console,
+    ) -> None:
+        self._study = study
+        self._prunes = command.prune
+        self._trials = []
+        for trial in trials:
+            runs: tuple[sweep_plan.PlannedRun, ...] = ()
+            error = ""
+            try:
+                runs = search_space.plan_trial(command, space, trial.number, trial.params)
+            except ValueError as reason:  # values that are valid only with others
+                error = str(reason)
+            self._trials.append(_RunningTrial(trial, runs, error))
+        left = [
+            (running, run)
+            for running in self._trials
+            for run in running.runs
+            if not sweep.find_state(run).is_done
+        ]
+        self._of_job = [running for running, _ in left]
+        self._unwanted: set[int] = set()
+        super().__init__([run for _, run in left], console)
+
+    def run(self, at_once: int, start: processes.Start | None) -> int | None:
+        """Runs the trials and stores them; returns an exit status if they were stopped before, else None."""
+        self._judge()
+        jobs = [processes.Job(run.words, run.directory / sweep.LOG) for run in self._runs]
+        with self:
+            signal_name = processes.run_all(
+                jobs, at_once=at_once, watcher=self, start=start, unwanted=self._unwanted
+            )
+        if signal_name:
+            self._console.print(f"Stopped by {signal_name}. To continue, repeat the same command.")
+            return 130 if any(self.statuses.values()) else 0
+        self._judge()
+        for running in self._trials:
+            if not self._store(running):
+                number = running.trial.number
+                self._console.print(f"Trial {number} was stopped. To continue, repeat the same command.")
+                return 1
+        return None
+
+    def ended(self, index: int, status: int) -> None:
+        super().ended(index, status)
+        running, run = self._of_job[index], self._runs[index]
+        if status and index not in self._unwanted and not sweep.find_state(run).is_done:
+            log = run.directory / sweep.LOG
+            running.error = f"{run.title} failed with status {status}: {sweep.last_line(log)} ({log})"
+            self._stop(running)
+
+    def tick(self) -> None:
+        super().tick()
+        self._judge()
+
+    def _judge(self) -> None:
+        """Prunes the trials whose newest evaluations are too low."""
+        for running in self._trials:
+            if running.is_pruned or not running.runs:
+                continue
+            known = running.values
+            for step, value in read_values(running.runs).items():
+                if step in known:
+                    continue
+                known[step] = value
+                is_last = step >= len(running.runs) * running.runs[0].train.run.num_steps
+                if self._prunes and not is_last and self._study.should_prune(running.trial, known):
+                    running.is_pruned = True
+                    self._stop(running)
+                    break
+
+    def _stop(self, running: _RunningTrial) -> None:
+        self._unwanted |= {index for index, found in enumerate(self._of_job) if found is running}
+
+    def _store(self, running: _RunningTrial) -> bool:
+        """Stores how a trial has ended; returns False if it has not."""
+        number, state, value = running.trial.number, "failed", None
+        if running.is_pruned:
+            state, value = "pruned", list(running.values.values())[-1]
+        elif not running.error:
+            if not all(sweep.find_state(run).is_done for run in running.runs):
+                return False
+            value = statistics.fmean(_last_mean(run.directory) for run in running.runs)
+            state = "complete"
+            if not math.isfinite(value):
+                running.error, state, value = f"the last evaluation is {value}", "failed", None
+        self._study.add(running.trial, state, value, running.values, running.error)
+        self._console.print(
+            f"trial {number} is {state}: {running.error if value is None else f'{value:.1f}'}, "
+            f"{_shown(running.trial.params)}",
+            markup=False,
+        )
+        return True
+
+
+def read_values(runs: Sequence[sweep_plan.PlannedRun]) -> dict[int, float]:
+    """Returns the values of a trial by step, as far as its runs have come.
+
+    The steps of the runs count one run after another, whichever is ahead. The value at a step is the mean
+    over this run's evaluation there and the last evaluations of the runs before it. Steps are rounded down to
+    a multiple of the evaluation period, since they depend on the number of environments.
+    """
+    values: dict[int, float] = {}
+    ended: list[float] = []
+    for index, run in enumerate(runs):
+        options = run.train.run
+        curve = _read_evaluations(run.directory, options.steps_key)
+        for step, value in zip(curve.x, curve.values, strict=True):
+            made = min(int(step), options.num_steps)
+            if 0 < made < options.num_steps and options.evaluation_period:
+                made -= made % options.evaluation_period
+            if made > 0:
+                values[index * options.num_steps + made] = statistics.fmean([*ended, float(value)])
+        if not len(curve.x) or curve.x[-1] < options.num_steps:
+            break
+        ended.append(float(curve.values[-1]))
+    return values
+
+
+def _read_evaluations(directory: pathlib.Path, steps_key: str) -> plotting.Curve:
+    if not (directory / "evaluator.csv").exists():
+        return plotting.Curve((), ())  # type: ignore[arg-type]
+    return plotting.read_curve(directory, "evaluator/episode_return", steps_key)
+
+
+def _last_mean(directory: pathlib.Path) -> float:
+    """Returns the mean return of a finished run's last evaluation."""
+    checkpoint = checkpointing.latest(directory / "checkpoints")
+    assert checkpoint is not None
+    latest = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).latest
+    return math.nan if latest is None else latest[1].mean
+
+
+def _check(command: commands.Sweep, space: search_space.Space) -> sweep_plan.PlannedRun:
+    """Checks the environment, and the agent with the ends of all ranges; returns a run with no value of them.
+
+    Raises:
+        ValueError: One of them is not possible.
+    """
+    base, *others = (
+        search_space.plan_trial(command, space, 0, params)[0]._replace(title=_shown(params) or "the preset")
+        for params in ({}, *space.extremes())
+    )
+    if base.train.run.stop_after_minutes is not None:
+        raise ValueError(
+            "`stop_after_minutes` must not be given with --optuna: trials that end at different steps "
+            "cannot be compared. Lower --num-env-steps instead."
+        )
+    sweep_checks.check([base, *others])
+    return base
+
+
+def _identity(command: commands.Sweep, space: search_space.Space, train: commands.Train) -> dict[str, Any]:
+    """Returns what all trials of a search have in common, as plain values."""
+    options = ("num_env_steps", "num_learner_steps", "evaluation_period", "evaluation_episodes")
+    hyperparameters = dataclasses.asdict(train.hyperparameters)
+    return {
+        **{name: value for name, value in hyperparameters.items() if name not in space.dimensions},
+        **{name: getattr(train.run, name) for name in (*options, "stop_at_return")},
+        "agent": command.agent,
+        "env": command.env[0],
+        "seeds": command.seeds,
+        "search": {name: str(dimension) for name, dimension in space.dimensions.items()},
+    }
+
+
+def _print_space(command: commands.Sweep, space: search_space.Space, console: Console) -> None:
+    table = Table("setting", Column("values", overflow="fold"))
+    for name, dimension in space.dimensions.items():
+        table.add_row(name, str(dimension))
+    console.print(table, soft_wrap=False)
+    console.print(
+        f"{command.optuna} trials of {len(command.seeds)} runs each, in {search_space.directory_of(command)}",
+        markup=False,
+    )
+
+
+def _show(
+    command: commands.Sweep,
+    space: search_space.Space,
+    finished: Sequence["studies.Finished"],
+    console: Console,
+) -> int:
+    """Shows the best trials; returns the exit status."""
+    complete = sorted(
+        (trial for trial in finished if trial.state == "complete"), key=lambda trial: -(trial.value or 0.0)
+    )
+    states = [trial.state for trial in finished]
+    counts = [f"{states.count(state)} {state}" for state in ("complete", "pruned", "failed")]
+    console.print(f"{len(finished)} trials: {', '.join(counts)}")
+    if not complete:
+        console.print(f"The logs: {search_space.directory_of(command)}/trial*/**/{sweep.LOG}")
+        return 1
+    table = Table(Column("trial", justify="right"), Column("mean return", justify="right"), "settings")
+    for trial in complete[:_NUM_SHOWN]:
+        table.add_row(str(trial.number), f"{trial.value:.1f}", _shown(trial.params))
+    console.print(table, soft_wrap=False)
+    best = complete[0]
+    run = search_space.plan_trial(command, space, best.number, best.params)[0]
+    words = shlex.join(["minerva", *run.words[: run.words.index("--seed")]])
+    unseen = max(command.seeds) + 1
+    console.print(f"To train with the best settings and a new seed: {words} --seed {unseen}")
+    return 0
+
+
+def _shown(params: Mapping[str, int | float | str]) -> str:
+    return ", ".join(
+        value if isinstance(value, str) else f"{name}={value:.4g}" for name, value in params.items()
+    )

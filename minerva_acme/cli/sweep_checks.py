@@ -1,0 +1,53 @@
+"""Checks of a sweep's runs before the first one starts: their environments, agents and settings."""
+
+import contextlib
+from collections.abc import Iterable
+
+from minerva_acme import specs
+from minerva_acme.cli import sweep_plan, training
+from minerva_acme.experiments import beginning
+from minerva_acme.replay import base as replay
+from minerva_acme.runs import run_folder
+
+
+def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
+    """Checks that each run's agent can be trained in its environment with its settings.
+
+    It makes each environment once, and no folder.
+
+    Raises:
+        ValueError: Some of them cannot be trained; the message lists all of these.
+    """
+    of_environment: dict[str, specs.EnvironmentSpec | str] = {}
+    seen: set[object] = set()
+    problems: list[str] = []
+    for run in runs:
+        train = run.train
+        if (key := (train.env, train.hyperparameters, train.run.replay)) in seen:
+            continue
+        seen.add(key)
+        description = training.describe(train)
+        if train.env not in of_environment:
+            of_environment[train.env] = found = _find_spec(description)
+            if isinstance(found, str):
+                problems.append(f"{train.env}: {found}")
+        spec = of_environment[train.env]
+        if isinstance(spec, str):
+            continue
+        try:
+            builder = description.make_builder(import_code=True)
+            beginning.check_agent(builder, spec, train.run.replay)
+        except (ValueError, replay.ReplayError) as error:
+            problems.append(f"{run.title}: {error}")
+    if problems:
+        raise ValueError("\n".join(["Nothing is trained, since some runs are not possible.", *problems]))
+
+
+def _find_spec(description: run_folder.RunDescription) -> specs.EnvironmentSpec | str:
+    """Returns the environment's spec, or why there is none."""
+    try:
+        make = description.make_environment_factory(import_code=True)
+        with contextlib.closing(make(description.seed)) as environment:
+            return specs.make_environment_spec(environment)
+    except Exception as error:  # whatever the environment raises
+        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

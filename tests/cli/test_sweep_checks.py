@@ -1,0 +1,72 @@
+"""A sweep's environments, agents and settings are checked before the first run."""
+
+import pathlib
+from typing import Any
+
+import pytest
+
+from minerva_acme import environments
+from minerva_acme.cli import parsing, processes, sweep_checks, sweep_plan
+
+
+def plan(text: str) -> tuple[sweep_plan.PlannedRun, ...]:
+    return sweep_plan.make_plan(parsing.parse(["sweep", *text.split()]))
+
+
+def test_all_that_is_not_possible_is_told_at_once_and_nothing_is_trained(
+    tmp_path: pathlib.Path, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_all(*arguments: Any, **settings: Any) -> None:
+        raise AssertionError("a run was started")
+
+    monkeypatch.setattr(processes, "run_all", run_all)
+    words = "sweep sac --env NoSuch-v0 Pendulum-v1 CartPole-v1 --num-env-steps 9 --no-report"
+    status, _, err = call(*words.split(), "--directory", tmp_path / "new", "--seeds", "0", "1")
+    assert status == 2
+    assert "Nothing is trained, since some runs are not possible." in err
+    assert err.count("NoSuch-v0: `environment_id` must be") == 1  # not for each seed
+    assert err.count("CartPole-v1, seed 0: ") == 1 and "Pendulum-v1, seed" not in err
+    assert not (tmp_path / "new").exists()
+
+
+def test_each_setting_is_checked_with_each_environment() -> None:
+    runs = plan("dqn --env CartPole-v1 Pendulum-v1 --num-env-steps 9 --replay memory --discount 0.9 0.99")
+    with pytest.raises(ValueError) as caught:
+        sweep_checks.check(runs)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.partition(":")[0] for line in lines] == [
+        "discount=0.9, Pendulum-v1, seed 0",
+        "discount=0.99, Pendulum-v1, seed 0",
+    ]
+
+
+def test_a_store_that_cannot_sample_as_asked_is_told() -> None:
+    runs = plan("dqn --env CartPole-v1 --num-env-steps 9 --replay reverb --replay-fading 0.999")
+    with pytest.raises(ValueError, match=r"CartPole-v1, seed 0: .*memory"):
+        sweep_checks.check(runs)
+
+
+def test_whatever_an_environment_raises_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str, seed: int) -> None:
+        raise OSError("no licence")
+
+    monkeypatch.setattr(environments, "make_training_environment", fail)
+    with pytest.raises(ValueError, match="CartPole-v1: OSError: no licence"):
+        sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9"))
+
+
+def test_an_environment_is_made_once_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, closed = [], []
+
+    def make(name: str, seed: int) -> Any:
+        environment = make_training_environment(name, seed)
+        monkeypatch.setattr(environment, "close", lambda: closed.append(name))
+        made.append(name)
+        return environment
+
+    make_training_environment = environments.make_training_environment
+    monkeypatch.setattr(environments, "make_training_environment", make)
+    sweep_checks.check(
+        plan("ppo --env CartPole-v1 Pendulum-v1 --num-env-steps 9 --seeds 0 1 --discount 0.9 0.8")
+    )
+    assert made == closed == ["CartPole-v1", "Pendulum-v1"]

@@ -1,0 +1,88 @@
+"""The notebook runs, from its first cell to its last.
+
+Its cells are plain Python, so this file executes them itself: a kernel would need thirty more packages.
+"""
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
+# The same with fewer steps.
+SHORTER = {
+    "num_env_steps=50_000": "num_env_steps=4_096",
+    "evaluation_period=5_000": "evaluation_period=2_048",
+}
+# As a kernel does: cells share their names, and the value of a cell's last expression is shown.
+EXECUTE = """
+import ast, json, sys
+sys.modules["reverb"] = None
+shown = []
+for source in json.loads(sys.argv[1]):
+    *body, last = ast.parse(source).body
+    if not isinstance(last, ast.Expr):
+        body, last = [*body, last], None
+    exec(compile(ast.Module(body, []), "cell", "exec"), globals())
+    if last is not None:
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals())
+        picture = value._repr_png_() if hasattr(value, "_repr_png_") else b""
+        shown.append([type(value).__name__, repr(value), len(picture)])
+print(json.dumps(shown))
+"""
+
+
+class Shown(NamedTuple):
+    """What a cell shows."""
+
+    kind: str
+    text: str
+    picture_size: int  # bytes of PNG
+
+
+def read() -> list[dict[str, Any]]:
+    return json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+
+
+def sources() -> list[str]:
+    return ["".join(cell["source"]) for cell in read() if cell["cell_type"] == "code"]
+
+
+def test_its_cells_train_show_results_and_draw_also_without_reverb(tmp_path: pathlib.Path) -> None:
+    cells = sources()
+    for long, short in SHORTER.items():
+        assert sum(cell.count(long) for cell in cells) == 1
+        cells = [cell.replace(long, short) for cell in cells]
+    command = [sys.executable, "-c", EXECUTE, json.dumps(cells)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *printed, last = done.stdout.splitlines()
+    assert len(printed) == 1 and "before training" in printed[0]  # no progress where stdout is a pipe
+    by_kind: dict[str, list[Shown]] = {}
+    for one in map(Shown._make, json.loads(last)):
+        by_kind.setdefault(one.kind, []).append(one)
+    assert by_kind["PPOBuilder"][0].text == "PPOBuilder(PPOConfig(num_environments=1))"
+    assert "4,096 environment steps" in by_kind["ExperimentResult"][0].text
+    assert "evaluator/episode_return" in by_kind["list"][0].text
+    assert "LoadedPolicy from" in by_kind["LoadedPolicy"][0].text
+    assert "5 episodes" in by_kind["Evaluation"][0].text
+    pictures = [*by_kind["NotebookFigure"], *by_kind["Image"]]
+    assert len(pictures) == 3 and all(1_000 < one.picture_size < 100_000 for one in pictures)
+    description = json.loads((tmp_path / "runs" / "notebook" / "run.json").read_text())
+    assert description["environment"] == "CartPole-v1"  # so the commands that it names can continue it
+
+
+def test_it_is_small_and_holds_no_outputs() -> None:
+    assert NOTEBOOK.stat().st_size < 100_000
+    for cell in read():
+        assert cell["cell_type"] == "markdown" or (cell["outputs"], cell["execution_count"]) == ([], None)
+
+
+def test_its_cells_are_plain_python_and_its_links_lead_to_files() -> None:
+    for source in sources():
+        ast.parse(source)  # no magics, so it runs anywhere
+    text = "".join(line for cell in read() for line in cell["source"])
+    links = [part.partition(")")[0] for part in text.split("](")[1:]]
+    assert links and all((NOTEBOOK.parent / link).exists() for link in links)
