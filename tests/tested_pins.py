@@ -9,7 +9,7 @@ import configparser
 import importlib.metadata
 import pathlib
 
-from packaging import requirements, utils
+from packaging import markers, requirements, utils
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _HEADER = """\
@@ -20,6 +20,10 @@ _EXTRAS = ("plot", "video")
 # What only some Pythons and platforms have: first what more of them have.
 _CONDITIONAL = ("dm-control", "dm-reverb")
 _OLDEST_AND_NEWEST = ("3.11", "3.13")
+_MACHINES = [
+    {"python_version": python, "sys_platform": "linux", "platform_machine": "x86_64"}
+    for python in ("3.11", "3.12", "3.13")
+]
 
 Requirements = dict[str, requirements.Requirement]
 
@@ -54,8 +58,13 @@ def render() -> str:
     for pin in constraints():
         name = utils.canonicalize_name(pin.name)
         if name in marker_of:
-            markers = [str(marker) for marker in (pin.marker, marker_of[name]) if marker]
-            lines.append("; ".join([f"{pin.name}{pin.specifier}", *[" and ".join(markers)] * bool(markers)]))
+            parts = [str(marker) for marker in (pin.marker, marker_of[name]) if marker]
+            if len(parts) > 1 and parts[0] in parts[1]:
+                del parts[0]
+            condition = " and ".join(parts)
+            if condition and not any(map(markers.Marker(condition).evaluate, _MACHINES)):
+                continue  # for the Pythons that do not need the package
+            lines.append("; ".join([f"{pin.name}{pin.specifier}", *[condition] * bool(condition)]))
     return _HEADER + "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import sys
 
@@ -135,8 +136,8 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
     ("flags", "name"),
     [
         ([], "policy-000000032.safetensors"),
-        (["--format", "pt2"], "policy-000000032.pt2"),
-        (["--output", "<run>/mine.pt2"], "mine.pt2"),
+        (["--format", "pt2", "--episodes", "0"], "policy-000000032.pt2"),
+        (["--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
         (["--output", "<run>/mine.bin", "--format", "safetensors"], "mine.bin"),
         (["--checkpoint", "32"], "policy-000000032.safetensors"),
     ],
@@ -151,9 +152,20 @@ def test_export_writes_one_file_and_says_how_to_use_it(flags, name, plain, tmp_p
     assert f"Wrote {directory / name} from checkpoint 000000032." in out
     use = "torch.export.load" if name.endswith("pt2") else "minerva_acme.load_policy"
     assert f"{use}('{directory / name}')" in out
+    compared = re.findall(r"difference from the policy: (\S+) of the action range, over 8 episodes", out)
+    assert len(compared) == ("1" in flags)
+    assert all(float(largest) <= 1e-6 for largest in compared)
+
+
+def test_onnx_without_its_packages_is_told_of_before_anything_is_made(plain, tmp_path, call, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    status, _, err = call("export", plain, "--output", tmp_path / "policy.onnx")
+    assert status == 2
+    assert "needs 'onnx'" in err and "Python 3.12" in err and "pip install 'minerva-acme[onnx]'" in err
+    assert not list(tmp_path.iterdir())
 
 
 def test_export_of_a_suffix_that_is_no_format_is_refused(plain, tmp_path, call):
     status, _, err = call("export", plain, "--output", tmp_path / "policy.pt")
     assert status == 2
-    assert "There is no format 'pt'; there are safetensors, pt2. Did you mean 'pt2'?" in err
+    assert "There is no format 'pt'; there are safetensors, pt2, onnx. Did you mean 'pt2'?" in err

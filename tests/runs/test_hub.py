@@ -24,18 +24,15 @@ def stand_in(monkeypatch, tmp_path):
         yield served
 
 
-def changed(change, **description):
-    """Returns the content of stored weights with other numbers and another description."""
+def other_weights(**description):
+    """Returns the content of stored weights with the opposite preferences and another description."""
     with safetensors.safe_open(STORED, framework="numpy") as file:
         metadata = file.metadata()
     tensors = safetensors.numpy.load_file(STORED)
     described = json.loads(metadata["minerva_acme"]) | description
     metadata = {**metadata, "minerva_acme": json.dumps(described)}
-    return safetensors.numpy.save({name: change(value) for name, value in tensors.items()}, metadata)
-
-
-def negative(tensor):
-    return -tensor
+    tensors = {name: -value if "policy_head" in name else value for name, value in tensors.items()}
+    return safetensors.numpy.save(tensors, metadata)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +59,7 @@ def test_another_name_is_refused(text):
 @pytest.mark.parametrize("revision", ["", "@main"])
 def test_the_newest_commit_is_resolved_said_and_read(stand_in, caplog, revision):
     stand_in.commit("me/pole", {hub.WEIGHTS: STORED.read_bytes()})
-    newest = stand_in.commit("me/pole", {hub.WEIGHTS: changed(negative), "other.py": b"raise SystemExit"})
+    newest = stand_in.commit("me/pole", {hub.WEIGHTS: other_weights(), "other.py": b"raise SystemExit"})
     observations = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     with caplog.at_level(logging.WARNING):
         policy = minerva_acme.load_policy(f"hf:me/pole{revision}")
@@ -75,7 +72,7 @@ def test_the_newest_commit_is_resolved_said_and_read(stand_in, caplog, revision)
 
 def test_a_pinned_commit_stays_the_same_and_is_kept(stand_in, caplog):
     pinned = stand_in.commit("me/pole", {hub.WEIGHTS: STORED.read_bytes()})
-    stand_in.commit("me/pole", {hub.WEIGHTS: changed(negative)})
+    stand_in.commit("me/pole", {hub.WEIGHTS: other_weights()})
     observations = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     expected = minerva_acme.load_policy(STORED).batch(observations).action
     for _ in range(2):
@@ -95,7 +92,7 @@ def test_code_that_weights_of_the_hub_name_is_not_imported(stand_in, tmp_path, m
         "me/environment": {"environment": "evil:Environment-v0", "environment_specs": {}},
         "me/factory": {"environment_factory": "evil:make", "environment_specs": {}},
     }.items():
-        stand_in.commit(repository, {hub.WEIGHTS: changed(negative, **named)})
+        stand_in.commit(repository, {hub.WEIGHTS: other_weights(**named)})
         with pytest.raises(ValueError, match=r"`evil:.*allow that with --import-code"):
             minerva_acme.load_policy(f"hf:{repository}")
     assert "evil" not in sys.modules

@@ -195,8 +195,6 @@ def test_a_run_is_exported_with_its_score(run, tmp_path, call_minerva):
     status, out = call_minerva("export", run, "--half", "--episodes", 3, "--output", file)
     assert status == 0 and "over 3 episodes from unseen initial states" in out
     assert call_minerva("verify", file)[0] == 0
-    status, out = call_minerva("export", run, "--episodes", 3, "--output", tmp_path / "a.pt2")
-    assert status == 2 and "`episodes` must be 0 if `format` is pt2" in out
 
 
 def test_everything_that_is_stored_is_chosen_unless_words_say_which(tmp_path):
