@@ -989,7 +989,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "trian mpo --env CartPole-v1",
         2,
         "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
-        "collect, export, verify, list, bench, check-env, doctor, completion. Did you mean 'train'?",
+        "collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you mean "
+        "'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",

@@ -145,7 +145,8 @@ def test_settings_that_conflict_are_refused(overrides, message):
 
 
 def test_bins_of_one_deviation_are_narrow_enough():
-    dataclasses.replace(SCALING, vmin=-50.0, vmax=50.0)
+    config = dataclasses.replace(SCALING, vmin=-50.0, vmax=50.0)
+    assert (config.vmax - config.vmin) / (config.num_bins - 1) == 1.0
 
 
 def test_replay_holds_the_sums_with_the_discount_that_they_were_made_with(spec):
