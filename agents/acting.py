@@ -196,9 +196,9 @@ class ModulePolicy(builders.AgentPolicy):
                 "with evaluation=True, or load it with explore=False."
             )
         rule = self._choose, self._raw_actions, self._env_steps()
-        if not self._remembers:
-            return _Program(self.module, *rule)
         module: Any = self.module
+        if not self._remembers:
+            return _Program(module, *rule)
         initial = tree.map_structure(torch.from_numpy, self.initial_state(1))
         return _RecurrentProgram(module, _Program(module.without_memory(), *rule), initial)
 
