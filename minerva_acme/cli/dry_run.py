@@ -1,6 +1,5 @@
 """`minerva train --dry-run`: the settings of a run, and what it will need. It makes no folder."""
 
-import contextlib
 import dataclasses
 import datetime
 import math
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from rich.table import Column, Table
 
-from minerva_acme import experiments, machine_memory, specs
+from minerva_acme import constraints, experiments, machine_memory
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import backends, sizes
@@ -22,7 +21,6 @@ from minerva_acme.runs import checkpointing, run_folder
 
 _SECONDS = 10.0  # of training, to measure its speed
 _MAX_SECONDS = 30.0  # the same if learning has not begun by then
-_TRAINED_BYTES = 16  # per weight in float32: its value, its gradient and Adam's two moments
 _STORED_BYTES = 12  # per weight in a checkpoint: its value and Adam's two moments
 _FROZEN_BYTES = 4  # per weight that is not trained, as of target networks
 
@@ -49,8 +47,7 @@ def run(
     config = experiments.ExperimentConfig(
         builder=builder, environment_factory=make_environment, directory=directory, **options
     )
-    with contextlib.closing(make_environment(config.seed)) as environment:
-        spec = specs.make_environment_spec(environment)
+    spec = description.make_specs(import_code=import_code)
     backend: backends.Backend = "reverb" if processes else config.replay
     beginning.check_agent(builder, spec, backend)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
@@ -60,7 +57,7 @@ def run(
     ]
     resolved = {"device": config.torch_device, "replay": backends.choose(tables, backend)}
     settings = {**description.hyperparameters, **description.options, **resolved}
-    console.print(f"{description.agent} on {description.environment}, {config.num_steps:,} steps{why}")
+    console.print(f"{description.agent} on {description.task}, {config.num_steps:,} steps{why}")
     made = checkpointing.env_steps(checkpoint) if checkpoint else 0
     console.print(f"Folder: {directory}, {f'resumed at {made:,} steps' if made else 'new'}")
     table = Table("setting", Column("value", overflow="fold"))
@@ -75,9 +72,10 @@ def run(
     trained = sum(weight.numel() for weight in weights.values() if weight.requires_grad)
     frozen = sum(weight.numel() for weight in weights.values()) - trained
     console.print(f"Memory: {backends.describe_size(tables, backend)}." if tables else "Memory: no replay.")
+    weight_bytes = constraints.WEIGHT_BYTES * trained + _FROZEN_BYTES * frozen
     console.print(
         f"Networks: {trained:,} trained weights and {frozen:,} others take "
-        f"{machine_memory.describe(_TRAINED_BYTES * trained + _FROZEN_BYTES * frozen)}, without activations "
+        f"{machine_memory.describe(weight_bytes)}, without activations "
         "and target networks that the learner makes."
     )
     light = _STORED_BYTES * trained + _FROZEN_BYTES * frozen
@@ -172,6 +170,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 wandb=False,
             ),
             clock,
+            progress=None,
         )
     return clock
 

@@ -179,8 +179,7 @@ class _Generation(sweep.Display):
         self._study.add(running.trial, state, value, running.values, running.error)
         self._console.print(
             f"trial {number} is {state}: {running.error if value is None else f'{value:.1f}'}, "
-            f"{_shown(running.trial.params)}",
-            markup=False,
+            f"{_shown(running.trial.params)}"
         )
         return True
 
@@ -262,8 +261,7 @@ def _print_space(command: commands.Sweep, space: search_space.Space, console: Co
         table.add_row(name, str(dimension))
     console.print(table, soft_wrap=False)
     console.print(
-        f"{command.optuna} trials of {len(command.seeds)} runs each, in {search_space.directory_of(command)}",
-        markup=False,
+        f"{command.optuna} trials of {len(command.seeds)} runs each, in {search_space.directory_of(command)}"
     )
 
 

@@ -1,6 +1,5 @@
 """Checks of a sweep's runs before the first one starts: their environments, agents and settings."""
 
-import contextlib
 from collections.abc import Iterable
 
 from minerva_acme import specs
@@ -46,8 +45,6 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
 def _find_spec(description: run_folder.RunDescription) -> specs.EnvironmentSpec | str:
     """Returns the environment's spec, or why there is none."""
     try:
-        make = description.make_environment_factory(import_code=True)
-        with contextlib.closing(make(description.seed)) as environment:
-            return specs.make_environment_spec(environment)
+        return description.make_specs(import_code=True)
     except Exception as error:  # whatever the environment raises
         return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

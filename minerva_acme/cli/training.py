@@ -153,8 +153,7 @@ def _run(
     make_environment = description.make_environment_factory(import_code=import_code)
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
     num_steps = options["num_env_steps"] or options["num_learner_steps"]
-    task = env_kwargs.with_settings(description.environment, description.environment_settings)
-    console.print(f"{description.agent} on {task}, {num_steps:,} steps{why}, in {directory}")
+    console.print(f"{description.agent} on {description.task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
         _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), description)
     builder = description.make_builder(import_code=import_code)

@@ -68,6 +68,11 @@ class RunDescription:
         return re.split("[:.]", self.agent)[-1]
 
     @property
+    def task(self) -> str:
+        """The environment with its settings, for display."""
+        return env_kwargs.with_settings(self.environment, self.environment_settings)
+
+    @property
     def base_task(self) -> task_settings.BaseTask:
         """The environment with its settings, as results name it, and its action repeat: None without id."""
         if not self._has_id():
@@ -78,7 +83,7 @@ class RunDescription:
     @property
     def names_code(self) -> bool:
         """Whether commands that take the run's folder import code that it names."""
-        return self._has_code or ":" in self.environment or bool(self.environment_factory)
+        return self.needs_code or bool(self.environment_factory)
 
     @property
     def _has_code(self) -> bool:

@@ -8,34 +8,15 @@ import pytest
 import yaml
 
 import minerva_acme
-from minerva_acme import environments, experiments
 from minerva_acme.agents import ppo
 from minerva_acme.cli import video
 from minerva_acme.runs import hub
 from tests import stand_in_hub
-
-PPO = {"num_environments": 1, "rollout_steps": 16, "minibatch_size": 8, "num_epochs": 1}
-SIZES = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
+from tests.runs.short_run import train
 
 
 class Own(ppo.PPOBuilder):
     pass
-
-
-def train(directory, builder=ppo.PPOBuilder):
-    experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=builder(ppo.PPOConfig(**PPO, **SIZES)),
-            environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
-            directory=directory,
-            num_env_steps=16,
-            evaluation_period=0,
-            evaluation_episodes=1,
-            replay="memory",
-            tensorboard=False,
-        )
-    )
-    return directory
 
 
 @pytest.fixture(scope="module")

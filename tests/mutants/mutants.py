@@ -473,7 +473,7 @@ MPO = [
     *of(
         "minerva_acme/constraints.py",
         ("tests/agents/mpo/test_config.py",),
-        breakage("a config takes any layers", "_WEIGHT_BYTES * num_weights <=", "0 <="),
+        breakage("a config takes any layers", "WEIGHT_BYTES * num_weights <=", "0 <="),
     ),
 ]
 

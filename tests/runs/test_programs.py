@@ -9,10 +9,11 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import environments, experiments, runs, specs, wrappers
+from minerva_acme import environments, runs, specs, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import loaded_policy, programs
+from tests.runs import short_run
 
 MISSING = [name for name in ("onnx", "onnxruntime", "onnxscript") if importlib.util.find_spec(name) is None]
 FORMATS = [
@@ -24,8 +25,6 @@ FORMATS = [
         ),
     ),
 ]
-CONFIG = {"num_environments": 1, "rollout_steps": 8, "minibatch_size": 8, "num_epochs": 1}
-SIZES = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MEMORIES = ["none", "lstm", "gru"]
 
 
@@ -61,7 +60,7 @@ def make_robot(seed):
 def make_policies(memory):
     """The policy as in training and in the task's bounds; its weights and statistics are not initial ones."""
     spec = specs.make_environment_spec(make_robot(0))
-    builder = ppo.PPOBuilder(ppo.PPOConfig(**CONFIG, **SIZES, memory=memory, memory_size=8))
+    builder = ppo.PPOBuilder(ppo.PPOConfig(**short_run.SMALL, memory=memory, memory_size=8))
     networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
     policy = builder.make_policy(networks, spec, torch.Generator(), evaluation=True)
     generator = torch.Generator().manual_seed(1)
@@ -231,20 +230,7 @@ def test_a_nest_that_stays_one_is_cast_leaf_by_leaf():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("run") / "run"
-    experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=ppo.PPOBuilder(ppo.PPOConfig(**CONFIG, **SIZES, memory="gru", memory_size=8)),
-            environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
-            directory=directory,
-            num_env_steps=16,
-            evaluation_period=0,
-            evaluation_episodes=1,
-            replay="memory",
-            tensorboard=False,
-        )
-    )
-    return directory
+    return short_run.train(tmp_path_factory.mktemp("run") / "run", memory="gru", memory_size=8)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
