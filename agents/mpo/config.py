@@ -37,7 +37,7 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     torso: Literal["mlp", "simba"] = "mlp"
     """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
     critic_torso: Literal["same", "mlp", "simba", "batch_norm"] = "same"
-    """Layers of the critic, if they are not those of `torso`: one of these, or an MLP with batch norm before
+    """Layers of the critic: `same` as `torso`, another of these, or an MLP with batch norm before
     each activation, whose statistics come from replayed pairs alone. Source: Palenicek et al. 2026, "XQC"."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
@@ -48,7 +48,7 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
     the learner computes from the first states of the sequences that it draws."""
     unit_norm_weights: bool = False
     """Whether the weights of each unit of SimBa and batch norm torsos, of policy and critic, are scaled to
-    norm 1 after each gradient step [12]; behind batch norm, those of a head with bins too, as in XQC."""
+    norm 1 after each gradient step [12]. Behind batch norm, a head with bins is scaled too, as in XQC."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
