@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -220,13 +221,13 @@ def judge(
     with contextlib.ExitStack() as resources:
         folder = resources.enter_context(tempfile.TemporaryDirectory(prefix="mutants-"))
         copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        made = []
         for job in range(jobs):
             place = pathlib.Path(folder).resolve() / str(job)
             place.mkdir()
-            copies.put(resources.enter_context(contextlib.closing(Copy(root, files, place))))
-        copy = copies.get()
-        failing = _failing_anyway(copy, mutants, show)
-        copies.put(copy)
+            made.append(resources.enter_context(contextlib.closing(Copy(root, files, place))))
+            copies.put(made[-1])
+        failing = _failing_anyway(made, mutants, show) if mutants else []
         numbers = itertools.count(1)
 
         def judge_one(mutant: Mutant) -> Result | None:
@@ -251,21 +252,36 @@ def judge(
             pool.shutdown(cancel_futures=True)
 
 
-def _failing_anyway(copy: Copy, mutants: Sequence[Mutant], show: Callable[[str], None]) -> list[str]:
+def _failing_anyway(
+    copies: Sequence[Copy], mutants: Sequence[Mutant], show: Callable[[str], None]
+) -> list[str]:
     """Options that leave out the tests that fail without any mutant: that they fail says nothing.
 
-    On a machine without some instructions, or a busy one, a few may; the others still judge.
+    On a machine without some instructions, or a busy one, a few may; the others still judge. Each copy runs
+    its share of the tests.
     """
-    tests = sorted({test for mutant in mutants for test in mutant.tests})
-    # A test of a file that is run whole would run twice.
-    tests = [test for test in tests if "::" not in test or test.partition("::")[0] not in tests]
+    named = {test for mutant in mutants for test in mutant.tests}
+    # A test of a file or a folder that is run whole would run twice.
+    tests = sorted(test for test in named if named.isdisjoint(_whole(test)))
     show(f"The tests of {len(mutants)} mutants without any of them ...")
-    run = copy.test(tests, _ALL_SECONDS, test_seconds=_ALL_SECONDS)
-    if run.status not in (0, 1):
-        raise Refused(f"{run.output}\nThe tests must run without any mutant, got status {run.status}.")
-    for name in run.failed:
+    # Without a share, pytest would run everything.
+    shares = [tests[index :: len(copies)] for index in range(min(len(copies), len(tests)))]
+    test = functools.partial(Copy.test, seconds=_ALL_SECONDS, test_seconds=_ALL_SECONDS)
+    with concurrent.futures.ThreadPoolExecutor(len(shares)) as pool:
+        runs = list(pool.map(test, copies, shares))
+    for run in runs:
+        if run.status not in (0, 1):
+            raise Refused(f"{run.output}\nThe tests must run without any mutant, got status {run.status}.")
+    failed = sorted(name for run in runs for name in run.failed)
+    for name in failed:
         show(f"Left out, for it fails without any mutant: {name}")
-    return [f"--deselect={name}" for name in run.failed]
+    return [f"--deselect={name}" for name in failed]
+
+
+def _whole(test: str) -> list[str]:
+    """The file of a test, unless it is the test, and the folders in which it lies."""
+    file, _, name = test.partition("::")
+    return [*([file] if name else []), *(parent.as_posix() for parent in pathlib.PurePosixPath(file).parents)]
 
 
 def _read(run: Run) -> tuple[str, str]:

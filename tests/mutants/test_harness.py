@@ -98,6 +98,20 @@ def test_tests_that_fail_anyway_judge_nothing_and_are_named(tree, capsys):
     assert "it fails without any mutant: tests/test_sums.py::test_sums\n" in capsys.readouterr().out
 
 
+def test_the_copies_share_the_tests_without_a_mutant_and_run_none_twice(tree, capsys):
+    (tree / "tests/more").mkdir()
+    others = ["tests/more/test_one.py", "tests/more/test_two.py"]
+    for name in others:
+        (tree / name).write_text("def test_it(): assert False\n")
+    tests = ("tests/more", others[0], f"{others[1]}::test_it", *SUMS)
+    (result,) = harness.judge(
+        [mutant("differences", "a + b", "a - b", tests)], root=tree, files=[*FILES, *others], jobs=3
+    )
+    assert result.detail == "tests/test_sums.py::test_sums"
+    out = capsys.readouterr().out
+    assert [out.count(f"fails without any mutant: {name}::test_it\n") for name in others] == [1, 1]
+
+
 def test_tests_that_cannot_be_collected_are_refused(tree):
     (tree / "tests/test_sums.py").write_text("import nothing_of_this_name\n")
     with pytest.raises(harness.Refused, match=r"must run without any mutant, got status 2\.$"):
