@@ -6,6 +6,8 @@ _LOOKS_AGAIN = "what this does not call finite is looked at number by number"
 
 # By file, function and change: the mutant's name without its number in brackets.
 EQUIVALENT: dict[str, str] = {
+    "adders/n_step.py NStepTransitionAdder.write_step: "
+    "last_large = self._num_steps if self._layou..._n_step) else self._last_large -> last_large = self._num_steps": "folds that no large reward needs change nothing",
     "minerva_acme/learners/optimizers.py make_optimizer: "
     """sed = device in ("cpu", "cuda") -> sed = device in ('cpu',)""": (
         "the fused kernel is quicker on a GPU, of which tests have none, and makes the same step"

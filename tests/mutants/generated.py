@@ -112,7 +112,10 @@ _QUIET_KEYWORDS = {
     *("name", "cache", "text", "maxsize", "capture_output", "missing_ok", "linewidth", "precision"),
     *("indent", "non_blocking"),
 }
-_TALKERS = {"notes", "logging", "_log", "logger", "_logger", "warnings", "print", "console", "parser", "log"}
+_TALKERS = {
+    *("notes", "logging", "_log", "logger", "_logger", "warnings", "print", "console", "parser", "log"),
+    "lazy",  # imports by name
+}
 _NOT_LOOKED_AT = {"__repr__", "__str__", "__del__", "__getattr__", "__dir__"}
 _OPTIONAL_KEYWORDS = _OF_NUMBERS  # calls whose keywords have defaults
 
@@ -324,7 +327,9 @@ class _Walk:
 
     def _expression(self, node: ast.expr | None) -> None:
         """Changes an expression and all within it, but for what is only said."""
-        if node is None or isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Call) and _talks(node)):
+        if node is None or isinstance(node, ast.JoinedStr):
+            return
+        if isinstance(node, ast.Call) and (_talks(node) or _is_preset(node)):
             return
         if isinstance(node, ast.Constant | ast.UnaryOp) and _number(node) is not None:
             self._each(node, _numbers(node))
@@ -700,6 +705,11 @@ def _talks(call: ast.Call) -> bool:
     """Whether it only says something."""
     parts = ast.unparse(call.func).split("(")[0].split(".")
     return bool(_TALKERS & {*parts[:-1]}) or parts[-1] in {"print", "say", "warn"}
+
+
+def _is_preset(call: ast.Call) -> bool:
+    """Whether it makes a config of values that are tuned."""
+    return not call.args and ast.unparse(call.func).endswith("Config")
 
 
 def _names(node: ast.AST) -> set[str]:

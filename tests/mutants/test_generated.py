@@ -100,6 +100,8 @@ def test_a_loop_may_take_the_first_alone():
         '"""Sums of 2 - 1."""\n',
         "import a.b\n",
         '__all__ = ["a", "b"]\n',
+        "__getattr__, __dir__ = lazy.attach(__name__, __file__)\n",
+        "_PRESET = agents.AConfig(n_step=1, rates=(0.5, 256))\n",
         "_LARGEST = 1e-3\n",
         "if TYPE_CHECKING:\n    import a\n",
         "class Config:\n    rate: float = 0.5\n",

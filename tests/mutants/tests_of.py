@@ -20,13 +20,19 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/runs/test_policies.py",
     ),
     "agents/actions.py": (
+        "tests/agents/on_policy/test_choices.py",
         "tests/agents/on_policy/test_reference_acting.py",
         "tests/agents/on_policy/test_acting.py",
         "tests/agents/mpo/test_acting.py",
         "tests/agents/ppo/test_reference_step.py",
         "tests/runs/test_policies.py",
     ),
-    "agents/d4pg": ("tests/agents/d4pg", "tests/agents/test_transition_agents.py"),
+    "agents/choosing.py": ("tests/agents/off_policy/test_acting.py",),
+    "agents/d4pg": (
+        "tests/agents/d4pg",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/dqn": ("tests/agents/dqn", "tests/agents/test_transition_agents.py"),
     "agents/mpo": (
         "tests/agents/mpo/test_reference_step.py",
@@ -36,6 +42,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_modern.py",
         "tests/agents/mpo/test_discrete.py",
         "tests/agents/mpo/test_heads.py",
+        "tests/agents/mpo/test_replay.py",
         "tests/agents/mpo/test_builder.py",
         "tests/agents/mpo/test_config.py",
     ),
@@ -51,8 +58,16 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/test_skipping.py",
     ),
-    "agents/sac": ("tests/agents/sac", "tests/agents/test_transition_agents.py"),
-    "agents/td3": ("tests/agents/td3", "tests/agents/test_transition_agents.py"),
+    "agents/sac": (
+        "tests/agents/sac",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
+    "agents/td3": (
+        "tests/agents/td3",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/vmpo": (
         "tests/agents/vmpo",
         "tests/agents/on_policy/test_memory.py",
