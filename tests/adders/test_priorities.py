@@ -45,6 +45,17 @@ def kind(request, scalar_spec):
     return layout, TRAJECTORIES[request.param]
 
 
+def test_without_a_priority_every_item_has_1(make_memory_store, kind, play):
+    layout, make_adder = kind
+    store = make_memory_store(layout.signature, ("only",))
+    with make_adder(client=store.client, table="only", layout=layout) as adder:
+        play(adder, 0, [1, 2, 3], [1, 1, 0])
+        play(adder, 50, [4], [1], end="reset")
+    _, priorities = store.items_and_priorities(layout, "only")
+    assert priorities
+    assert set(priorities) == {1.0}
+
+
 def total_reward(item):
     return 10.0 + float(np.sum(item.reward))
 

@@ -5,10 +5,13 @@ import pathlib
 # What follows the file of tests with the module's name, by file, or by folder for all files in it. Whatever
 # has neither is judged by the folder of tests with its package's name.
 MORE: dict[str, tuple[str, ...]] = {
-    "adders": ("tests/adders/test_contract.py", "tests/adders/test_adder_calls.py"),
-    "adders/base.py": ("tests/adders/test_priorities.py",),
+    "adders": (
+        "tests/adders/test_contract.py",
+        "tests/adders/test_adder_calls.py",
+        "tests/adders/test_priorities.py",
+    ),
     "adders/continuing.py": ("tests/adders/test_frame_stacks.py", "tests/adders/test_episode.py"),
-    "adders/n_step.py": ("tests/adders/test_priorities.py", "tests/adders/test_frame_stacks.py"),
+    "adders/n_step.py": ("tests/adders/test_frame_stacks.py",),
     "adders/sequence.py": ("tests/adders/test_continuing.py", "tests/adders/test_episode.py"),
     "agents": ("tests/agents/test_registry.py",),
     "agents/acting.py": (
@@ -46,6 +49,15 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_builder.py",
         "tests/agents/mpo/test_config.py",
     ),
+    "agents/mpo/critics.py": (
+        "tests/agents/mpo/test_batch_norm.py",
+        "tests/agents/mpo/test_scaled_returns.py",
+    ),
+    "agents/mpo/learner.py": (
+        "tests/agents/mpo/test_batch_norm.py",
+        "tests/agents/mpo/test_scaled_returns.py",
+    ),
+    "agents/mpo/networks.py": ("tests/agents/mpo/test_batch_norm.py",),
     "agents/off_policy": ("tests/agents/off_policy", "tests/agents/test_transition_agents.py"),
     "agents/on_policy": (
         "tests/agents/ppo/test_reference_step.py",
