@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
 from minerva_acme import acceleration
+from minerva_acme.acceleration import adam
 
 KINDS = [
     pytest.param(acceleration.Adam, torch.optim.Adam, 0.0, id="adam"),
@@ -132,6 +133,7 @@ def test_torchs_compiler_is_not_imported_by_a_run_that_is_saved_and_restored():
 import sys
 import torch
 from minerva_acme import acceleration
+from minerva_acme.acceleration import adam
 parameter = torch.nn.Parameter(torch.ones(3))
 optimizer = acceleration.Adam([{"params": [parameter], "lr": 0.1}], eps=1e-8)
 parameter.grad = torch.ones(3)
@@ -207,6 +209,11 @@ def test_a_setting_that_torch_learns_later_is_left_to_torch(monkeypatch):
     monkeypatch.setattr(acceleration.Adam, "_torchs_step", lambda self: steps.append(self))
     step(network, optimizer, 0)
     assert steps == [optimizer]
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_every_setting_of_torchs_own_is_obeyed(kind):
+    assert adam.is_known(kind(nn.Linear(1, 1).parameters()))
 
 
 def test_a_gradient_that_a_scaler_found_infinite_moves_nothing():

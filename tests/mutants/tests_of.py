@@ -58,6 +58,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_scaled_returns.py",
     ),
     "agents/mpo/networks.py": ("tests/agents/mpo/test_batch_norm.py",),
+    "agents/mpo/optimizers.py": ("tests/agents/mpo/test_batch_norm.py",),
     "agents/off_policy": ("tests/agents/off_policy", "tests/agents/test_transition_agents.py"),
     "agents/on_policy": (
         "tests/agents/ppo/test_reference_step.py",
@@ -86,7 +87,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/test_skipping.py",
     ),
-    "minerva_acme/__init__.py": ("tests/test_public_names.py",),
+    "minerva_acme/__init__.py": ("tests/test_public_names.py", "tests/test_thread_settings.py"),
     "minerva_acme/lazy.py": ("tests/test_public_names.py",),
     "minerva_acme/acceleration": ("tests/acceleration", "tests/agents/test_acceleration.py"),
     "minerva_acme/acceleration/acting.py": (
