@@ -376,7 +376,7 @@ class Table:
         if not self._in_order:
             self._arrays["keys"][place] = self.inserted
         for selector, tree in self._trees.items():
-            tree.insert(place, priority**selector.exponent if priority else 0.0)
+            tree.insert(place, _weight(priority, selector.exponent))
         self._end += 1
         self.size += 1
         self.inserted += 1
@@ -557,5 +557,11 @@ def _earlier(places: np.ndarray) -> np.ndarray:
     return earlier
 
 
+def _weight(priority: float, exponent: float) -> float:
+    return priority**exponent if priority else 0.0
+
+
 def _weights(priorities: np.ndarray, exponent: float) -> np.ndarray:
-    return np.where(priorities > 0.0, priorities**exponent, 0.0)
+    # One at a time: numpy's powers of arrays differ from those of floats in the last bit, on CPUs with
+    # AVX-512 for any exponent, and an item's weight must not depend on how it was computed.
+    return np.array([_weight(priority, exponent) for priority in priorities.tolist()])

@@ -95,6 +95,31 @@ def test_a_restored_store_goes_on_to_the_bit(serve_memory, table, kind, device, 
         assert_same(play(restored.client(), 2), expected)
 
 
+@pytest.mark.parametrize("kind", ["plain", "fading"])
+def test_weights_do_not_depend_on_how_an_item_got_its_priority(serve_memory, table, kind, tmp_path):
+    """Inserted, updated and restored: the same bits. A power of an array differs from one of a float."""
+    sampler = {"plain": replay.Prioritized(0.5), "fading": replay.Prioritized(0.5, 0.9999, 0.5)}[kind]
+    config = table(signature=NUMBER, max_size=8000, sampler=sampler)
+    server = serve_memory(config, checkpoint_directory=str(tmp_path))
+    client = server.client()
+    priorities = np.random.default_rng(0).random(8000) * 5
+    with client.writer(3) as writer:
+        for t in range(8002):
+            writer.append({"number": np.array(t)})
+            if t >= 2:
+                writer.create_item("replay", priorities[t - 2], {"window": replay.Window("number", t - 2, 3)})
+
+    def weights(server):
+        (tree,) = server._tables.tables["replay"]._trees.values()
+        return tree.weights(np.arange(8000))
+
+    inserted = weights(server)
+    restored = serve_memory(config, restore_from=client.checkpoint())
+    np.testing.assert_array_equal(weights(restored), inserted)
+    client.update_priorities("replay", np.arange(8000), priorities)
+    np.testing.assert_array_equal(weights(server), inserted)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_table_agrees_with_a_list_of_items(serve_memory, table, kind):
     """Whatever is inserted, sampled and dropped, what can be sampled is what is still there."""
