@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from minerva_acme.agents.off_policy.config import (
         CriticConfig,
+        MemoryConfig,
         OffPolicyConfig,
         PrioritizedConfig,
         SequenceConfig,
@@ -50,6 +51,7 @@ __all__ = [
     "CriticConfig",
     "MakeEncoder",
     "MakeMember",
+    "MemoryConfig",
     "ModulePolicy",
     "Objective",
     "OffPolicyBuilder",

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, builders, core, counting, learners, specs, types
+from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.agents.off_policy import schedules
@@ -75,6 +75,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
     plays and learns."""
 
+    actor_index: int = 0
+    """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
+
     @property
     def name(self) -> str:
         """The agent's name, for messages."""
@@ -103,6 +106,17 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> choosing.Choose:
         """Returns the rule that chooses actions from the output of the policy's module."""
         return choosing.mode if evaluation else choosing.sample
+
+    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
+        """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
+        config: Any = self.config
+        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
+
+    def with_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Encoder:
+        """Returns an encoder with the config's memory behind it, or as it is if there is none."""
+        if self._remembers is None:
+            return encoder
+        return networks.RecurrentEncoder(encoder, self.make_memory(encoder.output_size, generator))
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         return [
@@ -238,17 +252,26 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         generator: torch.Generator,
         evaluation: bool = False,
         counter: counting.Counter | None = None,
+        actor_index: int = 0,
     ) -> builders.AgentPolicy:
-        (name,) = self.policy_variables
+        builder = copy.copy(self)
+        builder.actor_index = actor_index
         return acting.ModulePolicy(
-            module=getattr(networks, name),
-            choose=self.make_choice(spec, evaluation),
+            module=self.policy_module(networks),
+            choose=builder.make_choice(spec, evaluation),
             raw_actions=actions.executed(spec.actions),
             generator=generator,
             acceleration=acceleration.Acceleration(self.config.acceleration),
             counter=counter,
             evaluation=evaluation,
+            record_state=self._stores_state and not evaluation,
         )
+
+    def policy_module(self, networks: Networks) -> nn.Module:
+        """Returns the module that acts."""
+        (name,) = self.policy_variables
+        module: nn.Module = getattr(networks, name)
+        return module
 
     @property
     def policy_variables(self) -> Sequence[str]:
@@ -291,6 +314,24 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
         return config if is_prioritized else None
 
+    @property
+    def _remembers(self) -> off_policy_config.MemoryConfig | None:
+        """The config if the agent has a memory of the episode, else None."""
+        config: Any = self.config
+        has_memory = isinstance(config, off_policy_config.MemoryConfig) and config.memory != "none"
+        return config if has_memory else None
+
+    @property
+    def _stores_state(self) -> bool:
+        config = self._remembers
+        return config is not None and config.stored_state
+
+    def state_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Returns the specs of the recurrent state that is stored with each sequence, or () for none."""
+        if not self._stores_state:
+            return ()
+        return acting.state_spec(self.policy_module(self.make_networks(spec, torch.Generator())))
+
     def make_priorities(
         self, client: replay.ReplayClient | None, num_learner_steps: int | None
     ) -> learners.Priorities | None:
@@ -317,8 +358,11 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 
     def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        """Returns the specs of the extras that the policy records with each action, or () for none."""
-        return ()
+        """Returns the specs of the extras that the policy records with each action, or () for none.
+
+        A recurrent state, recorded as `state` of the extras, is () here: its spec is `state_spec`.
+        """
+        return acting.BehaviourExtras() if self._stores_state else ()
 
     @abc.abstractmethod
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
@@ -368,5 +412,10 @@ class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks,
 
         config = self.config
         return layouts.TrajectoryLayout(
-            spec, config.sequence_length, self.extras_spec(spec), frame_stack=config.frame_stack
+            spec,
+            config.sequence_length,
+            self.extras_spec(spec),
+            frame_stack=config.frame_stack,
+            burn_in=0 if self._remembers is None else self._remembers.burn_in,
+            state_spec=self.state_spec(spec),
         )

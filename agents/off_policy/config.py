@@ -94,6 +94,36 @@ class SequenceConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryConfig(OffPolicyConfig):
+    """Hyperparameters of a memory of the episode; inherit it together with `SequenceConfig`.
+
+    Source of the burn-in and of stored states: Kapturowski et al. 2019, "Recurrent experience replay in
+    distributed reinforcement learning" (R2D2).
+    """
+
+    # Networks.
+    memory: Literal["none", "lstm", "gru"] = "none"
+    """Recurrent network behind the encoder, with which the agent remembers the episode."""
+    memory_size: constraints.MemorySize = 64
+    """Number of recurrent units of the memory."""
+    # Replay and acting.
+    burn_in: constraints.Natural = 0
+    """Steps before each sequence, fewer where an episode begins, on which the newest weights warm up the
+    memory. They are in no loss of this sequence, but in that of others."""
+    stored_state: bool = True
+    """Whether the memory starts from the state that the actor had before a sequence, stored with it, instead
+    of the state at the beginning of an episode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory == "none" and self.burn_in:
+            raise ValueError(
+                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
+                "it to 0, or set `memory` to lstm or gru."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PrioritizedConfig(OffPolicyConfig):
     """Hyperparameters of prioritised replay; inherit it together with `TransitionConfig` or `SequenceConfig`.
 
