@@ -130,6 +130,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_discrete.py",
         "tests/agents/mpo/test_targets.py",
     ),
+    "minerva_acme/environments/batched_pendulum.py": ("tests/environments/test_batched.py",),
     "minerva_acme/environments": ("tests/environments/test_misbehaving.py", "tests/environments"),
     "minerva_acme/experiments": (
         "tests/experiments/test_run.py",
