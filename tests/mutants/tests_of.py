@@ -159,6 +159,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/adders/test_adder_calls.py",
         "tests/adders/test_priorities.py",
     ),
+    "minerva_acme/replay/layouts/batched.py": ("tests/adders/test_batched.py",),
+    "minerva_acme/replay/memory/ring.py": ("tests/adders/test_batched.py",),
     "minerva_acme/replay/layouts": (
         "tests/adders/test_frame_stacks.py",
         "tests/adders/test_sequence.py",
