@@ -122,6 +122,6 @@ def _explained(what: str) -> Iterator[None]:
     except Exception as error:  # of several libraries for connections too
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         raise ValueError(
-            f"Could not {what}: {' '.join(lines)} Check the name and the connection; for a private "
+            f"Could not {what}: {' '.join(lines).rstrip('.')}. Check the name and the connection; for a private "
             "repository or an upload, log in with `hf auth login`."
         ) from error
