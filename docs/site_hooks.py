@@ -37,7 +37,7 @@ PAGE_OF = {
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
-# Of the reference in searches. A word in a title counts 1,000 times, and the guides come before all names with it.
+# Of the reference in searches: a word in a title counts 1,000 times, and guides come before all such names.
 _API_BOOST = 1e-5
 _NOT_PUBLIC = ("minerva_acme.cli",)
 # Modules that users import from by name, in addition to their packages.
