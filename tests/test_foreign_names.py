@@ -365,7 +365,7 @@ def test_acmes_script_for_dmpo_is_told_all_in_one_message() -> None:
 def test_names_for_something_else_say_that_this_does_not_take_them() -> None:
     with pytest.raises(TypeError, match="Here it is `env`, which `SACConfig` does not take either"):
         sac.SACConfig(env_id=1)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="`run_experiment` takes no `total_timesteps`. Set `num_env_steps` of"):
+    with pytest.raises(TypeError, match="takes no `total_timesteps`. Set `num_env_steps` of"):
         experiments.run_experiment(None, total_timesteps=1)  # type: ignore[arg-type, call-arg]
 
 
