@@ -24,7 +24,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 SHORTER = 1_250  # divides the usual numbers of steps into multiples of PPO's eight environments
 INTERRUPTED = "# press Ctrl-C"
 # What is not about runs, and takes long or depends on the machine.
-LEFT_OUT = ("minerva bench", "minerva check-env", "minerva doctor", "make ")
+LEFT_OUT = ("minerva bench", "minerva check-env", "minerva doctor", "minerva verify", "make ")
 STATUS = {"minerva list agents mppo": 1}  # a mistake, to see what is said
 
 
@@ -55,6 +55,8 @@ def shorten(words: list[str]) -> list[str]:
         "train": "--log csv --replay memory --evaluation-period 8 --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
         "demo": "--goal 0",
+        "export": "--episodes 1",
+        "publish": "--episodes 1",
     }
     words += more.get(words[0], "").split()
     return words + ["--evaluation-episodes", "1"] * (words[0] in ("train", "sweep"))
