@@ -366,7 +366,7 @@ def test_names_for_something_else_say_that_this_does_not_take_them() -> None:
     with pytest.raises(TypeError, match="Here it is `env`, which `SACConfig` does not take either"):
         sac.SACConfig(env_id=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="takes no `total_timesteps`. Set `num_env_steps` of"):
-        experiments.run_experiment(None, total_timesteps=1)  # type: ignore[arg-type, call-arg]
+        foreign_names.refuse(experiments.run_experiment, ["total_timesteps"])
 
 
 def test_names_that_no_library_uses_get_pythons_message() -> None:
