@@ -55,8 +55,7 @@ def shorten(words: list[str]) -> list[str]:
         "train": "--log csv --replay memory --evaluation-period 8 --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
         "demo": "--goal 0",
-        "export": "--episodes 1",
-        "publish": "--episodes 1",
+        "publish": "--episodes 2",
     }
     words += more.get(words[0], "").split()
     return words + ["--evaluation-episodes", "1"] * (words[0] in ("train", "sweep"))
