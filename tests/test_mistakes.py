@@ -803,7 +803,7 @@ def a_reward_that_is_not_a_number(s):
 
 @mistake(
     ValueError,
-    "`reward` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
+    "`reward` must be within ±1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
 )
 def a_reward_in_double_precision_that_single_cannot_hold(s):
     layout = layouts.TrajectoryLayout(SPEC._replace(rewards=specs.Array((), np.float64)), 2)
