@@ -1,4 +1,4 @@
-"""Seconds and peak memory of writing recorded episodes, of reading them, and of filling MPO's replay with them.
+"""Seconds and peak memory of writing recorded episodes, reading them, and filling MPO's replay with them.
 
     python -m tests.benchmarks.recorded_rows --rows 1000000
 
@@ -45,10 +45,12 @@ def read(path: pathlib.Path, num_rows: int) -> None:
 
 def play(path: pathlib.Path, num_rows: int) -> None:
     builder = mpo.MPOBuilder(mpo.MPOConfig())
-    with replay.MemoryServer(builder.make_replay_tables(SPEC), seed=0) as server:
-        with server.client() as client, builder.make_adder(client, SPEC) as adder:
-            extras_spec = builder.extras_spec(SPEC)
-            datasets.play(datasets.read(path), adder, spec=SPEC, extras_spec=extras_spec)
+    with (
+        replay.MemoryServer(builder.make_replay_tables(SPEC), seed=0) as server,
+        server.client() as client,
+        builder.make_adder(client, SPEC) as adder,
+    ):
+        datasets.play(datasets.read(path), adder, spec=SPEC, extras_spec=builder.extras_spec(SPEC))
 
 
 def measure(phase: Callable[[pathlib.Path, int], None], path: pathlib.Path, num_rows: int) -> str:
