@@ -46,6 +46,7 @@ from minerva_acme.losses.vmpo import (
     vmpo_kls,
     vmpo_policy_loss,
 )
+from minerva_acme.losses.vtrace import vtrace
 
 __all__ = [
     "DualVariable",
@@ -89,4 +90,5 @@ __all__ = [
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
+    "vtrace",
 ]
