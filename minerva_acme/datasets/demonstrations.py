@@ -144,7 +144,12 @@ def _own(table: replay.TableConfig, max_size: int) -> replay.TableConfig:
         plain = sampler._replace(fading=1.0)
         sampler = plain if plain.exponent else replay.Uniform()
     return dataclasses.replace(
-        table, max_size=max_size, rate_limiter=replay.MinSize(1), sampler=sampler, remover=replay.Fifo()
+        table,
+        max_size=max_size,
+        rate_limiter=replay.MinSize(1),
+        sampler=sampler,
+        remover=replay.Fifo(),
+        ring=None,
     )
 
 
