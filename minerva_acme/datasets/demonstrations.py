@@ -18,7 +18,7 @@ from minerva_acme.replay.memory import store
 
 # Set in the keys of demonstrations. Keys in memory are counts, and Reverb's random ones would have to hit
 # the few numbers that follow.
-_MARK = np.uint64(1 << 63)
+_MARK = 1 << 63
 
 
 class Demonstrations(core.Closeable, core.Saveable):
@@ -181,7 +181,7 @@ class _MixedClient(replay.ReplayClient):
 
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
         size = self._demonstrations.table_info(table).size
-        is_theirs = (keys >= _MARK) & (keys < _MARK + np.uint64(size))
+        is_theirs = (keys >= _MARK) & (keys < _MARK + size)
         self._client.update_priorities(table, keys[~is_theirs], priorities[~is_theirs])
         self._demonstrations.update_priorities(table, keys[is_theirs] - _MARK, priorities[is_theirs])
 
