@@ -165,6 +165,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 checkpoint_period=0,
                 checkpoint_replay=False,
                 checkpoint_best=False,
+                record=None,
                 stop_at_return=None,
                 stop_after_minutes=None,
                 tensorboard=False,
