@@ -29,6 +29,13 @@ from minerva_acme.losses.ppo import (
     normalize_advantages,
     ppo_loss,
 )
+from minerva_acme.losses.regression import (
+    action_error,
+    binary_weights,
+    exponential_weights,
+    td3_bc_loss,
+    weighted_likelihood_loss,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -55,8 +62,10 @@ __all__ = [
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
+    "action_error",
     "action_penalty_values",
     "alpha_loss",
+    "binary_weights",
     "c51_projection",
     "categorical_loss",
     "check_shapes",
@@ -67,6 +76,7 @@ __all__ = [
     "dpg_loss",
     "e_step",
     "explained_variance",
+    "exponential_weights",
     "gae",
     "hl_gauss",
     "importance_weights",
@@ -84,9 +94,11 @@ __all__ = [
     "spread_within_states",
     "symexp",
     "symlog",
+    "td3_bc_loss",
     "two_hot",
     "value_loss",
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
+    "weighted_likelihood_loss",
 ]
