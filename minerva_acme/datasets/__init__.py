@@ -1,0 +1,19 @@
+"""Recorded episodes: their files in Minari's layout, and playing them through an adder into replay."""
+
+from minerva_acme.datasets.episodes import Episode, Recorded, as_episode, check_spec
+from minerva_acme.datasets.minari import Recording, Writer, read, write
+from minerva_acme.datasets.playing import UNKNOWN_LOG_PROB, Played, play
+
+__all__ = [
+    "UNKNOWN_LOG_PROB",
+    "Episode",
+    "Played",
+    "Recorded",
+    "Recording",
+    "Writer",
+    "as_episode",
+    "check_spec",
+    "play",
+    "read",
+    "write",
+]
