@@ -36,12 +36,18 @@ class RunOptions(foreign_names.Translated):
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """The replay store: `reverb`; `memory`, which only this process can use, and with which a seed gives the
     same run twice; `auto`: Reverb if it is installed and can sample as the agent requires."""
+    dataset: str | None = None
+    """A folder of recorded episodes to learn from, in a run that plays only evaluations (`num_env_steps` 0).
+    They are kept in memory, as the agent's replay would be, and its checkpoints hold where the data is."""
+    from_run: str | None = None
+    """The folder of a run whose weights a new run starts from, or of one of its checkpoints, for example to go
+    on in the environment after a run on recorded episodes. Agent and networks must be the same."""
     environment_processes: bool = False
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000
     """Environment steps between evaluations; 0: only before and after training."""
-    evaluation_episodes: constraints.Count = 10
-    """Episodes in each evaluation, whose returns are averaged."""
+    evaluation_episodes: constraints.Natural = 10
+    """Episodes in each evaluation, whose returns are averaged; 0: there are no evaluations."""
     evaluation_environments: constraints.Count = 1
     """Environments that an evaluation plays in parallel, with one policy call for all of them."""
     evaluation_video: bool = False
@@ -82,6 +88,19 @@ class RunOptions(foreign_names.Translated):
             raise ValueError(
                 "`evaluation_video` must be False if both `tensorboard` and `wandb` are False, got True. "
                 "Enable one of them, or leave `evaluation_video` out."
+            )
+        if not self.evaluation_episodes:
+            for name, off in (("stop_at_return", None), ("evaluation_video", False)):
+                if getattr(self, name) != off:
+                    raise ValueError(
+                        f"`{name}` must be {off} with `evaluation_episodes` 0, which makes no evaluations, got "
+                        f"{getattr(self, name)}."
+                    )
+        if self.dataset is not None and self.num_env_steps:
+            raise ValueError(
+                "`dataset` must be None in a run that makes environment steps, got "
+                f"{self.dataset!r} and `num_env_steps` {self.num_env_steps}. Set `num_learner_steps` instead, to "
+                "learn from the recorded episodes alone."
             )
         if self.replay == "reverb":
             _check_reverb()

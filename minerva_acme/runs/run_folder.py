@@ -21,7 +21,7 @@ from minerva_acme import _version, builders, environments, specs, task_settings,
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import env_kwargs, options, plain_specs
+from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 
 FILE = "run.json"
 FORMAT = 2
@@ -104,6 +104,10 @@ class RunDescription:
         names = ("agent", "environment", "seed", "hyperparameters", "options")
         return {name: getattr(self, name) for name in names}
 
+    def data(self) -> dict[str, Any]:
+        """Returns the options that a resumed run must not change: what the run learns and starts from."""
+        return {name: self.options.get(name) for name in ("dataset", "from_run")}
+
     def write(self, directory: pathlib.Path) -> None:
         """Writes the description into a folder that is empty or holds the same run.
 
@@ -181,6 +185,8 @@ class RunDescription:
                 "environment", self.environment_factory, import_code
             )
             return factory
+        if self.environment.startswith(task_settings.RECORDED):
+            return recorded_environment.make_factory(self.environment.removeprefix(task_settings.RECORDED))
         if ":" in self.environment and not import_code:
             raise _refusal("environment", self.environment)
         settings = env_kwargs.with_tuples(self.environment_settings)
@@ -265,7 +271,8 @@ class RunDescription:
         """Returns the values that must not change, including the hyperparameters, as read back from JSON."""
         agent = self.title if self._has_code else self.agent  # a class may be moved
         own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
-        identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
+        own |= {**self.data(), "agent": agent}
+        identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own})
         return identity
 
 

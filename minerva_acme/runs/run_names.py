@@ -88,7 +88,8 @@ def default_directory(description: run_folder.RunDescription, presets: Mapping[s
         description: The run.
         presets: The configs of its agent by name.
     """
-    setting = setting_name(description.agent, description.hyperparameters, presets)
+    data = {name: value for name, value in description.data().items() if value is not None}
+    setting = setting_name(description.agent, description.hyperparameters, presets, **data)
     environment = environment_name(description.environment, description.environment_settings)
     return pathlib.Path("runs", environment, f"{setting}-seed{description.seed}")
 

@@ -31,6 +31,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/runs/test_policies.py",
     ),
     "agents/choosing.py": ("tests/agents/off_policy/test_acting.py",),
+    "agents/bc": ("tests/agents/bc", "tests/agents/test_hooks.py", "tests/agents/test_acting_on_arrays.py"),
+    "agents/crr": (
+        "tests/agents/crr",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/d4pg": (
         "tests/agents/d4pg",
         "tests/agents/test_transition_agents.py",
