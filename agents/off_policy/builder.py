@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, builders, core, counting, learners, specs, types
+from minerva_acme import acceleration, builders, core, counting, learners, specs
 from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.agents.off_policy import schedules
@@ -315,10 +315,6 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         if num_learner_steps and config.importance_exponent:
             exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
-
-    def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
-        """Returns the specs of the extras that the policy records with each action, or () for none."""
-        return ()
 
     @abc.abstractmethod
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:

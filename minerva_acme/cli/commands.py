@@ -249,7 +249,7 @@ class Plot:
     """The metric to plot: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
     """The x-axis: frames, learner steps or seconds. Frames are the environment's own steps: the environment
-    steps of the logs, which are decisions, times the action repeat. Runs that make none have learner steps."""
+    steps of the logs, which are decisions, times the action repeat. Runs without any have learner steps."""
     group: str = "agent"
     """What the runs of one curve have in common: agent, repeat, hyperparameters or several of these,
     separated by commas."""

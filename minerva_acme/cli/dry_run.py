@@ -49,7 +49,7 @@ def run(
     )
     spec = description.make_specs(import_code=import_code)
     backend: backends.Backend = "reverb" if processes else config.replay
-    beginning.check_agent(builder, spec, backend)
+    beginning.check_agent(builder, spec, backend, config.dataset)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
     tables = [
         dataclasses.replace(table, max_size=int(max(1, min(table.max_size, inserted))))
@@ -164,6 +164,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 checkpoint_period=0,
                 checkpoint_replay=False,
                 checkpoint_best=False,
+                record=None,
                 stop_at_return=None,
                 stop_after_minutes=None,
                 tensorboard=False,

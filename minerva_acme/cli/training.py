@@ -256,7 +256,9 @@ def _show(
     elif result.stopped_by:
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
     unplayed = ["--env", "..."] if description.environment.startswith(task_settings.RECORDED) else []
-    console.print(f"To evaluate it{' again' * (not unplayed)}: {_command('eval', files, description, *unplayed)}")
+    console.print(
+        f"To evaluate it{' again' * (not unplayed)}: {_command('eval', files, description, *unplayed)}"
+    )
     if has_better:
         to_evaluate = _command("eval", files, description, "--checkpoint", "best")
         console.print(f"To evaluate the best: {to_evaluate}")

@@ -18,6 +18,7 @@ numpy 2, which Reverb's environment cannot have, so files are written and read w
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -100,17 +101,10 @@ class Writer(core.Closeable):
             OSError: It could not be written.
         """
         episode = episode_forms.conform(episode_forms.as_episode(recorded), self._spec)
-        ends = np.zeros((2, episode.num_steps), np.bool_)
-        ends[:, -1] = episode.terminated, not episode.terminated
         with writing.explain(self._path):
             group = self._file.create_group(f"episode_{self._num_episodes}")
             group.attrs["id"] = self._num_episodes
-            group.attrs["total_steps"] = episode.num_steps
-            _add(group, "observations", episode.observation)
-            _add(group, "actions", episode.action)
-            group["rewards"], group["terminations"], group["truncations"] = episode.reward, *ends
-            if extras := episode_forms.as_dict(episode.extras):
-                _add(group, "infos", {name: _shifted(name, part) for name, part in extras.items()})
+            _add_episode(group, episode)
         self._num_episodes += 1
         self._num_steps += episode.num_steps
         if self._progress is not None:
@@ -183,6 +177,17 @@ def check_free(path: str | os.PathLike[str]) -> pathlib.Path:
     return path
 
 
+def check_spec(spec: specs.EnvironmentSpec) -> None:
+    """Checks that the file can hold the episodes of an environment.
+
+    Raises:
+        ValueError: It cannot; the message names the leaf.
+        ModuleNotFoundError: h5py is not installed.
+    """
+    _h5py()
+    _describe("", spec, {})
+
+
 def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec.rewards, specs.Array) or spec.rewards.shape:
         raise ValueError(
@@ -198,6 +203,31 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
         "action_space": spaces.to_json(spec.actions, "action"),
         _SETTINGS: dict(settings),
     }
+
+
+def _add_episode(group: Any, episode: episode_forms.Episode) -> None:
+    ends = np.zeros((2, episode.num_steps), np.bool_)
+    ends[:, -1] = episode.terminated, not episode.terminated
+    group.attrs["total_steps"] = episode.num_steps
+    _add(group, "observations", episode.observation)
+    _add(group, "actions", episode.action)
+    group["rewards"], group["terminations"], group["truncations"] = episode.reward, *ends
+    if extras := episode_forms.as_dict(episode.extras):
+        _add(group, "infos", {name: _shifted(name, part) for name, part in extras.items()})
+
+
+def to_bytes(episode: episode_forms.Episode) -> bytes:
+    """Returns an HDF5 file of one episode."""
+    file = io.BytesIO()
+    with _h5py().File(file, "w", libver="latest") as group:
+        _add_episode(group, episode)
+    return file.getvalue()
+
+
+def from_bytes(file: io.BytesIO) -> episode_forms.Episode:
+    """Returns the episode that `to_bytes` wrote."""
+    with _h5py().File(file, "r") as group:
+        return _read_episode(group)
 
 
 def _add(group: Any, name: str, nest: types.NestedArray) -> None:

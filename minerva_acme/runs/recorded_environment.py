@@ -43,8 +43,8 @@ class RecordedEnvironment(dm_env.Environment):
 
     def reset(self) -> NoReturn:
         raise ValueError(
-            f"An environment must be given to play in, with `env` or --env: {self._path} has recorded episodes "
-            "only."
+            f"An environment must be given to play in, such as --env CartPole-v1: {self._path} only has "
+            "recorded episodes."
         )
 
     def step(self, action: object) -> NoReturn:

@@ -108,6 +108,11 @@ class RunDescription:
         """Returns the options that a resumed run must not change: what the run learns and starts from."""
         return {name: self.options.get(name) for name in ("dataset", "from_run")}
 
+    def origin(self) -> dict[str, Any]:
+        """Returns where recorded episodes of this run come from, for their metadata."""
+        names = ("agent", "environment", "environment_settings", "seed", "hyperparameters")
+        return {"version": _version.__version__, **{name: getattr(self, name) for name in names}}
+
     def write(self, directory: pathlib.Path) -> None:
         """Writes the description into a folder that is empty or holds the same run.
 

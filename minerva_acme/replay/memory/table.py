@@ -301,6 +301,30 @@ class Table:
             for store, start, length in self._windows(place):
                 store.hold(start, length)
 
+    def save_draws(self) -> dict[str, Any]:
+        """Returns what draws depend on, other than the items: numbers, and arrays by item."""
+        return {
+            "size": self.size,
+            "sampled": self.sampled,
+            "generator": self._generator.bit_generator.state,
+            "times": self._times[self._alive() % self._capacity],
+            "priorities": self._priorities(self._alive() % self._capacity),
+        }
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        """Restores what `save_draws` returned, in a table with the same items.
+
+        Raises:
+            ValueError: The table has another number of items.
+        """
+        if state["size"] != self.size:
+            raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
+        places = self._alive() % self._capacity
+        self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
+        self._times[places] = state["times"]
+        self._each_priority()[places] = state["priorities"]
+        self._plant()
+
     def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Checks the shapes of a state to restore, and the numbers that refer to the places of items."""
         for name in _COUNTS:
