@@ -158,8 +158,8 @@ def _check_datasets(name: str, num_env_steps: int) -> None:
         if num_env_steps:
             raise ValueError(
                 f"`dataset` must be None in a run that makes environment steps, here {num_env_steps}. Set "
-                "`num_learner_steps` instead, to learn from the recorded episodes alone, or mix them into what "
-                "is played: `demonstrations`."
+                "`num_learner_steps` instead, to learn from the recorded episodes alone, or mix them into "
+                "what is played: `demonstrations`."
             )
     elif not num_env_steps:
         raise ValueError(
