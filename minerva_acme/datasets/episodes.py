@@ -11,6 +11,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types
+from minerva_acme.datasets import spaces
 
 
 class Episode(NamedTuple):
@@ -99,7 +100,7 @@ def _ends(terminations: Any, truncations: Any, num_steps: int) -> bool:
 
 
 def _from_timesteps(recorded: Any) -> Episode:
-    steps = [tuple(step) for step in recorded]
+    steps = [tuple(step) if isinstance(step, tuple | list) else () for step in recorded]
     is_one = all(len(step) in (2, 3) and isinstance(step[1], dm_env.TimeStep) for step in steps)
     if not is_one or len(steps) < 2 or not steps[0][1].first():
         raise ValueError(
@@ -107,8 +108,8 @@ def _from_timesteps(recorded: Any) -> Episode:
             f"that begins with (None, FIRST) and has a step, got {type(recorded).__name__}."
         )
     timesteps = [step[1] for step in steps]
-    for timestep in timesteps[1:]:
-        if timestep.first() or (timestep.last() and timestep is not timesteps[-1]):
+    for index, timestep in enumerate(timesteps[1:], 2):
+        if timestep.first() or (timestep.last() and index < len(timesteps)):
             raise ValueError(
                 f"An episode must end with its only LAST and have one FIRST, got {timestep.step_type.name} "
                 "in between. Give each episode alone."
@@ -151,12 +152,14 @@ def as_dict(extras: types.NestedArray) -> dict[str, Any]:
         ValueError: The extras have no names.
     """
     named = _named(extras)
-    if named and not isinstance(named, Mapping):
+    if _is_empty(named):
+        return {}
+    if not isinstance(named, Mapping):
         raise ValueError(
             f"Extras must be a named tuple or a dict to be recorded, got {type(extras).__name__}. Name them "
             "in the policy."
         )
-    return dict(named) if named else {}
+    return dict(named)
 
 
 def _named(nest: Any) -> Any:
@@ -307,9 +310,10 @@ def _agree(ours: specs.Array, theirs: specs.Array) -> bool:
     )
 
 
-def _bounds(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds of a spec, infinite without any."""
-    if isinstance(spec, specs.BoundedArray):
-        low, high = specs.bounds(spec)
-        return low.astype(np.float64), high.astype(np.float64)
-    return np.full(spec.shape, -np.inf), np.full(spec.shape, np.inf)
+def _bounds(spec: specs.Array) -> list[np.ndarray]:
+    """Returns the bounds of a spec as floats, infinite where its dtype has no larger ones."""
+    low, high = (bound.astype(np.float64) for bound in spaces.limits(spec))
+    if np.dtype(spec.dtype).kind not in "iu":
+        return [low, high]
+    limits = np.iinfo(spec.dtype)
+    return [np.where(low <= limits.min, -np.inf, low), np.where(high >= limits.max, np.inf, high)]

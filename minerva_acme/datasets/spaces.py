@@ -46,7 +46,7 @@ def _pack(spec: types.NestedSpec, name: str) -> dict[str, Any]:
             dtype = np.dtype(spec.dtype).name
             return {"type": "Discrete", "dtype": dtype, "start": 0, "n": int(spec.num_values)}
         case specs.Array() if np.dtype(spec.dtype).kind in "biuf":
-            low, high = _limits(spec)
+            low, high = limits(spec)
             dtype = np.dtype(spec.dtype).name
             shape = list(spec.shape)
             return {"type": "Box", "dtype": dtype, "shape": shape, "low": low.tolist(), "high": high.tolist()}
@@ -69,7 +69,8 @@ def check_name(field: Any, name: str) -> None:
         )
 
 
-def _limits(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
+def limits(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds of a spec, or those of its dtype."""
     if isinstance(spec, specs.BoundedArray):
         return specs.bounds(spec)
     dtype = np.dtype(spec.dtype)
@@ -113,8 +114,7 @@ def _unpack(space: dict[str, Any], name: str) -> types.NestedSpec:
         case "Box":
             shape, dtype = tuple(space["shape"]), np.dtype(space["dtype"])
             low, high = (np.asarray(space[key], dtype) for key in ("low", "high"))
-            made = specs.BoundedArray(shape, dtype, low, high, name=name)
-            unbounded = specs.Array(shape, dtype, name=name)
-            same = (np.array_equal(a, b) for a, b in zip((low, high), _limits(unbounded), strict=True))
-            return unbounded if all(same) else made
+            if dtype.kind == "b" or (np.isinf(low).all() and np.isinf(high).all()):
+                return specs.Array(shape, dtype, name=name)
+            return specs.BoundedArray(shape, dtype, low, high, name=name)
     raise ValueError(f"'{space['type']}' has no spec")
