@@ -56,7 +56,7 @@ def check_agent(
         name = getattr(builder, "name", type(builder).__name__)
         raise ValueError(
             f"{name} cannot learn from recorded episodes (`dataset` {dataset!r}): it learns once from what "
-            "its own newest policy has played. Choose an agent with replay, such as BC, CRR, MPO or TD3."
+            "its own newest policy has played. Choose an agent that replays items: `minerva list agents`."
         )
     if tables:
         backends.choose(tables, "memory" if dataset else backend)

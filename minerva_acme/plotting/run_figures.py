@@ -141,7 +141,7 @@ def _steps_of(directories: Sequence[pathlib.Path]) -> Axis:
     Raises:
         ValueError: Some of them do, and some do not.
     """
-    offline = {path for path in directories if run_folder.read(path).options.get("num_env_steps") == 0}
+    offline = {path for path in directories if run_folder.read(path).steps_key != run_curves.STEPS}
     if not offline:
         return "steps"
     if others := [path for path in directories if path not in offline]:

@@ -95,6 +95,11 @@ class RunDescription:
         """True if it names code other than this library's, which is imported only on request."""
         return self._has_code or ":" in self.environment
 
+    @property
+    def steps_key(self) -> str:
+        """The name in the logs of the steps that the run makes, as in `RunOptions.steps_key`."""
+        return "actor_steps" if self.options.get("num_env_steps", 1) else "learner_steps"
+
     def content(self) -> dict[str, Any]:
         """Returns the content of the file."""
         return {"format": FORMAT, "version": _version.__version__, **dataclasses.asdict(self)}
