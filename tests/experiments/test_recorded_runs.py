@@ -74,7 +74,7 @@ def stop_at(step):
 def state_of(directory):
     """All that a later step depends on, but for the times."""
     state = checkpointing.load_state(checkpointing.find(directory))
-    names = ("learner", "demonstrations", "generators", "learned", "best")
+    names = ("learner", "demonstrations", "generators", "learned")
     return {name: state[name] for name in names}
 
 
@@ -86,9 +86,7 @@ def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name
     states = [state_of(tmp_path / folder) for folder in ("straight", "stopped")]
     testing.assert_nests_equal(*states, "A resumed run must be the uninterrupted one.")
     assert states[0]["learned"] == NUM_STEPS
-    assert [exact.rows(tmp_path / folder, "learner") for folder in ("straight",)] == [
-        exact.rows(tmp_path / "stopped", "learner")
-    ]
+    assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
 
 
 def test_batches_hold_the_data_of_the_file_and_the_environment_only_plays_evaluations(data, tmp_path):
@@ -216,7 +214,7 @@ def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, 
     options = {"metric": "evaluator/episode_return", "group": "agent", "published": (), "aggregate": False}
     content = run_figures.read_runs([tmp_path / "run"], x="steps", **options)
     ((group,),) = [panel.groups for panel in content.panels]
-    assert content.x_label == "Learner steps" and group.curve.x.tolist() == [0, 3, NUM_STEPS]
+    assert content.x_label == "Learner steps" and group.mean.x.tolist() == [0, 3, NUM_STEPS]
     assert plotting.make_caption(*content)
     experiments.run_experiment(
         make_config(
