@@ -7,7 +7,6 @@ from minerva_acme.datasets.playing import UNKNOWN_LOG_PROB, Played, play
 from minerva_acme.datasets.recording import Recorder, RecordingAdder
 
 __all__ = [
-    "UNKNOWN_LOG_PROB",
     "Demonstrations",
     "Episode",
     "Played",
@@ -15,6 +14,7 @@ __all__ = [
     "Recorder",
     "Recording",
     "RecordingAdder",
+    "UNKNOWN_LOG_PROB",
     "Writer",
     "as_episode",
     "check_spec",

@@ -78,7 +78,8 @@ def as_episode(recorded: Recorded) -> Episode:
         name: tree.map_structure(lambda leaf: np.asarray(leaf)[-len(reward) :], value)
         for name, value in (fields.get("extras") or {}).items()
     }
-    return _stacked(fields["observation"], fields["action"], reward, terminated, extras)
+    observation, action = _as_arrays(fields["observation"]), _as_arrays(fields["action"])
+    return Episode(observation, action, reward, terminated, extras)
 
 
 def _ends(terminations: Any, truncations: Any, num_steps: int) -> bool:
@@ -180,11 +181,6 @@ def _is_empty(nest: Any) -> bool:
 
 def _stack(nests: Sequence[Any]) -> Any:
     return tree.map_structure(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *nests)
-
-
-def _stacked(observation: Any, action: Any, reward: Any, terminated: bool, extras: Any) -> Episode:
-    arrays = [_as_arrays(nest) for nest in (observation, action)]
-    return Episode(*arrays, reward, terminated, extras)
 
 
 def _as_arrays(nest: Any) -> Any:
@@ -301,9 +297,8 @@ def _agree(ours: specs.Array, theirs: specs.Array) -> bool:
     kinds = [np.dtype(spec.dtype).kind.replace("u", "i") for spec in (ours, theirs)]
     if kinds[0] != kinds[1] or ours.shape != theirs.shape:
         return False
-    discrete = [isinstance(spec, specs.DiscreteArray) for spec in (ours, theirs)]
-    if any(discrete):
-        return all(discrete) and ours.num_values == theirs.num_values
+    if isinstance(ours, specs.DiscreteArray) or isinstance(theirs, specs.DiscreteArray):
+        return bool(getattr(ours, "num_values", 0) == getattr(theirs, "num_values", 0))
     return all(
         np.allclose(mine, other, rtol=1e-6, atol=0.0)
         for mine, other in zip(_bounds(ours), _bounds(theirs), strict=True)

@@ -37,7 +37,7 @@ def test_greedy_episodes_have_none(call, trained, tmp_path):
 )
 def test_what_cannot_be_recorded_is_told(call, trained, tmp_path, words, message):
     status, _, err = call("dataset", trained, "--out", tmp_path, *words)
-    assert status == 1
+    assert status == 2
     assert message in err
 
 

@@ -145,8 +145,8 @@ def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_coun
         results[name] = experiments.run_experiment(config), builder.seen
     (without, _), (result, seen) = results["without"], results["with"]
     assert result.learner_steps == without.learner_steps == len(seen) > 20
-    num = len(seen)
-    assert seen == [round(0.5 * (1 - step / num) * 4) for step in range(num)]
+    num = builder.num_learner_steps(210)
+    assert seen == [round((0.5 - 0.5 * step / num) * 4) for step in range(len(seen))]
     inserted = [
         checkpointing.load_state(checkpointing.latest(tmp_path / name / "checkpoints"))["inserted"]
         for name in results
