@@ -143,10 +143,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/experiments/test_exact_resume.py",
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
+    "minerva_acme/experiments/starting.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/experiments/parts.py": (
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
+    "minerva_acme/runs/recorded_environment.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (
