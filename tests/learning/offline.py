@@ -113,14 +113,15 @@ class Study:
         builder = SETTINGS[agent][setting]
         config = self._config(task, f"{kind}-{agent}+{setting}", builder, seed, data=self.data(task, kind))
         experiments.run_experiment(config)
+        more = []
         if agent == "bc":
             with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
                 found = evaluation.evaluate_checkpoint(
                     config.directory, builder, environment, self._num_scored, seed=seed, explore=True
                 )
             steps = self._num_learner_steps
-            self._add(results.Row(f"{name}+{kind}", task.env_name, seed, SAMPLED, steps, found.mean))
-        self._collect(f"{name}+{kind}", pathlib.Path(config.directory))  # last: it says that all is there
+            more.append(results.Row(f"{name}+{kind}", task.env_name, seed, SAMPLED, steps, found.mean))
+        self._collect(f"{name}+{kind}", pathlib.Path(config.directory), more)
 
     def bounds(self, task: Task) -> tuple[float, float]:
         """Returns the returns of scores 0 and 1: random actions, and the agent that made the data."""
@@ -168,12 +169,15 @@ class Study:
         words = ["dataset", self.folder / task.name / run, "--out", self.data(task, kind), "--episodes"]
         assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
 
-    def _collect(self, name: str, run: pathlib.Path) -> None:
-        for experiment in run_results.collect([run], name=name, num_episodes=self._num_scored):
-            self._write(experiment)
+    def _collect(self, name: str, run: pathlib.Path, more: Sequence[results.Row] = ()) -> None:
+        (found,) = run_results.collect([run], name=name, num_episodes=self._num_scored)
+        self._write(dataclasses.replace(found, rows=(*found.rows, *more)))
 
     def _add(self, row: results.Row) -> None:
-        self._write(results.Experiment(exp_name=row.exp_name, rows=(row,), action_repeat=1))
+        context = results.Context(frozenset({(row.env_name, row.seed)}), None, None, {}, None)
+        self._write(
+            results.Experiment(exp_name=row.exp_name, rows=(row,), contexts=(context,), action_repeat=1)
+        )
 
     def _write(self, new: results.Experiment) -> None:
         path = self.folder / "results" / f"{new.exp_name}.csv"
