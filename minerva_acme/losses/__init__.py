@@ -53,6 +53,7 @@ from minerva_acme.losses.vmpo import (
     vmpo_kls,
     vmpo_policy_loss,
 )
+from minerva_acme.losses.vtrace import vtrace
 
 __all__ = [
     "DualVariable",
@@ -100,5 +101,6 @@ __all__ = [
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
+    "vtrace",
     "weighted_likelihood_loss",
 ]
