@@ -988,9 +988,9 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
-        "collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you mean "
-        "'train'?",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot, "
+        "report, collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you "
+        "mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",

@@ -242,31 +242,25 @@ def pairs(name: str, spec: types.NestedSpec, nest: Any) -> Iterator[tuple[str, s
     Raises:
         SpecError: The structures differ.
     """
-    if isinstance(spec, Mapping):
-        if not isinstance(nest, Mapping) or sorted(nest) != sorted(spec):
-            found = f"the fields {sorted(nest)}" if isinstance(nest, Mapping) else "no fields"
-            raise specs.SpecError(
-                f"`{name}` must have the fields {sorted(spec)}, got {found}. The data is of another "
-                "environment, or of one in other wrappers."
-            )
+    if isinstance(spec, Mapping) and isinstance(nest, Mapping) and sorted(nest) == sorted(spec):
         for field in sorted(spec):
             yield from pairs(f"{name}[{field!r}]", spec[field], nest[field])
-    elif isinstance(spec, tuple | list):
-        if not isinstance(nest, tuple | list) or len(nest) != len(spec):
-            found = f"{len(nest)}" if isinstance(nest, tuple | list) else "an array"
-            raise specs.SpecError(
-                f"`{name}` must have {len(spec)} parts, got {found}. The data is of another environment, or "
-                "of one in other wrappers."
-            )
+    elif isinstance(spec, tuple | list) and isinstance(nest, tuple | list) and len(nest) == len(spec):
         for index, (part, value) in enumerate(zip(spec, nest, strict=True)):
             yield from pairs(f"{name}[{index}]", part, value)
-    elif isinstance(nest, Mapping | tuple):
-        raise specs.SpecError(
-            f"`{name}` must be {specs.describe(spec)}, got a {type(nest).__name__}. The data is of another "
-            "environment, or of one in other wrappers."
-        )
-    else:
+    elif isinstance(spec, specs.Array) and not isinstance(nest, Mapping | tuple | list):
         yield name, spec, nest
+    else:
+        raise specs.SpecError(
+            f"`{name}` must be {_describe(spec)}, got {_describe(nest)}. The data is of another environment, "
+            "or of one in other wrappers."
+        )
+
+
+def _describe(nest: Any) -> str:
+    if isinstance(nest, Mapping):
+        return f"a dict of {sorted(nest)}"
+    return f"{len(nest)} parts" if isinstance(nest, tuple | list) else "an array"
 
 
 def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) -> None:

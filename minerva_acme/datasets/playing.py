@@ -1,5 +1,6 @@
 """Recorded episodes, played through an adder as if they were happening now."""
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -91,12 +92,17 @@ def _timesteps(episode: episode_forms.Episode) -> Iterator[dm_env.TimeStep]:
         yield dm_env.TimeStep(kind, reward, discount, observation)
 
 
-def _rows(nest: types.NestedArray, number: int) -> Iterator[types.NestedArray]:
-    """Yields a nest of arrays row by row."""
-    if isinstance(nest, np.ndarray):  # the usual case, ten times faster
+def _rows(nest: types.NestedArray, number: int) -> Iterator[Any]:
+    """Yields a nest of arrays row by row, in a fraction of dm-tree's time."""
+    if isinstance(nest, np.ndarray):
         return iter(nest)
-    leaves = tree.flatten(nest)
-    return (tree.unflatten_as(nest, [leaf[t] for leaf in leaves]) for t in range(number))
+    if not nest:
+        return itertools.repeat(nest, number)
+    if isinstance(nest, Mapping):
+        columns = zip(*(_rows(part, number) for part in nest.values()), strict=True)
+        return (dict(zip(nest, row, strict=True)) for row in columns)
+    make = getattr(type(nest), "_make", type(nest))  # a named tuple takes its parts one by one
+    return map(make, zip(*(_rows(part, number) for part in nest), strict=True))
 
 
 def _extras(
@@ -107,11 +113,8 @@ def _extras(
     Raises:
         SpecError: Extras are missing, or differ from their spec.
     """
-    paths = tree.flatten_with_path(spec)
-    if not paths:
-        return iter([spec] * episode.num_steps), True
     columns, is_known = [], True
-    for path, leaf in paths:
+    for path, leaf in tree.flatten_with_path(spec):
         name = specs.leaf_name("extras", path)
         value = _find(episode.extras, path)
         if value is None and path[-1] == "log_prob":
@@ -126,9 +129,7 @@ def _extras(
                 "agent needs data that was recorded by itself."
             )
         columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
-    return (
-        tree.unflatten_as(spec, [column[t] for column in columns]) for t in range(episode.num_steps)
-    ), is_known
+    return _rows(tree.unflatten_as(spec, columns), episode.num_steps), is_known
 
 
 def _find(extras: Mapping[str, Any], path: tuple[Any, ...]) -> Any:

@@ -257,7 +257,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report,",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     (

@@ -111,7 +111,7 @@ def test_64_bits_become_32_if_nothing_is_lost_but_digits(make_episode):
         ({"action": np.zeros((3, 1), np.int32)}, r"`action` .* must be float32 .* got int32"),
         ({"reward": np.zeros((3, 1), np.float32)}, r"`reward` .* one for each of its steps, got \(3, 1\)"),
         ({"reward": np.zeros(0, np.float32)}, r"`reward` .* one for each of its steps, got \(0,\)"),
-        ({"observation": {"a": np.zeros(1)}}, "`observation` must be Array.*got a dict"),
+        ({"observation": {"a": np.zeros(1)}}, r"`observation` must be an array, got a dict of \['a'\]"),
     ],
 )
 def test_an_episode_of_another_spec_is_refused(make_episode, change, message):
@@ -127,11 +127,11 @@ NESTED = {"a": SPEC.observations, "b": (SPEC.rewards, DISCRETE.actions)}
     [
         (
             {"a": SPEC.observations},
-            r"`observation` must have the fields \['a', 'b'\], got the fields \['a'\]",
+            r"`observation` must be a dict of \['a', 'b'\], got a dict of \['a'\]",
         ),
-        (SPEC.observations, r"`observation` must have the fields \['a', 'b'\], got no fields"),
-        ({**NESTED, "b": (SPEC.rewards,)}, r"`observation\['b'\]` must have 2 parts, got 1"),
-        ({**NESTED, "b": SPEC.rewards}, r"`observation\['b'\]` must have 2 parts, got an array"),
+        (SPEC.observations, r"`observation` must be a dict of \['a', 'b'\], got an array"),
+        ({**NESTED, "b": (SPEC.rewards,)}, r"`observation\['b'\]` must be 2 parts, got 1 parts"),
+        ({**NESTED, "b": SPEC.rewards}, r"`observation\['b'\]` must be 2 parts, got an array"),
         ({**NESTED, "a": specs.Array((3,), np.float32)}, r"`observation\['a'\]` of the data .* Array\(3,\)"),
         ({**NESTED, "a": specs.Array((2,), np.int32)}, r"`observation\['a'\]` of the data .* int32"),
         (

@@ -215,6 +215,23 @@ class AnyTable(abc.ABC):
             ValueError: The state does not fit this table.
         """
 
+    def save_draws(self) -> dict[str, Any]:
+        """Returns what draws depend on, other than the items: numbers, and arrays by item.
+
+        Raises:
+            ReplayError: The table has no such state of its own.
+        """
+        raise base.ReplayError(f"Table '{self.config.name}' is a ring: save and restore it with its rows.")
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        """Restores what `save_draws` returned, in a table with the same items.
+
+        Raises:
+            ReplayError: The table has no such state.
+            ValueError: The table has another number of items.
+        """
+        self.save_draws()
+
 
 class Table(AnyTable):
     """A table of items, stored as arrays of their first row in each field, priority and number of samples.
@@ -346,7 +363,6 @@ class Table(AnyTable):
                 store.hold(start, length)
 
     def save_draws(self) -> dict[str, Any]:
-        """Returns what draws depend on, other than the items: numbers, and arrays by item."""
         return {
             "size": self.size,
             "sampled": self.sampled,
@@ -356,11 +372,6 @@ class Table(AnyTable):
         }
 
     def restore_draws(self, state: Mapping[str, Any]) -> None:
-        """Restores what `save_draws` returned, in a table with the same items.
-
-        Raises:
-            ValueError: The table has another number of items.
-        """
         if state["size"] != self.size:
             raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
         places = self._alive() % self._capacity
