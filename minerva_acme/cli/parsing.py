@@ -133,7 +133,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         if preset == _TASK:
             num_env_steps = tasks.find(agent, env).num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
-        if learner_steps is not None or dataset is not None:
+        if learner_steps is not None or (dataset is not None and env_steps is None):
             options = commands.TrainOptions(num_env_steps=0, num_learner_steps=_OFFLINE_STEPS)
             if env.startswith(task_settings.RECORDED):
                 options = dataclasses.replace(options, evaluation_episodes=0)
