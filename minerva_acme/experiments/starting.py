@@ -29,8 +29,8 @@ def take_weights(learner: core.Learner, source: str | os.PathLike[str], device: 
         DamagedCheckpoint: It has no undamaged checkpoint.
     """
     checkpoint = checkpointing.find(source)
-    state = core.save_if_saveable(learner)
-    found = checkpointing.load_state(checkpoint, str(device)).get("learner")
+    state: Any = core.save_if_saveable(learner)
+    found: Any = checkpointing.load_state(checkpoint, str(device)).get("learner")
     for each, whose in ((state, "this agent"), (found, str(checkpoint))):
         if not isinstance(each, Mapping) or not isinstance(each.get("modules"), Mapping):
             raise ValueError(
