@@ -152,6 +152,20 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "DQNBuilder",
             use="few environment steps with discrete actions; images too",
         ),
+        "bc": AgentEntry(
+            "BC",
+            "minerva_acme.agents.bc",
+            "BCConfig",
+            "BCBuilder",
+            use="a policy that acts as recorded data does, without rewards; any actions",
+        ),
+        "crr": AgentEntry(
+            "CRR",
+            "minerva_acme.agents.crr",
+            "CRRConfig",
+            "CRRBuilder",
+            use="continuous control from recorded data alone, better than the data",
+        ),
     }
 )
 """This library's own agents."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         make_gaussian_policy,
         make_head,
         make_member,
+        make_raw_policy,
         regress,
     )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
@@ -75,6 +76,7 @@ __all__ = [
     "make_gaussian_policy",
     "make_head",
     "make_member",
+    "make_raw_policy",
     "mode",
     "random_at_first",
     "regress",

@@ -29,6 +29,13 @@ from minerva_acme.losses.ppo import (
     normalize_advantages,
     ppo_loss,
 )
+from minerva_acme.losses.regression import (
+    action_error,
+    binary_weights,
+    exponential_weights,
+    td3_bc_loss,
+    weighted_likelihood_loss,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -56,8 +63,10 @@ __all__ = [
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
+    "action_error",
     "action_penalty_values",
     "alpha_loss",
+    "binary_weights",
     "c51_projection",
     "categorical_loss",
     "check_shapes",
@@ -68,6 +77,7 @@ __all__ = [
     "dpg_loss",
     "e_step",
     "explained_variance",
+    "exponential_weights",
     "gae",
     "hl_gauss",
     "importance_weights",
@@ -85,10 +95,12 @@ __all__ = [
     "spread_within_states",
     "symexp",
     "symlog",
+    "td3_bc_loss",
     "two_hot",
     "value_loss",
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
     "vtrace",
+    "weighted_likelihood_loss",
 ]

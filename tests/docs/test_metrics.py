@@ -28,6 +28,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "td3": {**OFF_POLICY, **SIZES},
     "d4pg": {**OFF_POLICY, **SIZES},
     "dqn": {**OFF_POLICY, "critic_layer_sizes": (4,)},
+    "bc": {**OFF_POLICY, "policy_layer_sizes": (4,)},
+    "crr": {**OFF_POLICY, **SIZES},
     "vmpo": {**ROLLOUTS, "policy_layer_sizes": (4,), "value_layer_sizes": (4,)},
     "ppo": {**ROLLOUTS, "minibatch_size": 8, "num_epochs": 1, "target_kl": 1.0},
 }
