@@ -1,7 +1,7 @@
 """The base class of adders: the order of calls, priorities, and a writer that is made when first needed."""
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import dm_env
@@ -52,6 +52,7 @@ class BaseAdder(core.Adder):
         priority: Priority,
         signature: replay.ItemSignature,
         max_window: int,
+        narrow_columns: Collection[str] = (),
     ) -> None:
         """Makes an adder; its writer is made when the first episode begins.
 
@@ -61,6 +62,7 @@ class BaseAdder(core.Adder):
             priority: The priority of each item, if `table` is one name.
             signature: The signature that the tables must have; see `signature`.
             max_window: The number of rows that the longest item spans, all of which the writer keeps.
+            narrow_columns: The columns of which an item has only the newest row.
         """
         priorities = {table: priority} if isinstance(table, str) else dict(table)
         if not priorities:
@@ -73,6 +75,7 @@ class BaseAdder(core.Adder):
         self._constants = constants if len(constants) == len(priorities) else None
         self._signature = signature
         self._max_window = max_window
+        self._narrow_columns = narrow_columns
         self._writer: replay.Writer | None = None
         self._num_inserted = 0
         self._is_open = False
@@ -101,7 +104,7 @@ class BaseAdder(core.Adder):
                 "An episode is still open. Call `add` with its LAST timestep, or `reset` to end it now."
             )
         if self._writer is None:
-            self._writer = self._client.writer(self._max_window)
+            self._writer = self._client.writer(self._max_window, self._narrow_columns)
         self.write_first(self._writer, timestep)
         self._is_open = True
 

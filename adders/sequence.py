@@ -103,6 +103,18 @@ class SequenceAdder(base.BaseAdder):
         shift_back           4 5 6
         drop_short           none
 
+    With a layout that has a `burn_in`, an item also has that many rows before its first, and padding where
+    the episode began later. Every step is then still one of the T of some item, in short episodes too:
+    the drawing's items with `burn_in` 1, whose first step is not learned from
+
+        first s_0 s_1 s_2 s_3                  (0) 1 1 1
+              s_0 s_1 s_2 s_3 s_4              (1) 1 1 1
+                  s_1 s_2 s_3 s_4 pad          (1) 1 1 0
+                      s_2 s_3 s_4 pad pad      (1) 1 0 0
+
+    and with a layout that stores recurrent states, each item has the one that the policy recorded before
+    the item's first row, or 0 where no action was chosen there.
+
     `ContinuingSequenceAdder` continues with the next episode instead.
 
     Items start at steps 0, period, 2 * period, ...: with period 1 every transition is the first of
@@ -150,17 +162,23 @@ class SequenceAdder(base.BaseAdder):
             priority=priority,
             signature=layout.signature,
             max_window=layout.sequence_length + 1 + layout.num_leading_rows,
+            narrow_columns=layout.state_columns,
         )
         self._layout = layout
         self._length = layout.sequence_length
         self._period = period
         self._at_end = at_end
         self._rows: collections.deque[packing.Rows] = collections.deque(maxlen=self._max_window)  # newest
+        # The recurrent states before the rows, except before the newest, where no action was chosen yet.
+        self._states: collections.deque[packing.Rows] = collections.deque(
+            maxlen=layout.burn_in + layout.sequence_length
+        )
         self._begin()
 
     def _begin(self) -> None:
         """Starts to count rows from 0."""
         self._num_rows = 0  # written, including padding
+        self._num_items = 0  # and so the rows of states
         self._last_step = 0  # the row of the newest step that happened, hence the number of steps
         self._next_start = 0  # the row at which the next item starts
         self._ending: list[int] | None = None  # the rows at which the items start that end with the episode
@@ -172,7 +190,7 @@ class SequenceAdder(base.BaseAdder):
         self._append(writer, rows)
 
     def write_step(self, writer: replay.Writer, step: base.Step) -> None:
-        self._add_row(writer, self._pack(step), happened=True)
+        self._add_row(writer, self._pack(step), happened=True, state=self._layout.state(step.extras))
 
     def write_end(self, writer: replay.Writer) -> None:
         if self._ending is None:
@@ -188,35 +206,42 @@ class SequenceAdder(base.BaseAdder):
                 self._append(writer, self._layout.padding(self._rows[-1]))
             num_rows = self._num_rows - start
             newest = list(self._rows)[-(num_rows + self._layout.num_leading_rows) :]
-            item = functools.partial(self._layout.item, newest)
+            state = self._states[1 - self._layout.burn_in - num_rows]
+            item = functools.partial(self._layout.item, newest, state)
             priorities = self.priorities_of(item)
             del self._ending[0]
-            self.create_items(writer, self._layout.fields(start, num_rows), priorities)
+            self._create_item(writer, start, num_rows, state, priorities)
         writer.end_episode()
 
-    def _add_row(self, writer: replay.Writer, rows: packing.Rows, happened: bool) -> None:
+    def _add_row(
+        self, writer: replay.Writer, rows: packing.Rows, happened: bool, state: packing.Rows | None = None
+    ) -> None:
         """Appends a row and writes the item that it completes, or raises an error and changes nothing.
 
         Args:
             writer: The writer to use.
             rows: The row of each column.
             happened: Whether a step led to this row. An item in which no step happened is not written.
+            state: The recurrent state before that step, or None if no action led to this row.
         """
         start = self._next_start
         last_step = self._num_rows if happened else self._last_step
         is_full = self._num_rows == start + self._length
         is_due = is_full and last_step > start
-        priorities = {}
+        priorities: Mapping[str, float] = {}
+        first_state: packing.Rows = {}
         if is_due:
+            states = [*self._states, self._layout.no_state if state is None else state]
+            first_state = states[-self._layout.burn_in - self._length]
             priorities = self.priorities_of(
-                lambda: self._layout.item([*self._rows, rows][-self._max_window :])
+                lambda: self._layout.item([*self._rows, rows][-self._max_window :], first_state)
             )
-        self._append(writer, rows)
+        self._append(writer, rows, state)
         self._last_step = last_step
         if is_full:
             self._next_start += self._period
         if is_due:
-            self.create_items(writer, self._layout.fields(start), priorities)
+            self._create_item(writer, start, None, first_state, priorities)
 
     def _pack(self, step: base.Step) -> packing.Rows:
         rows = self._layout.step(*step)
@@ -228,11 +253,26 @@ class SequenceAdder(base.BaseAdder):
         for _ in range(self._layout.num_leading_rows):
             writer.append(rows)
             self._rows.append(rows)
+            self._states.append(self._layout.no_state)
 
-    def _append(self, writer: replay.Writer, rows: packing.Rows) -> None:
+    def _append(self, writer: replay.Writer, rows: packing.Rows, state: packing.Rows | None = None) -> None:
         writer.append(rows)
         self._rows.append(rows)
+        self._states.append(self._layout.no_state if state is None else state)
         self._num_rows += 1
+
+    def _create_item(
+        self,
+        writer: replay.Writer,
+        start: int,
+        num_rows: int | None,
+        state: packing.Rows,
+        priorities: Mapping[str, float],
+    ) -> None:
+        if state:
+            writer.append(state)
+        self._num_items += 1
+        self.create_items(writer, self._layout.fields(start, num_rows, self._num_items - 1), priorities)
 
     def _ask_at_end(self) -> list[int]:
         """Returns the steps that `at_end` returns.

@@ -24,16 +24,17 @@ from minerva_acme.agents import actions, choosing
 class BehaviourExtras(NamedTuple):
     """The record of how an action was chosen, for the learner."""
 
-    log_prob: types.NestedArray
+    log_prob: types.NestedArray = ()
     """[] Log-probability or log-density of `raw_action` under the behaviour policy, in nats. An importance
     ratio is exp(log_prob of `raw_action` under another policy - this). The density of an executed, squashed
-    action differs from this one, but its Jacobian cancels in every ratio."""
-    raw_action: types.NestedArray
-    """[D] The policy's sample, before it was brought into the bounds; [] for one discrete action."""
+    action differs from this one, but its Jacobian cancels in every ratio. () if not recorded."""
+    raw_action: types.NestedArray = ()
+    """[D] The policy's sample, before it was brought into the bounds; [] for one discrete action. () if not
+    recorded."""
     parameters: types.NestedArray = ()
     """The behaviour policy itself: its distribution at the observation. () if not recorded."""
     state: types.NestedArray = ()
-    """The policy's recurrent state before this step, [H] each leaf; () if it has no memory."""
+    """The policy's recurrent state before this step, [H] each leaf; () if not recorded."""
     running_return: types.NestedArray = ()
     """[] The discounted sum of the episode's rewards up to and with this step's, which
     `adders.RunningReturnAdder` records; () if not recorded."""
@@ -63,13 +64,24 @@ def extras_spec(
     )
 
 
+def state_spec(module: nn.Module) -> types.NestedSpec:
+    """Returns the specs of a module's recurrent state for one environment; () for a module without memory."""
+    memory = networks.memory_of(module)
+    if memory is None:
+        return ()
+    return tree.map_structure(
+        lambda part: specs.Array(part.shape[1:], part.numpy().dtype), memory.initial_state(1)
+    )
+
+
 class ModulePolicy(builders.AgentPolicy):
     """A policy that acts by a module, from observations [E, ...] to a distribution, an action or values.
 
     Observations may be any nest. The policy holds a copy of the module on the CPU, whose weights and
     statistics come from a variable source. An `ActorCritic` acts by its policy.
 
-    A module with memory, including your own, needs these three attributes, as in `networks.ActorCritic`:
+    A module with memory, including your own, needs these three attributes. `networks.ActorCritic` has them,
+    and so have `networks.EncodedPolicy` and `EncodedCritic` with a `networks.RecurrentEncoder`:
 
         memory                                       a `networks.Memory`, or None for no memory
         remember(observations, state)                features [E, F] and the state after the step
@@ -87,6 +99,7 @@ class ModulePolicy(builders.AgentPolicy):
         counter: counting.Counter | None = None,
         evaluation: bool = False,
         record: Literal["nothing", "choice", "parameters"] = "nothing",
+        record_state: bool = False,
         noise_repeat: int = 1,
     ) -> None:
         """Makes the policy.
@@ -103,6 +116,8 @@ class ModulePolicy(builders.AgentPolicy):
             evaluation: Whether this is the policy for evaluation, which can be exported as a program.
             record: The extras. "choice": `BehaviourExtras`; "parameters": with the policy's parameters. Both
                 need `choosing.sample`.
+            record_state: Whether the extras are `BehaviourExtras` with the recurrent state before each step;
+                no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
 
@@ -121,6 +136,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._counter = counter
         self._evaluation = evaluation
         self._record = record
+        self._record_state = record_state
         self._noise_repeat = noise_repeat
         self._num_steps = 0
         self._noise: core.State = None  # its state before the first of the steps that repeat it
@@ -145,11 +161,11 @@ class ModulePolicy(builders.AgentPolicy):
     def step(
         self, observations: types.NestedArray, state: types.NestedArray
     ) -> tuple[actors.PolicyOutput, types.NestedArray]:
-        """Chooses as `batch` does, and updates the state; extras hold the state before the observations."""
+        """Chooses as `batch` does, and updates the state."""
         if not self._remembers:
             return self.batch(observations), state
         features, state_after = self._acting.remember(observations, state)
-        return self._act(features, state), state_after
+        return self._act(features, state if self._record_state else ()), state_after
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
         """Chooses actions from observations, or from the memory's features of them."""
@@ -158,7 +174,9 @@ class ModulePolicy(builders.AgentPolicy):
         if self._record == "nothing":
             with torch.no_grad():
                 raw = self._choose(self._acting(observations), self._acting.generator, self._env_steps())
-            return actors.PolicyOutput(self._to_environment(raw))
+            return actors.PolicyOutput(
+                self._to_environment(raw), BehaviourExtras(state=state) if state else ()
+            )
         raw, log_prob, policy = self._acting.sample(observations)
         recorded = tree.map_structure(np.asarray, policy) if self._record == "parameters" else ()
         extras = BehaviourExtras(log_prob, raw, recorded, state)

@@ -185,6 +185,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         generator: torch.Generator,
         evaluation: bool = False,
         counter: counting.Counter | None = None,
+        actor_index: int = 0,
     ) -> AgentPolicy:
         """Makes the policy to act with.
 
@@ -195,6 +196,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
             evaluation: Whether the policy is for evaluation; otherwise it explores.
             counter: The run's counter, for schedules: its `actor_steps` count the environment steps so far.
                 None disables schedules, for example in a loaded policy.
+            actor_index: The index of the actor among those of a distributed run, for exploration that differs
+                between actors. Its environment e is number `actor_index * num_environments + e` of the run.
         """
 
     def for_actors(self, num_actors: int) -> Self:

@@ -76,6 +76,12 @@ Sizes = Annotated[
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
 ]
 
+MemorySize = Annotated[
+    int,
+    Constraint(">= 1", lambda value: value >= 1),
+    Constraint(FITTING, lambda value: fit_into_memory((value, 4 * value))),
+]
+
 
 _WHOLE = "a whole number"
 # Conditions on the values of each type, since a file may contain anything.

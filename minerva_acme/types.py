@@ -33,6 +33,9 @@ class Trajectory(NamedTuple):
     Step t is the transition from `observation[t]` by `action[t]` to `observation[t + 1]`. Steps
     after the end of an episode are padding: `mask` is 0 there, the observation repeats the last
     true one and the rest is 0. The discount is the environment's own: 0 only at a true terminal.
+
+    With a burn-in, the first steps only warm up a memory and are in no loss. Where they lie before the
+    beginning of the episode they are padding too: its first observation, and 0 elsewhere.
     """
 
     observation: NestedArray  # [B, T + 1, ...]
@@ -41,6 +44,7 @@ class Trajectory(NamedTuple):
     discount: NestedArray  # [B, T]
     mask: NestedArray  # [B, T]  1 where the step happened, 0 where it is padding
     extras: NestedArray = ()  # [B, T, ...]
+    state: NestedArray = ()  # [B, ...]  the policy's recurrent state before `observation[0]`, if stored
 
 
 class Rollout(NamedTuple):

@@ -102,6 +102,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         generator: torch.Generator,
         evaluation: bool = False,
         counter: counting.Counter | None = None,
+        actor_index: int = 0,
     ) -> builders.AgentPolicy:
         return acting.ModulePolicy(
             module=networks.acting(),

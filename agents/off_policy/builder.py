@@ -10,10 +10,10 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, builders, core, counting, learners, specs
+from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
-from minerva_acme.agents.off_policy import schedules
+from minerva_acme.agents.off_policy import schedules, sequences
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
@@ -75,6 +75,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
     plays and learns."""
 
+    actor_index: int = 0
+    """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
+
     @property
     def name(self) -> str:
         """The agent's name, for messages."""
@@ -103,6 +106,17 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> choosing.Choose:
         """Returns the rule that chooses actions from the output of the policy's module."""
         return choosing.mode if evaluation else choosing.sample
+
+    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
+        """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
+        config: Any = self.config
+        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
+
+    def with_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Encoder:
+        """Returns an encoder with the config's memory behind it, or as it is if there is none."""
+        if self._remembers is None:
+            return encoder
+        return networks.RecurrentEncoder(encoder, self.make_memory(encoder.output_size, generator))
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         return [
@@ -164,7 +178,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return self.learner_class(
             networks=networks,
-            losses={name: objective.loss for name, objective in objectives.items()},
+            losses={name: self._loss_of_items(objective.loss) for name, objective in objectives.items()},
             groups=groups,
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
@@ -176,6 +190,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             logger=parts.logger,
             generator=parts.generator,
         )
+
+    def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
+        """Returns a loss of what the dataset yields, by a loss of `make_objectives`."""
+        return loss
 
     def _trained(
         self, modules: Mapping[str, nn.Module], objectives: Mapping[str, Objective]
@@ -238,17 +256,26 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         generator: torch.Generator,
         evaluation: bool = False,
         counter: counting.Counter | None = None,
+        actor_index: int = 0,
     ) -> builders.AgentPolicy:
-        (name,) = self.policy_variables
+        builder = copy.copy(self)
+        builder.actor_index = actor_index
         return acting.ModulePolicy(
-            module=getattr(networks, name),
-            choose=self.make_choice(spec, evaluation),
+            module=self.policy_module(networks),
+            choose=builder.make_choice(spec, evaluation),
             raw_actions=actions.executed(spec.actions),
             generator=generator,
             acceleration=acceleration.Acceleration(self.config.acceleration),
             counter=counter,
             evaluation=evaluation,
+            record_state=self._stores_state and not evaluation,
         )
+
+    def policy_module(self, networks: Networks) -> nn.Module:
+        """Returns the module that acts."""
+        (name,) = self.policy_variables
+        module: nn.Module = getattr(networks, name)
+        return module
 
     @property
     def policy_variables(self) -> Sequence[str]:
@@ -291,6 +318,24 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
         is_prioritized = isinstance(config, off_policy_config.PrioritizedConfig) and config.prioritized
         return config if is_prioritized else None
 
+    @property
+    def _remembers(self) -> off_policy_config.MemoryConfig | None:
+        """The config if the agent has a memory of the episode, else None."""
+        config: Any = self.config
+        has_memory = isinstance(config, off_policy_config.MemoryConfig) and config.has_memory
+        return config if has_memory else None
+
+    @property
+    def _stores_state(self) -> bool:
+        config = self._remembers
+        return config is not None and config.stored_state
+
+    def state_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Returns the specs of the recurrent state that is stored with each sequence, or () for none."""
+        if not self._stores_state:
+            return ()
+        return acting.state_spec(self.policy_module(self.make_networks(spec, torch.Generator())))
+
     def make_priorities(
         self, client: replay.ReplayClient | None, num_learner_steps: int | None
     ) -> learners.Priorities | None:
@@ -316,15 +361,27 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 
+    def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Returns the specs of the extras that the policy records with each action, or () for none.
+
+        A recurrent state, recorded as `state` of the extras, is () here: its spec is `state_spec`.
+        """
+        return acting.BehaviourExtras() if self._stores_state else ()
+
     @abc.abstractmethod
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
         """Makes the layout of items in replay, which adder, table and dataset share; see `replay.layouts`."""
 
 
 class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Networks, OfTransitions]):
-    """Learns from n-step transitions: batches are `types.Transition`."""
+    """Learns from n-step transitions: batches are `types.Transition`.
+
+    With a memory, items are sequences, and the losses get their transitions; see `over_sequences`.
+    """
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        if self._remembers is not None:
+            return _make_sequence_adder(self, client, spec)
         from minerva_acme.adders import NStepTransitionAdder
 
         return NStepTransitionAdder(
@@ -337,32 +394,61 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
 
     @property
     def table_contents(self) -> Mapping[str, str | float]:
+        if self._remembers is not None:
+            return {}
         return {"n_step": self.config.n_step, "discount": self.config.discount}
 
+    @property
+    def steps_per_item(self) -> int:
+        config: Any = self.config
+        return 1 if self._remembers is None else config.sequence_period
+
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
+        if self._remembers is not None:
+            return _make_sequence_layout(self, spec, self._remembers.burn_in)
         from minerva_acme.replay import layouts
 
         return layouts.TransitionLayout(spec, self.extras_spec(spec), frame_stack=self.config.frame_stack)
 
+    def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
+        if self._remembers is None:
+            return loss
+        return sequences.over_sequences(loss, burn_in=self._remembers.burn_in, discount=self.config.discount)
+
 
 class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks, OfSequences]):
-    """Learns from sequences: batches are `types.Trajectory`."""
+    """Learns from sequences: batches are `types.Trajectory`, with a memory's burn-in steps in front."""
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
-        from minerva_acme.adders import SequenceAdder
-
-        return SequenceAdder(
-            client=client, table=TABLE, layout=self.make_layout(spec), period=self.config.sequence_period
-        )
+        return _make_sequence_adder(self, client, spec)
 
     @property
     def steps_per_item(self) -> int:
         return self.config.sequence_period
 
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
-        from minerva_acme.replay import layouts
+        return _make_sequence_layout(self, spec, 0 if self._remembers is None else self._remembers.burn_in)
 
-        config = self.config
-        return layouts.TrajectoryLayout(
-            spec, config.sequence_length, self.extras_spec(spec), frame_stack=config.frame_stack
-        )
+
+def _make_sequence_adder(
+    builder: Any, client: replay.ReplayClient, spec: specs.EnvironmentSpec
+) -> core.Adder:
+    from minerva_acme.adders import SequenceAdder
+
+    return SequenceAdder(
+        client=client, table=TABLE, layout=builder.make_layout(spec), period=builder.config.sequence_period
+    )
+
+
+def _make_sequence_layout(builder: Any, spec: specs.EnvironmentSpec, burn_in: int) -> Any:
+    from minerva_acme.replay import layouts
+
+    config = builder.config
+    return layouts.TrajectoryLayout(
+        spec,
+        config.sequence_length,
+        builder.extras_spec(spec),
+        frame_stack=config.frame_stack,
+        burn_in=burn_in,
+        state_spec=builder.state_spec(spec),
+    )

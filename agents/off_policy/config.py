@@ -71,6 +71,15 @@ class TransitionConfig(OffPolicyConfig):
     once. 1: observations are stored as they are."""
 
 
+def check_period(sequence_length: int, sequence_period: int) -> None:
+    """Raises a ValueError if transitions lie between two sequences."""
+    if sequence_period > sequence_length:
+        raise ValueError(
+            f"`sequence_period` must be <= `sequence_length` {sequence_length}, got {sequence_period}: "
+            "transitions between two sequences would never be learned from."
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig(OffPolicyConfig):
     """Hyperparameters of agents whose items are sequences."""
@@ -86,10 +95,61 @@ class SequenceConfig(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sequence_period > self.sequence_length:
+        check_period(self.sequence_length, self.sequence_period)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemoryConfig(OffPolicyConfig):
+    """Hyperparameters of a memory of the episode; inherit it together with `SequenceConfig`.
+
+    Source of the burn-in and of stored states: Kapturowski et al. 2019, "Recurrent experience replay in
+    distributed reinforcement learning" (R2D2).
+    """
+
+    # Networks.
+    memory: Literal["none", "lstm", "gru"] = "none"
+    """Recurrent network behind the encoder, with which the agent remembers the episode."""
+    memory_size: constraints.MemorySize = 64
+    """Number of recurrent units of the memory."""
+    # Replay and acting.
+    burn_in: constraints.Natural = 0
+    """Steps before each sequence, fewer where an episode begins, on which the newest weights warm up the
+    memory. They are in no loss of this sequence, but in that of others."""
+    stored_state: bool = True
+    """Whether the memory starts from the state that the actor had before a sequence, stored with it, instead
+    of the state at the beginning of an episode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.has_memory and self.burn_in:
             raise ValueError(
-                f"`sequence_period` must be <= `sequence_length` {self.sequence_length}, got "
-                f"{self.sequence_period}: transitions between two sequences would never be learned from."
+                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
+                "it to 0, or set `memory` to lstm or gru."
+            )
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the agent remembers the episode."""
+        return self.memory != "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecurrentTransitionConfig(TransitionConfig, MemoryConfig):
+    """Hyperparameters of agents whose items are transitions or, with a memory, sequences."""
+
+    # Replay and acting.
+    sequence_length: constraints.Count = 20
+    """With a memory: transitions in a replayed sequence, without the burn-in."""
+    sequence_period: constraints.Count = 10
+    """With a memory: steps between the starts of two sequences."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_period(self.sequence_length, self.sequence_period)
+        if self.has_memory and self.n_step != 1:
+            raise ValueError(
+                f"`n_step` must be 1 with `memory`, got {self.n_step}. Set it to 1: a sequence's steps are "
+                "learned from one by one."
             )
 
 
@@ -119,8 +179,8 @@ class SharedEncoderConfig(OffPolicyConfig):
 
     shared_encoder: bool = False
     """Whether the policy uses the critic's encoder, which only the critic's loss trains, instead of its own.
-    Recommended for images. Source: Yarats et al. 2021, "Improving sample efficiency in model-free
-    reinforcement learning from images"."""
+    Recommended for images, and always done with a memory. Source: Yarats et al. 2021, "Improving sample
+    efficiency in model-free reinforcement learning from images"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -81,6 +81,15 @@ def make_member(
     return networks.Critic(body, head, bounds=bounds)
 
 
+def make_dueling_member(
+    features: int, action_spec: specs.BoundedArray, config: CriticSettings, generator: torch.Generator
+) -> nn.Module:
+    """Makes one critic of all discrete actions, from a value of the state and advantages of the actions."""
+    torso = TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
+    value = networks.Critic(torso, make_head(torso.output_size, None, config, generator), bounds=None)
+    return networks.DuelingCritic(value, make_member(features, action_spec, config, generator))
+
+
 MakeMember: TypeAlias = Callable[
     [int, specs.BoundedArray, off_policy_config.CriticConfig, torch.Generator], nn.Module
 ]
@@ -234,15 +243,15 @@ def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) ->
 
     Args:
         critic: The critic, with its head's `loss`.
-        batch: The transitions with their weights.
-        prediction: The critic's prediction at their observations and actions, [B].
-        target: Values or a `networks.ReturnDistribution`, [B], without gradient.
+        batch: The transitions with their weights; or those of sequences, see `over_sequences`.
+        prediction: The critic's prediction at their observations and actions, [B], or [B, T].
+        target: Values or a `networks.ReturnDistribution`, [B] or [B, T], without gradient.
     """
     value = prediction.mean().detach()
     expected = target.mean() if isinstance(target, networks.ReturnDistribution) else target
     return learners.Loss(
         critic.loss(prediction, target, torch.ones_like(value) * batch.weights),
-        {"q/mean": value.mean(), "q/target": expected.mean()},
+        {"q/mean": batch.mean(value), "q/target": batch.mean(expected)},
         (expected - value).abs().clamp(max=1.0),  # new items have the largest; see `Priorities`
     )
 

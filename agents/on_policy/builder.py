@@ -5,7 +5,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Literal, Self, TypeVar
 
-import numpy as np
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
@@ -150,6 +149,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         generator: torch.Generator,
         evaluation: bool = False,
         counter: counting.Counter | None = None,
+        actor_index: int = 0,
     ) -> builders.AgentPolicy:
         record: Literal["choice", "parameters"] = "parameters" if self.records_parameters else "choice"
         return acting.ModulePolicy(
@@ -160,6 +160,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             acceleration=acceleration.Acceleration(self.config.acceleration),
             evaluation=evaluation,
             record="nothing" if evaluation else record,
+            record_state=not evaluation,
         )
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
@@ -224,7 +225,4 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         """Returns the spec of the recurrent state of one environment; () without memory."""
         if self.config.memory == "none":
             return ()
-        generator = torch.Generator()
-        memory = self._make_memory(self.make_encoder(spec, generator), generator)
-        assert memory is not None
-        return tuple(specs.Array(part.shape[1:], np.float32) for part in memory.initial_state(1))
+        return acting.state_spec(self.make_networks(spec, torch.Generator()))

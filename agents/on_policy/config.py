@@ -4,7 +4,7 @@ import dataclasses
 from typing import Annotated, Literal
 
 from minerva_acme import constraints, foreign_names
-from minerva_acme.constraints import Constraint, Range
+from minerva_acme.constraints import Range
 from minerva_acme.distributions.limits import Stddev
 
 
@@ -23,11 +23,7 @@ class OnPolicyConfig(foreign_names.Translated):
     """Whether policy and value are heads of one torso."""
     memory: Literal["none", "lstm", "gru"] = "none"
     """Recurrent network between encoder and torsos, with which policy and value remember the episode."""
-    memory_size: Annotated[
-        int,
-        Constraint(">= 1", lambda value: value >= 1),
-        Constraint(constraints.FITTING, lambda value: constraints.fit_into_memory((value, 4 * value))),
-    ] = 64
+    memory_size: constraints.MemorySize = 64
     """Number of recurrent units of the memory."""
     encoder_loss: Literal["both", "policy", "value"] = "both"
     """Losses that train the memory and the encoder of images and nests: the policy's and the value's, or only

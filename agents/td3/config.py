@@ -12,7 +12,7 @@ from minerva_acme.constraints import Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TD3Config(
-    off_policy_config.TransitionConfig,
+    off_policy_config.RecurrentTransitionConfig,
     off_policy_config.CriticConfig,
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
@@ -47,14 +47,31 @@ class TD3Config(
     num_critics: constraints.Count = 2
     prioritized: bool = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bc_alpha is not None and self.has_memory:
+            raise ValueError(
+                f"`bc_alpha` must be None with `memory`, got {self.bc_alpha}. TD3+BC has no recurrent version "
+                "here: set `memory` to none."
+            )
+
 
 PRESETS: Mapping[str, TD3Config] = MappingProxyType(
     {
         "default": TD3Config(),
+        # For observations that do not show all that matters: an update every two steps, from 32 sequences.
+        "memory": TD3Config(
+            memory="lstm",
+            burn_in=10,
+            batch_size=32,
+            samples_per_insert=160.0,
+            min_replay_size=100,
+            max_replay_size=100_000,
+        ),
         # Three-step returns, a faster target and more noise, as in [2].
         "control": TD3Config(n_step=3, target_rate=0.01, exploration_stddev=0.2, target_noise_clip=0.3),
         # TD3+BC, from recorded data alone [3].
         "offline": TD3Config(bc_alpha=2.5),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite) and `offline` (TD3+BC)."""
+"""Named settings: `default`, `memory`, `control` (dm_control suite) and `offline` (TD3+BC)."""

@@ -54,7 +54,7 @@ class TD3Losses:
         action = nets.policy(data.observation)
         q = nets.critic.first(data.observation, action).mean()
         if alpha is None:
-            return learners.Loss(-q.mean())
+            return learners.Loss(-batch.mean(q))
         half_range = 0.5 * (self.high.to(action) - self.low.to(action))
         error = losses.action_error(action, data.action, half_range)
         return learners.Loss(

@@ -98,6 +98,7 @@ class ActorNode(graph.Part):
                 self._spec,
                 own_seeds.generator(f"policy {self._session}", index=context.index),
                 counter=reporter.counter,
+                actor_index=context.index,
             )
             actor, loop = parts.make_actor_and_loop(
                 config,

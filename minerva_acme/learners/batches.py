@@ -65,7 +65,8 @@ def checked_fields(batch: Any) -> Mapping[str, types.NestedTensor]:
     rightly be infinite.
     """
     if isinstance(batch, types.Trajectory):
-        begun = torch.nn.functional.pad(batch.mask, (1, 0), value=1.0)  # [B, T + 1]  mask of the states
+        # [B, T + 1]  the states that a step begins or ends with
+        begun = torch.maximum(*(torch.nn.functional.pad(batch.mask, pad) for pad in ((1, 0), (0, 1))))
         batch = batch._replace(
             observation=where_unmasked(begun, batch.observation),
             **{

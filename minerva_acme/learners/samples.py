@@ -185,6 +185,8 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
         fitting = list(discount.shape[:num_axes])
         if kind is types.Trajectory and path[0] == "observation" and len(fitting) == 2:
             fitting[1] += 1  # [B, T + 1]
+        if kind is types.Trajectory and path[0] == "state":
+            fitting = fitting[:1]  # one for each sequence
         # An extra axis of size 1 would be broadcast against the others and silently change every number.
         is_number = path[0] in ("reward", "discount", "mask", "first", "last", "return_so_far")
         if is_number and list(leaf.shape) == [*fitting, 1]:
@@ -192,7 +194,7 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
                 f"`{_name(path)}` of a batch must be {_AXES[kind]}, got the shape {list(leaf.shape)}. Remove "
                 "its last axis: values.squeeze(-1)."
             )
-        if len(fitting) < num_axes or list(leaf.shape[:num_axes]) != fitting:
+        if discount.ndim < num_axes or list(leaf.shape[: len(fitting)]) != fitting:
             raise ValueError(
                 f"`{_name(path)}` of a batch must begin with the axes {fitting}, got the shape "
                 f"{list(leaf.shape)}. The discounts of a {kind.__name__} are {_AXES[kind]}, here "

@@ -29,6 +29,13 @@ from minerva_acme.losses.ppo import (
     normalize_advantages,
     ppo_loss,
 )
+from minerva_acme.losses.r2d2 import (
+    sequence_loss,
+    sequence_priorities,
+    signed_hyperbolic,
+    signed_parabolic,
+    transformed_n_step_targets,
+)
 from minerva_acme.losses.regression import (
     action_error,
     binary_weights,
@@ -92,10 +99,15 @@ __all__ = [
     "ppo_loss",
     "retrace_targets",
     "return_advantages",
+    "sequence_loss",
+    "sequence_priorities",
+    "signed_hyperbolic",
+    "signed_parabolic",
     "spread_within_states",
     "symexp",
     "symlog",
     "td3_bc_loss",
+    "transformed_n_step_targets",
     "two_hot",
     "value_loss",
     "vmpo_e_step",

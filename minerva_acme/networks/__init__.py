@@ -40,6 +40,7 @@ from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, un
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
+from minerva_acme.networks.recurrent import RecurrentEncoder, Sequences, sequences
 from minerva_acme.networks.return_scale import ReturnScale
 from minerva_acme.networks.torso import (
     BatchNormMLP,
@@ -88,12 +89,14 @@ __all__ = [
     "PolicyAndValue",
     "Prediction",
     "ReLUMLP",
+    "RecurrentEncoder",
     "ResidualBlock",
     "ReturnDistribution",
     "ReturnScale",
     "RunningNorm",
     "ScalarHead",
     "ScalarPrediction",
+    "Sequences",
     "SimBa",
     "SquashedPolicy",
     "TanhMLP",
@@ -110,5 +113,6 @@ __all__ = [
     "orthogonal_linear",
     "policy_of",
     "project_to_unit_norm",
+    "sequences",
     "uniform_linear",
 ]

@@ -159,12 +159,8 @@ class ActorCritic(nn.Module):
                 "`past` must say what the memory holds and where episodes begin, got none. Give a `Past`, or "
                 "make the network without `memory`."
             )
-        state, start, burn_in = past
-        steps = features.reshape(*start.shape, -1)
-        if burn_in:
-            with torch.no_grad():
-                _, state = self.memory(steps[:burn_in], state, start[:burn_in])
-        remembered, _ = self.memory(steps[burn_in:], state, start[burn_in:])
+        steps = features.reshape(*past.start.shape, -1)
+        remembered = self.memory.recall(steps, past)
         return remembered if features.ndim == steps.ndim else remembered.flatten(0, 1)
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from minerva_acme import specs, types
 from minerva_acme.distributions import Distribution
 from minerva_acme.networks.linear import orthogonal_linear
+from minerva_acme.networks.memory import Memory, MemoryState
 
 Convolutions = Sequence[tuple[int, int, int]]
 """For each layer: the number of channels, the side of the kernel and the stride."""
@@ -173,7 +174,27 @@ class NestEncoder(Encoder):
         return torch.cat([encoder(leaf) for encoder, leaf in leaves], dim=-1)
 
 
-class EncodedCritic(nn.Module):
+class _Encoded(nn.Module):
+    """A module with an encoder, which may be a `RecurrentEncoder`, in front of it."""
+
+    encoder: nn.Module
+
+    @property
+    def memory(self) -> Memory | None:
+        """The encoder's memory of the episode, or None."""
+        memory = getattr(self.encoder, "memory", None)
+        return memory if isinstance(memory, Memory) else None
+
+    def remember(
+        self, observation: types.NestedTensor, state: MemoryState
+    ) -> tuple[torch.Tensor, MemoryState]:
+        """Makes one step of the memory; see `RecurrentEncoder.remember`."""
+        encoder: Any = self.encoder
+        remembered: tuple[torch.Tensor, MemoryState] = encoder.remember(observation, state)
+        return remembered
+
+
+class EncodedCritic(_Encoded):
     """A critic with an encoder in front of it."""
 
     def __init__(self, encoder: nn.Module, critic: nn.Module) -> None:
@@ -197,8 +218,13 @@ class EncodedCritic(nn.Module):
         loss: torch.Tensor = critic.loss(prediction, target, mask)
         return loss
 
+    def without_memory(self) -> "EncodedCritic":
+        """Returns the same critic for the memory's features."""
+        encoder: Any = self.encoder
+        return EncodedCritic(IdentityEncoder(encoder.output_size), self.critic)
 
-class EncodedPolicy(nn.Module):
+
+class EncodedPolicy(_Encoded):
     """A policy with an encoder in front of it."""
 
     def __init__(self, encoder: nn.Module, policy: nn.Module) -> None:
@@ -211,6 +237,11 @@ class EncodedPolicy(nn.Module):
         """Computes the policy at each observation."""
         policy: Distribution = self.policy(self.encoder(observation))
         return policy
+
+    def without_memory(self) -> "EncodedPolicy":
+        """Returns the same policy for the memory's features."""
+        encoder: Any = self.encoder
+        return EncodedPolicy(IdentityEncoder(encoder.output_size), self.policy)
 
 
 def make_encoder(

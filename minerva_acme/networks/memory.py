@@ -18,7 +18,7 @@ MemoryState: TypeAlias = tuple[torch.Tensor, ...]
 class Past(NamedTuple):
     """The context of T steps of E environments: the state before them, and where episodes begin."""
 
-    state: MemoryState  # [E, ...] each  the memory's state before the first step
+    state: MemoryState  # [E, ...] each  the memory's state before the first step; () for the initial one
     start: torch.Tensor  # [T, E]  1 where an episode begins: the state before that step is not used
     burn_in: int = 0  # number of first steps that only warm up the state, without output or gradient
 
@@ -73,6 +73,24 @@ class Memory(nn.Module, abc.ABC):
             output, state = self.unroll(features[t:end], state)
             outputs.append(output)
         return torch.cat(outputs), state
+
+    def recall(self, features: torch.Tensor, past: Past) -> torch.Tensor:
+        """Processes steps that follow a past; no gradient flows through its burn-in.
+
+        Args:
+            features: The input features, [T, E, F].
+            past: The state before them, where episodes begin, and the number of burn-in steps.
+
+        Returns:
+            Features after the burn-in, [T - burn_in, E, H].
+        """
+        state, start, burn_in = past
+        state = state or self.initial_state(start.shape[1])
+        if burn_in:
+            with torch.no_grad():
+                _, state = self(features[:burn_in], state, start[:burn_in])
+        remembered, _ = self(features[burn_in:], state, start[burn_in:])
+        return remembered
 
 
 class LSTM(Memory):

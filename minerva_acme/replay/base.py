@@ -11,7 +11,7 @@ share them.
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -408,8 +408,11 @@ class ReplayClient(_Resource):
     """A client that reads and writes a store, in this process or another."""
 
     @abc.abstractmethod
-    def writer(self, max_window: int) -> Writer:
-        """Returns a writer whose windows reach at most `max_window` rows back."""
+    def writer(self, max_window: int, narrow_columns: Collection[str] = ()) -> Writer:
+        """Returns a writer whose windows reach at most `max_window` rows back.
+
+        Windows of `narrow_columns` hold one row, the newest: such rows are neither kept nor sent together.
+        """
 
     def batched_writer(self, table: str) -> BatchedWriter:
         """Returns a writer of batched steps. Only the store in memory has tables of them.

@@ -81,7 +81,7 @@ class MemoryClient(replay.ReplayClient):
         self.items: list[Item] = []
         self.writers: list[MemoryWriter] = []
 
-    def writer(self, max_window):
+    def writer(self, max_window, narrow_columns=()):
         self.writers.append(MemoryWriter(self.signature, max_window, self.items))
         return self.writers[-1]
 

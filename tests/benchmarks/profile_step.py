@@ -87,8 +87,8 @@ def _watch(loop: Any, watch: Watch) -> None:
     class Client:
         """Makes watched writers; the client itself is shared."""
 
-        def writer(self, max_window: int) -> Any:
-            writer = make_writer(max_window)
+        def writer(self, *arguments: Any) -> Any:
+            writer = make_writer(*arguments)
             watch.wrap("replay", writer, "append", "create_item", "flush", "end_episode")
             return writer
 

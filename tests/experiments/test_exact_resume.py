@@ -15,7 +15,7 @@ import tree
 from torch import nn
 
 from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
@@ -76,6 +76,22 @@ SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), rando
 TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, prioritized=True))
 DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized=True))
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
+
+
+OVER_SEQUENCES = {
+    "memory": "lstm",
+    "memory_size": 4,
+    "burn_in": 2,
+    "sequence_length": 5,
+    "sequence_period": 2,
+    "batch_size": 4,
+    "min_replay_size": 10,
+    "samples_per_insert": 2.0,
+}
+R2D2 = r2d2.R2D2Builder(r2d2.R2D2Config(**OVER_SEQUENCES, layer_sizes=(8,), num_environments=3))
+SAC_WITH_MEMORY, TD3_WITH_MEMORY = (
+    type(builder)(dataclasses.replace(builder.config, **OVER_SEQUENCES, n_step=1)) for builder in (SAC, TD3)
+)
 
 
 def with_memory(builder, kind):
@@ -336,6 +352,9 @@ CASES = {
     "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
+    "r2d2, 3 environments": (R2D2, make_discrete),
+    "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
+    "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
 }
 

@@ -67,7 +67,7 @@ class Reverses(Spoils):
 
 
 class WritesAnywhere(replay.MemoryClient):
-    def writer(self, max_window):
+    def writer(self, max_window, narrow_columns=()):
         return super().writer(100)
 
 

@@ -14,6 +14,7 @@ from minerva_acme.replay import base, frames, packing
 
 _FLOAT = specs.Array((), np.float32)
 _REAL = np.float32(1.0)  # the mask of a step that happened
+_STATE = "state/"  # begins the names of the columns of recurrent states
 
 _Item = TypeVar("_Item")
 
@@ -102,6 +103,15 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
         frames, k = 3         f_0        f_1        f_2        f_3
         stacks                0 0 0      0 0 1      0 1 2      1 2 3    f_0 is the first of its episode
+
+    With `burn_in` b, an item has b more transitions before its T: those that came before in the episode, and
+    where it began later, padding with its first observation and mask 0. A learner warms up a memory on them.
+
+        b = 2, T = 2           item that starts at row 0    o_0 o_0 o_0 o_1 o_2         mask 0 0 1 1
+                               item that starts at row 1    o_0 o_0 o_1 o_2 o_3         mask 0 1 1 1
+
+    With a `state_spec`, the policy records its recurrent state with each action, as `state` of the extras.
+    Only one state is stored for each item, in a column of its own: that before its first row.
     """
 
     def __init__(
@@ -113,24 +123,32 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         variable_length: bool = False,
         frame_stack: int = 1,
         padding_fn: PaddingFunction | None = None,
+        burn_in: int = 0,
+        state_spec: types.NestedSpec = (),
     ) -> None:
         """Plans the columns.
 
         Args:
             environment_spec: The specs of the environment as the actor sees it.
             sequence_length: The length T, in transitions; with `variable_length`, the maximum.
-            extras_spec: The spec of the extras that the policy records with each action.
+            extras_spec: The spec of the extras that the policy records with each action, where a recorded
+                `state` is ().
             variable_length: Whether items may be stored with fewer than T transitions.
             frame_stack: The number of frames in an observation, the first axis of each leaf; with 1,
                 observations are stored unchanged.
             padding_fn: The function that makes the padding after the end of an episode, from the shape and
                 dtype of each leaf. None repeats the last observation, with 0 elsewhere. The mask is 0 there.
+            burn_in: The number of transitions before the T, on which a learner warms up a memory.
+            state_spec: The spec of the policy's recurrent state in one environment; () stores no state.
 
         Raises:
-            ValueError: The length is below 1, a field cannot be stored, or `padding_fn` is used with stacks.
+            ValueError: The length is below 1, `burn_in` is below 0, a field cannot be stored, or
+                `padding_fn` is used with stacks.
         """
         if sequence_length < 1:
             raise ValueError(f"`sequence_length` must be >= 1 transition, got {sequence_length}.")
+        if burn_in < 0:
+            raise ValueError(f"`burn_in` must be >= 0 transitions, got {burn_in}.")
         if padding_fn is not None and frame_stack > 1:
             raise ValueError(
                 f"`padding_fn` must be None with `frame_stack` above 1, got {padding_fn} and {frame_stack}. "
@@ -147,12 +165,15 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             first=_FLOAT if frame_stack > 1 else (),
         )
         packer = packing.RowPacker(step_spec, single=("reward", "discount"), bounded=("discount",))
-        super().__init__(packer, sequence_length + frame_stack, variable_length)
+        super().__init__(packer, burn_in + sequence_length + frame_stack, variable_length)
         self._frame_stack = frame_stack
+        self._burn_in = burn_in
+        self._state = packing.RowPacker(state_spec, "state")
+        self.no_state = {name: np.zeros(*column) for name, column in self.state_columns.items()}
         # The data that arrived with an item's first observation is not part of the item.
         arrived = ("action", "reward", "discount", "mask", "extras")
         self._left_out = dict.fromkeys(arrived, frame_stack)
-        self.num_leading_rows = frame_stack - 1
+        self.num_leading_rows = frame_stack - 1 + burn_in
         # A row begins with its observation, the first field, and ends with the mark of an episode's start.
         self._observation = packing.RowPacker(frame_spec, "observation")
         self._not_first = np.float32(0.0) if frame_stack > 1 else ()
@@ -163,8 +184,35 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
 
     @property
     def sequence_length(self) -> int:
-        """The length T, in transitions."""
-        return self._num_rows - self._frame_stack
+        """The length T, in transitions, without the burn-in."""
+        return self._num_rows - self._frame_stack - self._burn_in
+
+    @property
+    def burn_in(self) -> int:
+        """The number of transitions before the T of an item."""
+        return self._burn_in
+
+    @property
+    def state_columns(self) -> dict[str, base.ColumnSpec]:
+        """The columns of which an item has one row, its recurrent state; empty if none is stored."""
+        return {_STATE + name: column for name, column in self._state.columns.items()}
+
+    @property
+    def signature(self) -> base.ItemSignature:
+        columns, fields = super().signature
+        states = {name: base.FieldSpec(name, 1) for name in self.state_columns}
+        return base.ItemSignature({**columns, **self.state_columns}, {**fields, **states})
+
+    def fields(self, start: int, num_rows: int | None = None, state_row: int = 0) -> dict[str, base.Window]:
+        """Returns an item's fields, as `WindowLayout.fields` does; `state_row` is the row of its state."""
+        states = {name: base.Window(name, state_row, 1) for name in self.state_columns}
+        return super().fields(start, num_rows) | states
+
+    def item(self, rows: Sequence[packing.Rows], state: packing.Rows | None = None) -> types.Trajectory:
+        """Returns the item of these rows, as `WindowLayout.item` does, with a packed state, or one of 0."""
+        fields = {name: np.stack([row[name] for row in rows]) for name in self._columns}
+        fields |= {name: row[None] for name, row in (self.no_state if state is None else state).items()}
+        return packing.only_item(self.unpack, fields)
 
     @property
     def variable_length(self) -> bool:
@@ -193,6 +241,8 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             ValueError: A field does not match its spec, or a discount is out of bounds.
         """
         observation = next_timestep.observation
+        if self.no_state:
+            extras = _check_state(extras)._replace(state=())
         return self._packer.pack(
             _Step(
                 observation=observation if self._frame_stack == 1 else frames.newest(observation),
@@ -204,6 +254,17 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
                 first=self._not_first,
             )
         )
+
+    def state(self, extras: types.NestedArray) -> packing.Rows:
+        """Returns the rows of the recurrent state before a step, which its extras hold; {} if none is stored.
+
+        Raises:
+            ValueError: There is no state, or it does not match its spec.
+        """
+        if not self.no_state:
+            return {}
+        rows = self._state.pack(_check_state(extras).state)
+        return {_STATE + name: row for name, row in rows.items()}
 
     def check_stack(self, observation: types.NestedArray, rows: Sequence[packing.Rows]) -> None:
         """Checks that a stack equals the one that `unpack` will build.
@@ -245,20 +306,23 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         Raises:
             ValueError: Items of variable length are longer than T.
         """
+        states = {name: fields[_STATE + name][:, 0] for name in self._state.columns}
+        fields = {name: fields[name] for name in self._columns}
         if self._variable:
             fields = self._pad(fields)
         step: _Step = self._packer.unpack(fields, contiguous=True, left_out=self._left_out)
         observation, action, reward, discount, mask, extras, _ = step
         if self._frame_stack > 1:
             observation = self._stack(self._packer.unpack(fields))
-        return types.Trajectory(observation, action, reward, discount, mask, extras)
+        state = self._state.unpack(states, contiguous=True) if states else ()
+        return types.Trajectory(observation, action, reward, discount, mask, extras, state)
 
     def _stack(self, step: "_Step") -> types.NestedTensor:
         """Builds stacks [B, T + 1, k, ...] from the frames of B items; padding repeats the last stack."""
         times = torch.arange(self._num_rows, device=step.mask.device)
         begin = (step.first.long() * times).cummax(1).values  # [B, T + k] the row at which its episode began
         happened = (step.mask + step.first > 0).long()
-        newest = (happened * times).cummax(1).values[:, self.num_leading_rows :]  # [B, T + 1]
+        newest = (happened * times).cummax(1).values[:, self._frame_stack - 1 :]  # [B, T + 1]
         ages = torch.arange(self._frame_stack - 1, -1, -1, device=times.device)
         rows = torch.maximum(newest[..., None] - ages, begin.gather(1, newest)[..., None])  # [B, T + 1, k]
         items = torch.arange(len(rows), device=times.device)[:, None, None]
@@ -291,6 +355,21 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
             size = column.shape[0]
             padded[name][:, :, :size] = fields[name][items, nearest, :size]
         return padded
+
+
+def _check_state(extras: types.NestedArray) -> Any:
+    """Returns extras that hold a recurrent state.
+
+    Raises:
+        ValueError: They have no `state`.
+    """
+    if not (hasattr(extras, "_replace") and hasattr(extras, "state")):
+        raise ValueError(
+            "`extras` must be a named tuple with the policy's recurrent `state`, such as "
+            f"`acting.BehaviourExtras`, got {type(extras).__name__}. Let the policy record it "
+            "(`record_state` of `ModulePolicy`), or make the layout without `state_spec`."
+        )
+    return extras
 
 
 class _Step(NamedTuple):

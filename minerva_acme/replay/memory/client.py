@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -33,10 +33,10 @@ class MemoryClient(base.ReplayClient):
             "or a thread."
         )
 
-    def writer(self, max_window: int) -> "MemoryWriter":
+    def writer(self, max_window: int, narrow_columns: Collection[str] = ()) -> "MemoryWriter":
         with self._tables.lock:
             self._tables.check_open()
-        return MemoryWriter(self._tables, max_window, self._timeout_seconds)
+        return MemoryWriter(self._tables, max_window, self._timeout_seconds, narrow_columns)
 
     def batched_writer(self, table: str) -> base.BatchedWriter:
         with self._tables.lock:
@@ -88,12 +88,19 @@ class MemoryWriter(base.Writer):
     waits only when a few items are held back, as many as with Reverb.
     """
 
-    def __init__(self, tables: Tables, max_window: int, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        max_window: int,
+        timeout_seconds: float,
+        narrow_columns: Collection[str] = (),
+    ) -> None:
         """Makes a writer; see `MemoryClient.writer`."""
         if max_window < 1:
             raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
         self._tables = tables
         self._max_window = max_window
+        self._narrow_columns = narrow_columns
         self._timeout_seconds = timeout_seconds
         self._max_pending = 2 * min(max_window, _MAX_PENDING_ROWS)
         self._streams: dict[str, Stream] = {}
@@ -175,7 +182,8 @@ class MemoryWriter(base.Writer):
         stream = self._streams.get(name)
         if stream is None:
             store = self._tables.stores.get(store_key(name, spec))
-            self._streams[name] = Stream(store, spec, self._max_window)
+            max_window = 1 if name in self._narrow_columns else self._max_window
+            self._streams[name] = Stream(store, spec, max_window)
         elif spec != stream.spec:
             raise base.ReplayError(messages.changed_row(name, stream.spec, spec))
 

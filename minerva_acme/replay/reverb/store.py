@@ -7,7 +7,7 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -151,8 +151,8 @@ class ReverbClient(base.ReplayClient):
         """The server's address."""
         return self._connection.address
 
-    def writer(self, max_window: int) -> ReverbWriter:
-        return ReverbWriter(self._connection, max_window, self._timeout_seconds)
+    def writer(self, max_window: int, narrow_columns: Collection[str] = ()) -> ReverbWriter:
+        return ReverbWriter(self._connection, max_window, self._timeout_seconds, narrow_columns)
 
     def sampler(self, table: str, exact: bool | None = None) -> ReverbSampler:
         """Returns a sampler of one table.

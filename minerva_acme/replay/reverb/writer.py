@@ -3,7 +3,7 @@
 import collections
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +27,13 @@ class ReverbWriter(base.Writer):
     is full, and a call in a burst costs a third of a call between other work.
     """
 
-    def __init__(self, connection: ReverbConnection, max_window: int, timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        connection: ReverbConnection,
+        max_window: int,
+        timeout_seconds: float,
+        narrow_columns: Collection[str] = (),
+    ) -> None:
         """Makes a writer; see `ReverbClient`.
 
         Raises:
@@ -37,6 +43,7 @@ class ReverbWriter(base.Writer):
             raise ValueError(f"`max_window` must be >= 1 row, got {max_window}.")
         self._connection = connection
         self._max_window = max_window
+        self._narrow_columns = narrow_columns
         self._timeout_seconds = timeout_seconds
         self._chunk_rows = min(max_window, _MAX_CHUNK_ROWS)
         self._tables = connection.tables()  # Making a writer also fetches them, but without a time limit.
@@ -60,7 +67,11 @@ class ReverbWriter(base.Writer):
             column = staged.columns.get(name)
             spec = base.ColumnSpec(row.shape, row.dtype)
             if column is None:
-                staged.columns[name] = _Column(spec, self._max_window)
+                is_narrow = name in self._narrow_columns
+                if is_narrow:  # A chunk of several rows would hold items back until it is full.
+                    options = self._connection.pybind.ConstantChunkerOptions(1, 1)
+                    staged.writer.ConfigureChunker(len(staged.columns), options)
+                staged.columns[name] = _Column(spec, 1 if is_narrow else self._max_window)
             elif spec != column.spec:
                 raise base.ReplayError(messages.changed_row(name, column.spec, spec))
         # Copied: the caller may write into its arrays.
