@@ -79,7 +79,7 @@ D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
 def with_memory(builder, kind):
-    """Rollouts of 7 steps, which begin within episodes too."""
+    """Rollouts or sequences of a few steps, which begin within episodes too."""
     minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
     config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
     return type(builder)(config)
@@ -337,6 +337,8 @@ CASES = {
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
+    "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
+    "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
 }
 
 
