@@ -3,7 +3,7 @@
 Shapes: E environments; K actions; D action dimensions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -48,6 +48,18 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
             return best
         drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
         return torch.where(chances < share, drawn, best)
+
+    return choose
+
+
+def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
+    """Returns the rule of `epsilon_greedy` with a share, in [0, 1], for each of the E environments."""
+    shares = torch.tensor([*epsilons])  # [E]
+
+    def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
+        best = argmax(output, generator, env_steps)
+        drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
+        return torch.where(torch.rand(len(best), generator=generator) < shares, drawn, best)
 
     return choose
 

@@ -152,6 +152,13 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "DQNBuilder",
             use="few environment steps with discrete actions; images too",
         ),
+        "r2d2": AgentEntry(
+            "R2D2",
+            "minerva_acme.agents.r2d2",
+            "R2D2Config",
+            "R2D2Builder",
+            use="as DQN, where an observation does not show all that matters: with a recurrent network",
+        ),
     }
 )
 """This library's own agents."""

@@ -5,12 +5,12 @@ leading axes.
 """
 
 import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from minerva_acme import networks, readable, specs
+from minerva_acme import readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.dqn import config as dqn_config
 
@@ -42,16 +42,6 @@ def make_networks(
         generator: Draws the initial weights.
         make_encoder: Makes the encoder.
     """
-    make_member = _make_dueling if config.dueling else off_policy.make_member
+    make_member = off_policy.make_dueling_member if config.dueling else off_policy.make_member
     network = off_policy.make_critic(spec, config, generator, make_member, make_encoder(spec, generator))
     return DQNNetworks(network, copy.deepcopy(network).requires_grad_(False))
-
-
-def _make_dueling(
-    features: int, action_spec: specs.BoundedArray, config: Any, generator: torch.Generator
-) -> nn.Module:
-    torso = off_policy.TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
-    value = networks.Critic(
-        torso, off_policy.make_head(torso.output_size, None, config, generator), bounds=None
-    )
-    return networks.DuelingCritic(value, off_policy.make_member(features, action_spec, config, generator))

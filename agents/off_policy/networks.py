@@ -81,6 +81,15 @@ def make_member(
     return networks.Critic(body, head, bounds=bounds)
 
 
+def make_dueling_member(
+    features: int, action_spec: specs.BoundedArray, config: CriticSettings, generator: torch.Generator
+) -> nn.Module:
+    """Makes one critic of all discrete actions, from a value of the state and advantages of the actions."""
+    torso = TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
+    value = networks.Critic(torso, make_head(torso.output_size, None, config, generator), bounds=None)
+    return networks.DuelingCritic(value, make_member(features, action_spec, config, generator))
+
+
 MakeMember: TypeAlias = Callable[
     [int, specs.BoundedArray, off_policy_config.CriticConfig, torch.Generator], nn.Module
 ]

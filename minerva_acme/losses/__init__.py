@@ -29,6 +29,13 @@ from minerva_acme.losses.ppo import (
     normalize_advantages,
     ppo_loss,
 )
+from minerva_acme.losses.r2d2 import (
+    sequence_loss,
+    sequence_priorities,
+    signed_hyperbolic,
+    signed_parabolic,
+    transformed_n_step_targets,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -81,9 +88,14 @@ __all__ = [
     "ppo_loss",
     "retrace_targets",
     "return_advantages",
+    "sequence_loss",
+    "sequence_priorities",
+    "signed_hyperbolic",
+    "signed_parabolic",
     "spread_within_states",
     "symexp",
     "symlog",
+    "transformed_n_step_targets",
     "two_hot",
     "value_loss",
     "vmpo_e_step",

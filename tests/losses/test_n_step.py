@@ -68,3 +68,34 @@ def test_a_wrong_shape_is_named() -> None:
         losses.one_step_targets(ones, ones[:, :1], ones)
     with pytest.raises(ValueError, match=r"`mask_t` must have shape \[B = 2, T = 3\], got \[3\]"):
         losses.n_step_targets(ones, ones, ones, ones[0])
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 4, 6, 50])
+@pytest.mark.parametrize("garbage", [0.0, torch.nan])
+def test_a_return_of_at_most_n_steps_bootstraps_after_them(num_steps: int, garbage: float) -> None:
+    v_tp1, r_t = torch.randn(2, 30, 6, generator=torch.Generator().manual_seed(0)).unbind(0)
+    discount_t = 0.9 * (torch.rand(30, 6, generator=torch.Generator().manual_seed(1)) > 0.1)
+    mask_t = torch.ones(30, 6)
+    for b in range(30):  # padding before and after, of all sizes
+        mask_t[b, : b % 3] = 0.0
+        mask_t[b, 6 - b // 3 % 4 :] = 0.0
+    mask_t[29] = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    padded = [torch.where(mask_t > 0, tensor, garbage) for tensor in (v_tp1, r_t, discount_t)]
+    found = losses.n_step_targets(*padded, mask_t, num_steps)
+    for b in range(30):
+        for t in range(6):
+            if mask_t[b, t] == 0:
+                assert found[b, t] == 0
+                continue
+            end = t
+            while end + 1 < min(6, t + num_steps) and mask_t[b, end + 1] > 0:
+                end += 1
+            part = [x[b, t : end + 1] for x in (v_tp1, r_t, discount_t)]
+            assert found[b, t].item() == pytest.approx(plain_return(*part, end + 1 - t)[0], abs=1e-5)
+    if num_steps >= 6:
+        torch.testing.assert_close(found, losses.n_step_targets(*padded, mask_t))
+
+
+def test_a_return_of_no_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="`num_steps` must be >= 1, got 0."):
+        losses.n_step_targets(*[torch.ones(1, 1)] * 4, num_steps=0)
