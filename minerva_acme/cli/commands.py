@@ -284,6 +284,8 @@ class Report:
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    min_seeds: int = 1
+    """Leave out environments in which an experiment has fewer seeds than this."""
     output: pathlib.Path = pathlib.Path("report")
     """The folder for the page, its figures and the rows."""
 

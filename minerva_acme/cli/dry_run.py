@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from rich.table import Column, Table
 
-from minerva_acme import constraints, experiments, machine_memory
+from minerva_acme import constraints, experiments, machine_memory, replay
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import backends, sizes
@@ -51,8 +51,11 @@ def run(
     backend: backends.Backend = "reverb" if processes else config.replay
     beginning.check_agent(builder, spec, backend)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
+    # As large as this run makes them. No limiter, which such a run may never satisfy: it takes no memory.
     tables = [
-        dataclasses.replace(table, max_size=int(max(1, min(table.max_size, inserted))))
+        dataclasses.replace(
+            table, max_size=int(max(1, min(table.max_size, inserted))), rate_limiter=replay.MinSize(1)
+        )
         for table in builder.make_replay_tables(spec)
     ]
     resolved = {"device": config.torch_device, "replay": backends.choose(tables, backend)}

@@ -53,6 +53,7 @@ from minerva_acme.losses.vmpo import (
     vmpo_kls,
     vmpo_policy_loss,
 )
+from minerva_acme.losses.vtrace import vtrace
 
 __all__ = [
     "DualVariable",
@@ -101,4 +102,5 @@ __all__ = [
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
+    "vtrace",
 ]

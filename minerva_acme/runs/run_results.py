@@ -38,6 +38,8 @@ OPTIONS = (
 def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
     """Returns the folders of runs among these folders and below them, each once.
 
+    What lies below a run's folder, such as what `minerva publish` writes there, is no run.
+
     Raises:
         ValueError: One of the folders holds no run, or no folder was given.
     """
@@ -45,11 +47,10 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         raise ValueError("At least one run must be given, got none. Give the folders of trained runs.")
     found: dict[pathlib.Path, pathlib.Path] = {}  # by resolved path, so that no run counts twice
     for directory in directories:
-        below = [directory] if (directory / run_folder.FILE).exists() else []
-        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
+        below = sorted(path.parent for path in directory.rglob(run_folder.FILE))
         if not below:
             run_folder.read(directory)  # raises: there is no run
-        found |= {path.resolve(): path for path in below}
+        found |= {path.resolve(): path for path in below if not {*path.parents} & {*below}}
     return list(found.values())
 
 

@@ -72,6 +72,14 @@ def test_the_time_is_unknown_if_nothing_was_learned(call: Any) -> None:
     assert status == 0 and "Time: unknown: no learner step was made while the speed was measured" in out
 
 
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
+def test_a_run_that_is_too_short_to_learn_is_described_too(agent: str, call: Any) -> None:
+    words = f"train {agent} --env CartPole-v1 --num-env-steps 8 --replay memory --dry-run"
+    status, out, err = call(*words.split())
+    assert status == 0, err
+    assert "Time: unknown: no learner step was made" in out
+
+
 def test_a_run_that_goes_on_says_where(tmp_path: pathlib.Path, call: Any) -> None:
     words = DQN.replace("--num-env-steps 1000", "--num-env-steps 40 --directory run --log csv")
     assert call(*words.split())[0] == 0

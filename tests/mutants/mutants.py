@@ -881,12 +881,12 @@ REPLAY = [
         ),
         breakage(
             "priorities lack their exponent",
-            "priority**selector.exponent if priority else 0.0",
+            "priority**exponent if priority else 0.0",
             "priority",
         ),
         breakage(
             "changed priorities lack their exponent",
-            "np.where(priorities > 0.0, priorities**exponent, 0.0)",
+            "np.array([_weight(priority, exponent) for priority in priorities.tolist()])",
             "priorities",
         ),
     ),

@@ -136,6 +136,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_discrete.py",
         "tests/agents/mpo/test_targets.py",
     ),
+    "minerva_acme/environments/batched_pendulum.py": ("tests/environments/test_batched.py",),
     "minerva_acme/environments": ("tests/environments/test_misbehaving.py", "tests/environments"),
     "minerva_acme/experiments": (
         "tests/experiments/test_run.py",
@@ -164,6 +165,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/adders/test_adder_calls.py",
         "tests/adders/test_priorities.py",
     ),
+    "minerva_acme/replay/layouts/batched.py": ("tests/adders/test_batched.py",),
+    "minerva_acme/replay/memory/ring.py": ("tests/adders/test_batched.py",),
     "minerva_acme/replay/layouts": (
         "tests/adders/test_frame_stacks.py",
         "tests/adders/test_sequence.py",

@@ -4,6 +4,8 @@ import functools
 import pathlib
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.memory import checkpoint, rows, table
 from minerva_acme.replay.memory.client import MemoryClient
@@ -54,7 +56,13 @@ class MemoryServer(base.ReplayServer):
             from minerva_acme.replay.memory.tensors import TensorRowStore
 
             make_store = functools.partial(TensorRowStore, device)
-        self._tables = table.Tables(tables, seed, make_store)
+
+        def make_ring(config: base.TableConfig, generator: np.random.Generator) -> table.AnyTable:
+            from minerva_acme.replay.memory import ring
+
+            return ring.RingTable(config, generator, device or "cpu")
+
+        self._tables = table.Tables(tables, seed, make_store, make_ring)
         if restore_from is not None:
             checkpoint.load(self._tables, restore_from, tables)
         folder = checkpoint_directory or (restore_from and str(pathlib.Path(restore_from).resolve().parent))
