@@ -284,8 +284,8 @@ MPO = [
         ),
         breakage(
             "MPO's critic learns at the following states",
-            "(slice(None), slice(-1))))",
-            "(slice(None), slice(1, None))))",
+            "(slice(None), slice(num_states)))",
+            "(slice(None), slice(-num_states, None)))",
         ),
         breakage(
             "MPO skips a batch for what its padding holds",
@@ -567,6 +567,25 @@ ON_POLICY_AGENTS = [
             "MPO's statistics are those of every state",
             "firsts = learners.at(batch.observation, (slice(None), 0))",
             "firsts = batch.observation",
+        ),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        ("tests/agents/mpo/test_reference_memory_step.py", "tests/agents/mpo/test_memory.py"),
+        breakage(
+            "MPO's target networks see what the online memory remembers",
+            "self._encode(self._target, observed",
+            "self._encode(self._online, observed",
+        ),
+        breakage(
+            "MPO learns on the burn-in",
+            "burn_in = self._config.burn_in\n",
+            "burn_in = 0\n",
+        ),
+        breakage(
+            "MPO's memory begins at zero",
+            "networks.sequences(batch, burn_in)",
+            "networks.sequences(batch._replace(state=()), burn_in)",
         ),
     ),
     *of(

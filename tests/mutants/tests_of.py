@@ -64,11 +64,17 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
     ),
+    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py",),
     "agents/mpo/learner.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
+        "tests/agents/mpo/test_reference_memory_step.py",
+        "tests/agents/mpo/test_memory.py",
     ),
-    "agents/mpo/networks.py": ("tests/agents/mpo/test_batch_norm.py",),
+    "agents/mpo/networks.py": (
+        "tests/agents/mpo/test_batch_norm.py",
+        "tests/agents/mpo/test_memory.py",
+    ),
     "agents/mpo/optimizers.py": ("tests/agents/mpo/test_batch_norm.py",),
     "agents/off_policy": ("tests/agents/off_policy", "tests/agents/test_transition_agents.py"),
     "agents/on_policy": (
