@@ -995,8 +995,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you mean "
-        "'ppo'? For your own: --agent my_package.my_module:MyBuilder",
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you "
+        "mean 'ppo'? For your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",

@@ -51,8 +51,8 @@ class TD3Config(
         super().__post_init__()
         if self.bc_alpha is not None and self.has_memory:
             raise ValueError(
-                f"`bc_alpha` must be None with `memory`, got {self.bc_alpha}. TD3+BC has no recurrent version "
-                "here: set `memory` to none."
+                f"`bc_alpha` must be None with `memory`, got {self.bc_alpha}. TD3+BC has no recurrent "
+                "version here: set `memory` to none."
             )
 
 

@@ -262,8 +262,8 @@ MISTAKES = [
     ("trian mpo", "Did you mean 'train'?"),
     (
         "train mpoo",
-        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you mean "
-        "'mpo'?",
+        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you "
+        "mean 'mpo'?",
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",

@@ -49,5 +49,5 @@ def test_the_policy_is_trained_in_every_second_step_and_targets_move_with_it():
 
 
 def test_recorded_actions_are_not_followed_with_a_memory():
-    with pytest.raises(ValueError, match="`bc_alpha` must be None with `memory`, got 2.5. .* set `memory` to none"):
+    with pytest.raises(ValueError, match="`bc_alpha` must be None with `memory`, got 2.5. "):
         td3.TD3Config(memory="lstm", bc_alpha=2.5)
