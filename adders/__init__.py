@@ -7,6 +7,7 @@ if __name__ != "minerva_acme.adders":
     )
 
 from minerva_acme.adders.base import BaseAdder, Priority, Step
+from minerva_acme.adders.batched import BatchedAdder
 from minerva_acme.adders.continuing import ContinuingSequenceAdder
 from minerva_acme.adders.episode import EpisodeAdder
 from minerva_acme.adders.forking import ExtrasFilter, ForkingAdder
@@ -26,6 +27,7 @@ from minerva_acme.adders.sequence import (
 __all__ = [
     "AtEnd",
     "BaseAdder",
+    "BatchedAdder",
     "ContinuingSequenceAdder",
     "EndedEpisode",
     "EpisodeAdder",

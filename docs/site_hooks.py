@@ -26,6 +26,8 @@ _SOURCES = ROOT / "build" / "docs-sources"  # the package folders in their insta
 # Files outside docs/ that are pages, or parts of pages.
 PAGE_OF = {
     "README.md": "index.md",
+    "agents/bc/README.md": "agents/bc.md",
+    "agents/crr/README.md": "agents/crr.md",
     "agents/d4pg/README.md": "agents/d4pg.md",
     "agents/dqn/README.md": "agents/dqn.md",
     "agents/r2d2/README.md": "agents/r2d2.md",
@@ -38,6 +40,8 @@ PAGE_OF = {
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+# Of the reference in searches: a word in a title counts 1,000 times, and guides come before all such names.
+_API_BOOST = 1e-5
 _NOT_PUBLIC = ("minerva_acme.cli",)
 # Modules that users import from by name, in addition to their packages.
 _MODULES_OF_PACKAGES = (
@@ -81,8 +85,10 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Replaces the placeholder comments in a page, and fixes its links."""
+    """Replaces the placeholder comments in a page, fixes its links, and ranks it in searches."""
     path = page.file.src_uri
+    if path.startswith("api/"):
+        page.meta["search"] = {"boost": _API_BOOST}
     markdown = _rewrite_links(markdown, f"docs/{path}", path)
     markdown = re.sub(
         r"<!-- include: (\S+) -->",
@@ -182,7 +188,7 @@ def results_tables() -> str:
         ]
         for task in entries:
             settings = " ".join([task.preset, *task.flags])
-            seeds = ", ".join(f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" for run in task.runs)
+            seeds = ", ".join(f"{run.seed}: {run.score:,.1f} ± {run.std:,.1f}" for run in task.runs)
             scores = f"{task.mean:,.1f} | {task.median:,.1f} | {seeds}"
             lines.append(f"| {task.environment} | `{settings}` | {task.num_env_steps:,} | {scores} |")
         lines += ["", "The commands, for the first seed of each row:", "", "```"]

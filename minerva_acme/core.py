@@ -105,6 +105,80 @@ class VectorActor(abc.ABC):
         """
 
 
+class BatchedActor(abc.ABC):
+    """An actor for a batched environment: all arguments are tensors of B environments, on its device.
+
+    Its methods are called by one thread at a time.
+    """
+
+    @abc.abstractmethod
+    def select_action(self, observations: types.NestedTensor) -> types.NestedTensor:
+        """Returns the actions [B, ...] for the newest observations [B, ...].
+
+        The action of an environment that resets in this step is ignored.
+        """
+
+    @abc.abstractmethod
+    def observe_first(self, timestep: types.BatchedTimeStep) -> None:
+        """Observes the first timestep of an episode in every environment."""
+
+    @abc.abstractmethod
+    def observe(self, actions: types.NestedTensor, next_timestep: types.BatchedTimeStep) -> None:
+        """Observes the actions that `select_action` returned and the timestep that they led to."""
+
+    @abc.abstractmethod
+    def update(self, wait: bool = False) -> None:
+        """Takes newer weights if there are any, as `VectorActor.update` does."""
+
+
+class BatchedAdder(Closeable):
+    """Turns the timesteps of a batched environment into replay items, without a look at their numbers.
+
+    The calls are `add_first (add)* (reset add_first (add)*)*`: the environments begin later episodes by
+    themselves.
+    """
+
+    @abc.abstractmethod
+    def add_first(self, timestep: types.BatchedTimeStep) -> None:
+        """Starts an episode in every environment.
+
+        Raises:
+            ValueError: Episodes are still open.
+        """
+
+    @abc.abstractmethod
+    def add(
+        self,
+        actions: types.NestedTensor,
+        next_timestep: types.BatchedTimeStep,
+        extras: types.NestedTensor = (),
+    ) -> None:
+        """Adds one step of every environment.
+
+        Args:
+            actions: The actions that led to `next_timestep`, [B, ...].
+            next_timestep: The timestep that followed.
+            extras: The data that the policy recorded with the actions, [B, ...].
+
+        Raises:
+            ValueError: No episode is open, or the tensors have another structure.
+            ReplayError: A tensor has another shape, dtype or device than its spec. Nothing is written.
+        """
+
+    @property
+    @abc.abstractmethod
+    def num_inserted(self) -> int:
+        """The number of items that can be sampled, since construction; see `replay.Ring`."""
+
+    @abc.abstractmethod
+    def reset(self) -> None:
+        """Ends open episodes after their latest step, as a time limit would. No step is lost."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends open episodes like `reset`, and releases the writer."""
+
+
 class Adder(Closeable):
     """Turns a stream of timesteps into replay items. As a context manager, it closes itself.
 

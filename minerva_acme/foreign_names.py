@@ -131,6 +131,8 @@ ADVICE: Mapping[str, str] = _by_name(
         "num_actors num_actors_per_node": "Pass `num_actors` to `distributed.run_distributed_experiment`.",
         "eval_every num_eval_episodes": "Set `evaluation_period` and `evaluation_episodes` of "
         "`ExperimentConfig`.",
+        "total_timesteps timesteps num_timesteps n_timesteps max_num_actor_steps": "Set `num_env_steps` of "
+        "`ExperimentConfig`.",
         "seed": "Set `seed` of `ExperimentConfig`.",
         "sgd_steps_per_learner_step": "Set `samples_per_insert` of the config: there is one gradient step "
         "in a learner step.",
@@ -165,6 +167,9 @@ ADVICE: Mapping[str, str] = _by_name(
         "`MPOConfig`.",
         "GaussianPolicyLossConfig CategoricalPolicyLossConfig": "Its settings are fields of `MPOConfig`.",
         "make_control_networks": "The builder makes the networks, from the fields of `MPOConfig`.",
+        "make_networks": "The builder makes the networks, from the fields of its config.",
+        "NormalizationBuilder normalization": "Set `normalize_observations` of `MPOConfig`, `PPOConfig` or "
+        "`VMPOConfig`.",
         "DMPOConfig DistributionalMPO DistributedDistributionalMPO": "DMPO is MPO with a distributional "
         'critic: MPOBuilder(PRESETS["dmpo"]).',
         "target_entropy_from_env_spec": "Leave `target_entropy` of `SACConfig` at None, which is -1 per "

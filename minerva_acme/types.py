@@ -65,3 +65,17 @@ class Rollout(NamedTuple):
     last: NestedArray  # [T, E] float32  1 where no step of the same episode follows in the rollout
     return_so_far: NestedArray  # [T, E] float32  discounted sum of the episode's rewards up to this one
     extras: NestedArray = ()  # [T, E, ...]  recorded by the behaviour policy
+
+
+class BatchedTimeStep(NamedTuple):
+    """One timestep of each of B environments, as tensors on one device.
+
+    The step type has dm_env's numbers: 0 FIRST, 1 MID, 2 LAST. At FIRST the reward is 0 and the discount 1,
+    and both are ignored.
+    """
+
+    step_type: NestedTensor  # [B] uint8
+    reward: NestedTensor  # [B] float32
+    discount: NestedTensor  # [B] float32  0 at a true terminal, never 0 at a time limit
+    observation: NestedTensor  # [B, ...]  what the step led to: at LAST, the true last one
+    newest: NestedTensor  # [B, ...]  to act on: the same, or the first of the episode that began after LAST

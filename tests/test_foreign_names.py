@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from minerva_acme import distributed, experiments, foreign_names
+from minerva_acme import agents, distributed, experiments, foreign_names
 from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "migrating.md"
@@ -363,8 +363,10 @@ def test_acmes_script_for_dmpo_is_told_all_in_one_message() -> None:
 
 
 def test_names_for_something_else_say_that_this_does_not_take_them() -> None:
-    with pytest.raises(TypeError, match="Here it is `num_env_steps`, which `SACConfig` does not take either"):
-        sac.SACConfig(total_timesteps=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Here it is `env`, which `SACConfig` does not take either"):
+        sac.SACConfig(env_id=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes no `total_timesteps`. Set `num_env_steps` of"):
+        foreign_names.refuse(experiments.run_experiment, ["total_timesteps"])
 
 
 def test_names_that_no_library_uses_get_pythons_message() -> None:
@@ -412,6 +414,8 @@ def test_a_distributed_run_explains_them_too() -> None:
         (mpo, "CriticType", "Set `critic_head`"),
         (mpo, "DMPOConfig", "DMPO is MPO with a distributional critic"),
         (sac, "target_entropy_from_env_spec", "Leave `target_entropy` of `SACConfig` at None"),
+        (sac, "make_networks", "The builder makes the networks, from the fields of its config"),
+        (agents, "normalization", "Set `normalize_observations` of `MPOConfig`, `PPOConfig` or `VMPOConfig`"),
         (experiments, "make_distributed_experiment", "Call `distributed.run_distributed_experiment`"),
     ],
 )
@@ -423,7 +427,7 @@ def test_functions_of_acmes_modules_are_explained(module: Any, name: str, way_ou
 
 
 def test_what_the_advice_names_exists() -> None:
-    here = {"SACConfig", "MPOConfig", "ExperimentConfig", "num_actors"}
+    here = {"SACConfig", "MPOConfig", "PPOConfig", "VMPOConfig", "ExperimentConfig", "num_actors"}
     here |= {"distributed.run_distributed_experiment", "networks.GaussianPolicy"}
     for config in (mpo.MPOConfig, sac.SACConfig, experiments.ExperimentConfig):
         here |= set(parameters(config))

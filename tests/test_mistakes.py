@@ -803,7 +803,7 @@ def a_reward_that_is_not_a_number(s):
 
 @mistake(
     ValueError,
-    "`reward` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
+    "`reward` must be within ±1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
 )
 def a_reward_in_double_precision_that_single_cannot_hold(s):
     layout = layouts.TrajectoryLayout(SPEC._replace(rewards=specs.Array((), np.float64)), 2)
@@ -988,15 +988,15 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
-        "collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you mean "
-        "'train'?",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot, "
+        "report, collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you "
+        "mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2. Did you mean 'ppo'? "
-        "For your own: --agent my_package.my_module:MyBuilder",
+        "There is no agent 'mppo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you "
+        "mean 'ppo'? For your own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
@@ -1087,14 +1087,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "no agent": (
         "train",
         2,
-        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2. "
-        "To choose one: minerva train --help",
+        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, "
+        "r2d2, bc, crr. To choose one: minerva train --help",
     ),
     "no agent for a sweep, but a flag misspelt": (
         "sweep --sedes 3",
         2,
-        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2. "
-        "To choose one: minerva train --help",
+        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, "
+        "r2d2, bc, crr. To choose one: minerva train --help",
     ),
     "a flag of Stable-Baselines3's": (
         "train ppo --env CartPole-v1 --total-timesteps 1e5",

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, losses, networks, specs, types
 from minerva_acme.agents import acting, actions, off_policy, requirements
@@ -31,7 +32,10 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        return mpo_networks.make_networks(spec, self.config, generator, self.make_encoder(spec, generator))
+        encoder, memory = self.make_encoder(spec, generator), None
+        if self.config.memory != "none":
+            memory = self.make_memory(encoder.output_size, generator)
+        return mpo_networks.make_networks(spec, self.config, generator, encoder, memory)
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
         adder = super().make_adder(client, spec)
@@ -105,7 +109,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         actor_index: int = 0,
     ) -> builders.AgentPolicy:
         return acting.ModulePolicy(
-            module=networks.acting(),
+            module=self.policy_module(networks),
             choose=self.make_choice(spec, evaluation),
             raw_actions=actions.raw_actions(spec.actions, squash=False),
             generator=generator,
@@ -113,8 +117,12 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             counter=counter,
             evaluation=evaluation,
             record="nothing" if evaluation else "choice",
+            record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
         )
+
+    def policy_module(self, networks: mpo_networks.MPONetworks) -> nn.Module:
+        return networks.acting()
 
     @property
     def policy_variables(self) -> Sequence[str]:

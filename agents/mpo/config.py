@@ -12,7 +12,9 @@ from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedConfig):
+class MPOConfig(
+    off_policy_config.SequenceConfig, off_policy_config.MemoryConfig, off_policy_config.PrioritizedConfig
+):
     """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
 
     Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
@@ -56,7 +58,8 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
 
     encoder_loss: Literal["critic", "policy", "both"] = "critic"
     """Losses that train the encoder of observations, if it has parameters. In [5] only the critic's does, as
-    the policy's gradient made the features worse; with `both`, each loss makes its own step."""
+    the policy's gradient made the features worse; with `both`, each loss makes its own step. The memory is
+    trained likewise; the policy learns from one state of a sequence, so its gradient goes back one step."""
 
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
@@ -174,6 +177,11 @@ class MPOConfig(off_policy_config.SequenceConfig, off_policy_config.PrioritizedC
         super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
+        if self.memory != "none" and self.encoder_loss == "policy":
+            raise ValueError(
+                f"`encoder_loss` must be critic or both with `memory` {self.memory}, got policy: its "
+                "gradient goes back through one step of the memory, which would never learn to remember."
+            )
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
         if self.unit_norm_weights and self.torso == "mlp" and self.critic_torso in ("same", "mlp"):
@@ -252,19 +260,32 @@ _MODERN = MPOConfig(
     samples_per_insert=64.0,
 )
 
+# Learns faster on the dm_control suite than the defaults: the values of Acme's example scripts.
+_CONTROL = MPOConfig(
+    policy_layer_sizes=(256, 256, 256),
+    critic_layer_sizes=(256, 256, 256),
+    # With "first", one of two seeds had not learned cartpole swingup by 40k steps.
+    critic_loss_steps="all",
+    policy_learning_rate=3e-4,
+    critic_learning_rate=3e-4,
+    epsilon_mean=0.01,
+    samples_per_insert=64.0,
+)
+
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
-        # Learns faster on the dm_control suite: the values of Acme's example scripts.
-        "control": MPOConfig(
-            policy_layer_sizes=(256, 256, 256),
-            critic_layer_sizes=(256, 256, 256),
-            # With "first", one of two seeds had not learned cartpole swingup by 40k steps.
-            critic_loss_steps="all",
-            policy_learning_rate=3e-4,
-            critic_learning_rate=3e-4,
-            epsilon_mean=0.01,
-            samples_per_insert=64.0,
+        "control": _CONTROL,
+        # `control` for tasks that one observation does not determine: half the sequences of twice the
+        # length, so that the critic learns from as many steps.
+        "memory": dataclasses.replace(
+            _CONTROL,
+            memory="lstm",
+            memory_size=128,
+            burn_in=10,
+            sequence_length=10,
+            batch_size=128,
+            samples_per_insert=32.0,
         ),
         "modern": _MODERN,
         # Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with
@@ -301,6 +322,6 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `modern` (the same with today's networks), `demo`
-(what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with critics of bins
-or mixtures), `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `memory` (the same with a memory of the episode),
+`modern` (with today's networks), `demo` (what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and
+`two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""

@@ -24,10 +24,13 @@ from minerva_acme import (
 from minerva_acme.agents.mpo import critics, improvement, optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
-from minerva_acme.networks import ReturnScale
+from minerva_acme.networks import NormalizedEncoder, RecurrentEncoder, ReturnScale
 
 CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
 """The return value of a `targets.CriticTarget`, [B, T]."""
+
+Observed: TypeAlias = types.NestedTensor | networks.Sequences
+"""Observations as an encoder takes them: [B, T + 1, ...], or with a memory the burn-in and states as well."""
 
 CriticLoss: TypeAlias = Callable[[nn.Module, networks.Prediction, CriticTargets, torch.Tensor], torch.Tensor]
 """Computes the critic's loss, [], from the critic, its prediction and target, [B, T], and the mask, [B, T],
@@ -106,6 +109,9 @@ class MPOLearner(learners.ModuleLearner):
         self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
         self._critic = critics.make_critic(self._online.critic, action_spec)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
+        self._has_memory = isinstance(self._online.encoder, RecurrentEncoder)
+        of_encoder = self._online.encoder.modules()
+        self._normalizer = next((m.normalizer for m in of_encoder if isinstance(m, NormalizedEncoder)), None)
         self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(
@@ -168,14 +174,15 @@ class MPOLearner(learners.ModuleLearner):
         self._sync_targets()
         self._decay.set(self.num_steps)
         with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
+            batch, observed = self._without_burn_in(batch)
             self._update_statistics(batch)
-            estimates = self._estimate(batch)
-            begins = batch._replace(observation=learners.at(batch.observation, (slice(None), slice(-1))))
-            steps = learners.at(begins, (slice(None), self._loss_steps))  # of the critic's loss
+            estimates = self._estimate(batch, observed)
+            # The steps of the critic's loss.
+            steps = learners.at(batch._replace(observation=()), (slice(None), self._loss_steps))
             if self._priorities is not None:
                 weights = self._priorities.weights(info, self.num_steps).to(steps.mask.device)
                 steps = steps._replace(mask=steps.mask * weights.unsqueeze(1))
-            features = self._online.encoder(steps.observation)  # [B, T, F]  once for both losses
+            features = self._encode(self._online, observed, steps.mask.shape[1])  # once for both losses
             trained, num_pairs, num_states = self._trained, steps.mask.numel(), len(batch.mask)
             critic, policy = self._acceleration.side_by_side(
                 (
@@ -183,7 +190,11 @@ class MPOLearner(learners.ModuleLearner):
                     trained["critic"],
                     num_pairs,
                 ),
-                (lambda: self._improve_policy(batch, features, estimates), trained["policy"], num_states),
+                (
+                    lambda: self._improve_policy(batch, observed, features, estimates),
+                    trained["policy"],
+                    num_states,
+                ),
             )
             metrics |= critic | policy
         precision.warn_of_small_spread(metrics, self.num_steps)
@@ -203,19 +214,36 @@ class MPOLearner(learners.ModuleLearner):
                 if slow is target.critic:
                     self._target_critic.refresh()
 
+    def _without_burn_in(self, batch: types.Trajectory) -> tuple[types.Trajectory, Observed]:
+        """Returns the steps that are learned from, and their observations as the encoder takes them."""
+        if not self._has_memory:
+            return batch, batch.observation
+        burn_in = self._config.burn_in
+        observed = networks.sequences(batch, burn_in)
+        return learners.at(batch._replace(state=()), (slice(None), slice(burn_in, None))), observed
+
+    def _encode(self, of: MPONetworks, observed: Observed, num_states: int) -> torch.Tensor:
+        """Encodes the first states that are learned from, [B, num_states, F]."""
+        if isinstance(observed, networks.Sequences):
+            observed = observed.first(num_states)
+        else:
+            observed = learners.at(observed, (slice(None), slice(num_states)))
+        features: torch.Tensor = of.encoder(observed)
+        return features
+
     def _update_statistics(self, batch: types.Trajectory) -> None:
         """Updates the running statistics with each sequence's first step, drawn as often as it occurs."""
-        if isinstance(self._online.encoder, networks.NormalizedEncoder):
+        if self._normalizer is not None:
             firsts = learners.at(batch.observation, (slice(None), 0))
-            for name, norm, rows in self._online.encoder.normalizer.parts("observation", firsts):
+            for name, norm, rows in self._normalizer.parts("observation", firsts):
                 self._statistics.update(norm, name, rows)
         if self._scale is not None:
             self._statistics.update(self._scale, "running_return", batch.extras.running_return[:, :1])
 
     @torch.no_grad()
-    def _estimate(self, batch: types.Trajectory) -> Estimates:
+    def _estimate(self, batch: types.Trajectory, observed: Observed) -> Estimates:
         """Computes the target networks' estimates; raises NonFinite if these or the batch are not finite."""
-        features = self._target.encoder(batch.observation)  # [B, T + 1, F]
+        features = self._encode(self._target, observed, batch.mask.shape[1] + 1)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
         encoded, discount_t = batch._replace(observation=features), batch.discount * self._config.discount
         critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
@@ -274,7 +302,11 @@ class MPOLearner(learners.ModuleLearner):
         return metrics
 
     def _improve_policy(
-        self, batch: types.Trajectory, features: torch.Tensor, estimates: Estimates
+        self,
+        batch: types.Trajectory,
+        observed: Observed,
+        features: torch.Tensor,
+        estimates: Estimates,
     ) -> learners.Metrics:
         """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
         config, duals, target = self._config, self._duals, estimates.states.policy
@@ -282,7 +314,7 @@ class MPOLearner(learners.ModuleLearner):
         improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
             if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
-                features = self._online.encoder(learners.at(batch.observation, (slice(None), 0)))
+                features = self._encode(self._online, observed, 1)[:, 0]
             online = self._online.policy(features)
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
             if m_step == 0:

@@ -28,6 +28,10 @@ class MPONetworks(NamedTuple):
         critic(features [..., F]) -> networks.Prediction [..., K]                  for all discrete actions
         encoder(observation, a nest of [..., *]) -> features [..., F]
 
+    With a memory, the encoder is a `networks.RecurrentEncoder`, of sequences: policy and critic share what it
+    remembers. An actor then needs one state, which the critic's features in replay can start from too. The
+    memory sees observations alone, so that an action reaches its own value only as the critic's input.
+
     A critic has a `loss`; see `networks.critic_heads`.
     """
 
@@ -56,41 +60,37 @@ def make_networks(
     config: mpo_config.MPOConfig,
     generator: torch.Generator,
     encoder: networks.Encoder | None = None,
+    memory: networks.Memory | None = None,
 ) -> MPONetworks:
     """Makes the config's torsos behind an encoder of the observations, which leaves a flat vector unchanged.
 
     Args:
         spec: The environment's spec: any observations that `networks.make_encoder` takes; actions float32 [D]
             with finite bounds, or discrete.
-        config: The torsos, the critic's head, and whether observations are normalised.
+        config: The torsos, the critic's head, the memory, and whether observations are normalised.
         generator: Draws the initial weights.
         encoder: The encoder, or None for one from `networks.make_encoder`.
+        memory: The memory behind the encoder, if the config asks for one, or None for the config's.
     """
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
-    parts = encoder.output_size, spec.actions, config, generator
-    policy = _make_policy(*parts)
-    torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
-    scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
-    critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
     normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)
+    if config.memory != "none":
+        sizes = encoder.output_size, config.memory_size
+        memory = memory or networks.make_memory(config.memory, *sizes, generator=generator)
+        encoder = networks.RecurrentEncoder(encoder, memory)
+    parts = encoder.output_size, spec.actions, config, generator
+    policy = kit.make_raw_policy(
+        encoder.output_size,
+        spec.actions,
+        config.policy_layer_sizes,
+        generator,
+        kit.TORSOS[config.torso],
+        config.init_stddev,
+    )
+    torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
+    scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
+    critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
     critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
     return MPONetworks(policy=policy, critic=critic, encoder=encoder)
-
-
-def _make_policy(
-    features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
-) -> nn.Module:
-    sizes, torso = config.policy_layer_sizes, kit.TORSOS[config.torso]
-    if isinstance(action_spec, specs.DiscreteArray):
-        num_actions = action_spec.num_values
-        return networks.CategoricalPolicy(features, num_actions, sizes, generator=generator, torso=torso)
-    return networks.GaussianPolicy(
-        features,
-        action_spec.shape[0],
-        sizes,
-        generator=generator,
-        initial_stddev=config.init_stddev,
-        torso=torso,
-    )

@@ -1,5 +1,6 @@
 """Actors: they choose actions, pass experience to an adder, and follow a learner's weights."""
 
+from minerva_acme.actors.batched import BatchedFeedForwardActor
 from minerva_acme.actors.feed_forward import (
     FeedForwardActor,
     FeedForwardVectorActor,
@@ -12,6 +13,7 @@ from minerva_acme.actors.recurrent import RecurrentActor, RecurrentPolicy, Recur
 from minerva_acme.actors.variable_client import VariableClient
 
 __all__ = [
+    "BatchedFeedForwardActor",
     "FeedForwardActor",
     "FeedForwardVectorActor",
     "Policy",

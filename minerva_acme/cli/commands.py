@@ -45,7 +45,8 @@ class Train:
     --agent my_package.my_module:MyBuilder. Modules in the current folder are found too."""
     env: str
     """Environment: dm_control/<domain>/<task>, a Gymnasium id, or module:name of your own class or function,
-    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too."""
+    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too. With --dataset
+    it plays evaluations only; without it, there are none."""
     env_kwargs: _Words = ()
     """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     preset: str = "default"
@@ -236,6 +237,32 @@ class Video:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Play episodes with a trained run's checkpoint, and record them in Minari's layout."""
+
+    function: ClassVar = "dataset:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
+    out: pathlib.Path
+    """The folder to write, which must be new."""
+    episodes: int
+    """Episodes to play."""
+    greedy: bool = False
+    """Act without exploration; by default the policy explores as in training, and what it records of each
+    action, such as its log-probability, is recorded too."""
+    checkpoint: str = "latest"
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
+    seed: int = 0
+    """Seed of the environment and of exploration."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
+    import_code: bool = False
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
     """Plot the learning curves of runs: the interquartile mean over seeds, with its confidence interval."""
 
@@ -248,7 +275,7 @@ class Plot:
     """The metric to plot: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
     """The x-axis: frames, learner steps or seconds. Frames are the environment's own steps: the environment
-    steps of the logs, which are decisions, times the action repeat."""
+    steps of the logs, which are decisions, times the action repeat. Runs without any have learner steps."""
     group: str = "agent"
     """What the runs of one curve have in common: agent, repeat, hyperparameters or several of these,
     separated by commas."""
@@ -284,6 +311,8 @@ class Report:
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    min_seeds: int = 1
+    """Leave out environments in which an experiment has fewer seeds than this."""
     output: pathlib.Path = pathlib.Path("report")
     """The folder for the page, its figures and the rows."""
 
@@ -464,6 +493,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             Resume,
             Eval,
             Video,
+            Dataset,
             Plot,
             Report,
             Collect,

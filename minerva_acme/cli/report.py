@@ -1,7 +1,7 @@
 """`minerva report`."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.table import Column
@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from minerva_acme import plotting, results
 from minerva_acme.cli import commands, extras
 from minerva_acme.cli.console import Console
-from minerva_acme.plotting import run_figures
+from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
@@ -24,7 +24,7 @@ def run(command: commands.Report) -> int:
         ValueError: There are no such results, or they cannot be compared as requested.
     """
     with extras.needed("report", "plot"):
-        from minerva_acme.plotting import figure, report_figures, report_page
+        from minerva_acme.plotting import figure, report_figures
     console = Console()
     experiments = read_experiments(command.results)
     against = command.against
@@ -35,6 +35,7 @@ def run(command: commands.Report) -> int:
         against=[name for name in against if name != "none"],
         ranges=dict(map(read_range, command.range)),
         step=command.step,
+        min_seeds=command.min_seeds,
     )
     for note in report.notes:
         console.print(note)
@@ -68,17 +69,35 @@ def run(command: commands.Report) -> int:
         drawn.append(
             ("improvement", "Probability of improvement", f"{band} Dotted: neither is better.", bars)
         )
-    pictures = []
+    pictures = {}
     for file, title, caption, picture in drawn:
         svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
         files = {"SVG": svg.name, "PDF": pdf.name}
-        pictures.append(report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files))
+        pictures[file] = report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files)
     rows = results.format_rows(row for one in experiments for row in one.rows)
     (out / "rows.csv").write_text(rows, encoding="utf-8")
-    page = report_page.make_page(", ".join(names), report.notes, pictures, report.tables)
+    page = report_page.make_page(", ".join(names), _sections(report, pictures))
     (out / "index.html").write_text(page, encoding="utf-8")
     console.print(f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF and rows.csv.")
     return 0
+
+
+def _sections(
+    report: plotting.Report, pictures: Mapping[str, report_page.Picture]
+) -> Iterator[report_page.Section]:
+    """Yields the results, then what is needed to judge them, then what produced them."""
+    for table in report.tables:
+        if table.figure:
+            shown = [pictures[table.figure]] if table.figure in pictures else []
+            yield report_page.Section(table.title, shown, table=table)
+        if table.figure == "scores" and "sample_efficiency" in pictures:
+            curves = pictures["sample_efficiency"]
+            yield report_page.Section(curves.title, [curves])
+    if report.notes:
+        yield report_page.Section("Notes", texts=report.notes)
+    for table in report.tables:
+        if not table.figure:
+            yield report_page.Section(table.title, table=table)
 
 
 def read_experiments(sources: Sequence[str]) -> list[results.Experiment]:

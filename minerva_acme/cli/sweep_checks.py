@@ -20,9 +20,17 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
     of_environment: dict[str, specs.EnvironmentSpec | str] = {}
     seen: set[object] = set()
     problems: list[str] = []
+    recorded: set[str] = set()
     for run in runs:
         train = run.train
-        if (key := (train.env, train.hyperparameters, train.run.replay)) in seen:
+        if (record := train.run.record) is not None:
+            if record in recorded:
+                raise ValueError(
+                    f"`record` must be another folder for each run of a sweep, got {record} for several. "
+                    "Record with `minerva train`, or play episodes afterwards with `minerva dataset`."
+                )
+            recorded.add(record)
+        if (key := (train.env, train.hyperparameters, train.run.replay, train.run.dataset)) in seen:
             continue
         seen.add(key)
         description = training.describe(train)
@@ -35,7 +43,7 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
             continue
         try:
             builder = description.make_builder(import_code=True)
-            beginning.check_agent(builder, spec, train.run.replay)
+            beginning.check_agent(builder, spec, train.run.replay, train.run.dataset)
         except (ValueError, replay.ReplayError) as error:
             problems.append(f"{run.title}: {error}")
     if problems:

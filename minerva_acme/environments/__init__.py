@@ -18,21 +18,35 @@ from minerva_acme.environments.vector import InProcessVectorEnvironment, VectorE
 from minerva_acme.environments.vector_loop import VectorEnvironmentLoop
 
 if TYPE_CHECKING:
+    from minerva_acme.environments.batched import (
+        BatchedEnvironment,
+        FinalObservations,
+        MaskedResets,
+        NextStepResets,
+        SimulatorEnvironment,
+    )
+    from minerva_acme.environments.batched_pendulum import BatchedPendulum
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
     from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
     from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
 
 __all__ = [
+    "BatchedEnvironment",
+    "BatchedPendulum",
     "EnvPoolEnvironment",
     "EnvironmentLoop",
     "EnvironmentWorkerError",
     "EpisodeResult",
+    "FinalObservations",
     "GymnasiumEnvironment",
     "GymnasiumFromDmEnv",
     "GymnasiumVectorEnvironment",
     "InProcessVectorEnvironment",
+    "MaskedResets",
+    "NextStepResets",
     "Observer",
     "ProcessVectorEnvironment",
+    "SimulatorEnvironment",
     "VectorEnvironment",
     "VectorEnvironmentLoop",
     "list_environments",

@@ -16,6 +16,7 @@ from minerva_acme.experiments import (
     rescue,
     saver,
     signals,
+    starting,
     stopping,
 )
 from minerva_acme.experiments import progress as run_progress
@@ -153,6 +154,9 @@ def run_experiment(
         save_best = errors.not_in("saving")(checkpoints.save_best)
         if run.beginning.checkpoint is not None:
             checkpoints.restore(run.beginning.checkpoint)
+        elif config.from_run is not None:
+            starting.take_weights(run.learner, config.from_run, config.torch_device)
+            run.actor.update(wait=True)
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )
@@ -164,6 +168,8 @@ def run_experiment(
             def goes_on() -> bool:
                 return run.steps < config.num_steps and not (stop or told.stopped_by)
 
+            if run.recorder is not None:
+                run.recorder.begin(goes_on())
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if goes_on():
@@ -194,6 +200,8 @@ def run_experiment(
             if is_new or interrupted_by or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()
+            if run.recorder is not None and not interrupted_by:
+                run.recorder.finish()
     return ExperimentResult.of(
         config,
         run.counter.get_counts(),

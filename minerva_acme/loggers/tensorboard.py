@@ -43,6 +43,7 @@ class TensorBoardLogger(base.Logger):
         group: str | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         run: "TensorBoardRun | None" = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         """Makes an event file, or shares the file of a run.
 
@@ -57,9 +58,11 @@ class TensorBoardLogger(base.Logger):
                 here.
             run: The run whose file is used, instead of `<directory>/<label>`. Its owner purges it; a row
                 without `steps_key` gets the step of the run's newest row.
+            tags: The tags of names that have neither their own group nor `group`.
         """
         self._steps_key = steps_key
         self._group = group
+        self._tags = dict(tags or {})
         self._hyperparameters = dict(hyperparameters or {})
         self._run = run
         self._file = _EventFile(pathlib.Path(directory) / label) if run is None else run.file
@@ -116,6 +119,8 @@ class TensorBoardLogger(base.Logger):
         self._has_session = True
 
     def _tag(self, name: str) -> str:
+        if name in self._tags:
+            return self._tags[name]
         return name if self._group is None or "/" in name else f"{self._group}/{name}"
 
 

@@ -36,6 +36,13 @@ from minerva_acme.losses.r2d2 import (
     signed_parabolic,
     transformed_n_step_targets,
 )
+from minerva_acme.losses.regression import (
+    action_error,
+    binary_weights,
+    exponential_weights,
+    td3_bc_loss,
+    weighted_likelihood_loss,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -53,6 +60,7 @@ from minerva_acme.losses.vmpo import (
     vmpo_kls,
     vmpo_policy_loss,
 )
+from minerva_acme.losses.vtrace import vtrace
 
 __all__ = [
     "DualVariable",
@@ -62,8 +70,10 @@ __all__ = [
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
+    "action_error",
     "action_penalty_values",
     "alpha_loss",
+    "binary_weights",
     "c51_projection",
     "categorical_loss",
     "check_shapes",
@@ -74,6 +84,7 @@ __all__ = [
     "dpg_loss",
     "e_step",
     "explained_variance",
+    "exponential_weights",
     "gae",
     "hl_gauss",
     "importance_weights",
@@ -95,10 +106,13 @@ __all__ = [
     "spread_within_states",
     "symexp",
     "symlog",
+    "td3_bc_loss",
     "transformed_n_step_targets",
     "two_hot",
     "value_loss",
     "vmpo_e_step",
     "vmpo_kls",
     "vmpo_policy_loss",
+    "vtrace",
+    "weighted_likelihood_loss",
 ]

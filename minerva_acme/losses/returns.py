@@ -77,10 +77,10 @@ def lambda_returns(
     Raises:
         ValueError: The shapes differ.
     """
-    _check(r_t, discount_t, v_tp1, last_t)
+    check_rollout(r_t, discount_t, v_tp1, last_t)
     trace_t = lambda_ * (1.0 - last_t)
     trace_t[-1] = 0.0  # no step follows in the rollout
-    return _backward_sums(r_t + discount_t * (1.0 - trace_t) * v_tp1, discount_t * trace_t)
+    return backward_sums(r_t + discount_t * (1.0 - trace_t) * v_tp1, discount_t * trace_t)
 
 
 @torch.no_grad()
@@ -116,9 +116,9 @@ def gae(
     Raises:
         ValueError: The shapes differ.
     """
-    _check(r_t, discount_t, v_tp1, last_t, v_t)
+    check_rollout(r_t, discount_t, v_tp1, last_t, v_t)
     delta_t = r_t + discount_t * v_tp1 - v_t
-    advantage_t = _backward_sums(delta_t, lambda_ * discount_t * (1.0 - last_t))
+    advantage_t = backward_sums(delta_t, lambda_ * discount_t * (1.0 - last_t))
     return RolloutTargets(advantage_t, v_t + advantage_t)
 
 
@@ -148,7 +148,7 @@ def one_step_advantages(
     Raises:
         ValueError: The shapes differ.
     """
-    _check(r_t, discount_t, v_tp1, last_t, v_t)
+    check_rollout(r_t, discount_t, v_tp1, last_t, v_t)
     target_t = r_t + discount_t * v_tp1
     return RolloutTargets(target_t - v_t, target_t)
 
@@ -177,12 +177,12 @@ def return_advantages(
     Raises:
         ValueError: The shapes differ.
     """
-    _check(r_t, discount_t, v_tp1, last_t, v_t)
+    check_rollout(r_t, discount_t, v_tp1, last_t, v_t)
     target_t = discounted_returns(r_t, discount_t, v_tp1, last_t)
     return RolloutTargets(target_t - v_t, target_t)
 
 
-def _backward_sums(x_t: torch.Tensor, decay_t: torch.Tensor) -> torch.Tensor:
+def backward_sums(x_t: torch.Tensor, decay_t: torch.Tensor) -> torch.Tensor:
     """Computes g_t = x_t + decay_t g_{t+1}, g_T = 0, in log2(T) vector operations instead of T.
 
     It overwrites x_t. After the pass of `span`, `g_t` holds the terms t..t + 2 span - 1 and `decay_t` is the
@@ -199,13 +199,14 @@ def _backward_sums(x_t: torch.Tensor, decay_t: torch.Tensor) -> torch.Tensor:
     return g_t
 
 
-def _check(
+def check_rollout(
     r_t: torch.Tensor,
     discount_t: torch.Tensor,
     v_tp1: torch.Tensor,
     last_t: torch.Tensor,
     v_t: torch.Tensor | None = None,
 ) -> None:
+    """Raises a ValueError unless all are [T, E]."""
     check_shapes(
         ("r_t", r_t, "TE"),
         ("discount_t", discount_t, "TE"),

@@ -19,6 +19,12 @@ class Sequences(NamedTuple):
     observation: types.NestedTensor  # [B, T + 1, ...]
     past: Past  # with its `start` time first, [T + 1, B]
 
+    def first(self, num_states: int) -> "Sequences":
+        """Returns the sequences up to the first observations after the burn-in."""
+        end = self.past.burn_in + num_states
+        observation = tree.map_structure(lambda leaf: leaf[:, :end], self.observation)
+        return Sequences(observation, self.past._replace(start=self.past.start[:end]))
+
 
 def sequences(trajectory: types.Trajectory, burn_in: int = 0) -> Sequences:
     """Returns the observations of trajectories, with the states from which a memory starts.

@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from minerva_acme import writing
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import (
     FRAMES,
@@ -137,8 +138,9 @@ def draw(
 
     A label has the same colour in every panel. The horizontal axis ends with the longest run, even if
     published curves are longer. It is extended, at most to twice its length, if it would otherwise show
-    fewer than three points of a published curve. The legend lists everything that is visible in at least one
-    panel, and says what the bands are; `make_caption` describes the rest.
+    fewer than three points of a published curve, or to end where the longest panel does. The legend lists
+    everything that is visible in at least one panel, and says what the bands are; `make_caption` describes
+    the rest.
 
     Args:
         panels: The panels, at least one.
@@ -153,7 +155,9 @@ def draw(
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
     shown = dict.fromkeys(group.label for panel in panels for group in panel.groups)
     colours = dict(zip(dict.fromkeys([*labels, *shown]), itertools.cycle(COLOURS), strict=False))
-    published = dict.fromkeys(label for panel in panels for label, _ in _seen(panel))
+    ends = _horizontal_limits(panels)
+    seen = [_seen(panel, limits) for panel, limits in zip(panels, ends, strict=True)]
+    published = dict.fromkeys(label for curves_there in seen for label, _ in curves_there)
     dashes = dict(zip(published, itertools.cycle(_PUBLISHED_DASHES), strict=False))
     most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
     columns = _COLUMNS.get(len(panels), min(most, len(panels)))
@@ -166,8 +170,8 @@ def draw(
     with matplotlib.rc_context(STYLE):
         figure = NotebookFigure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
-        for ax, panel in zip(grid.flat, panels, strict=False):
-            _draw_panel(ax, panel, colours, dashes)
+        for ax, panel, limits, behind in zip(grid.flat, panels, ends, seen, strict=False):
+            _draw_panel(ax, panel, limits, [(curve, dashes[label]) for label, curve in behind], colours)
         for ax in grid.flat[len(panels) :]:
             ax.set_visible(False)
         for ax in grid[:, 0]:
@@ -189,6 +193,7 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
 
     Raises:
         ValueError: matplotlib does not support this format.
+        OSError: A file cannot be written.
     """
     known = figure.canvas.get_supported_filetypes()
     suffixes = [path.suffix] if path.suffix else [".png", ".svg"]
@@ -203,13 +208,20 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
             # Without a date, equal figures give equal files.
             date = {".svg": "Date", ".pdf": "CreationDate"}.get(file.suffix)
             metadata = {date: None} if date else None
-            figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
+            with writing.explain(file):
+                figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
     return files
 
 
-def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[str, _Dashes]) -> None:
-    for label, curve in _seen(panel):
-        ax.plot(*curve, color=_GREY, linestyle=dashes[label], linewidth=1.0, zorder=1)
+def _draw_panel(
+    ax: Axes,
+    panel: Panel,
+    limits: tuple[float, float],
+    published: Sequence[tuple[run_curves.Curve, _Dashes]],
+    colours: dict[str, str],
+) -> None:
+    for curve, dashes in published:
+        ax.plot(*curve, color=_GREY, linestyle=dashes, linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
@@ -223,16 +235,22 @@ def _draw_panel(ax: Axes, panel: Panel, colours: dict[str, str], dashes: dict[st
         marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
         ax.plot(*group.mean, color=colour, marker=marker, clip_on=False, zorder=3)
     ax.set_title(panel.title)
-    first, last = _horizontal_limits(panel)
-    if last > first:
-        ax.set_xlim(first, last)
+    if limits[1] > limits[0]:
+        ax.set_xlim(*limits)
     ax.set_ylim(*_vertical_limits(panel))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 50k, 2.5M
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
-def _horizontal_limits(panel: Panel) -> tuple[float, float]:
+def _horizontal_limits(panels: Sequence[Panel]) -> list[tuple[float, float]]:
+    """Returns the limits of each panel; they end together where that leaves no panel more than half empty."""
+    own = list(map(_own_limits, panels))
+    longest = max(last for _, last in own)
+    return [(first, longest if 2.0 * last >= longest else last) for first, last in own]
+
+
+def _own_limits(panel: Panel) -> tuple[float, float]:
     runs = [run.x for group in panel.groups for run in group.runs]
     first, last = float(min(steps[0] for steps in runs)), float(max(steps[-1] for steps in runs))
     for _, curve in panel.published:
@@ -255,9 +273,9 @@ def _vertical_limits(panel: Panel) -> tuple[float, float]:
     return 0.0 if low >= 0.0 else low - margin, high + margin
 
 
-def _seen(panel: Panel) -> list[tuple[str, run_curves.Curve]]:
+def _seen(panel: Panel, limits: tuple[float, float]) -> list[tuple[str, run_curves.Curve]]:
     """Returns the published curves that cross the visible area of the axes."""
-    first, last = _horizontal_limits(panel)
+    first, last = limits
     low, high = _vertical_limits(panel)
     found = []
     for label, curve in panel.published:

@@ -79,8 +79,8 @@ def describe_seeds(groups: Sequence[Group]) -> str:
 def describe_band(groups: Sequence[Group]) -> str | None:
     """Describes the bands around the groups' lines; returns None if there are no bands.
 
-    The bootstrap interval for two or three seeds of one task is their range. It is described as such, with
-    the probability that it contains the median.
+    The bootstrap interval for two or three seeds of one task is their range. It is described as an interval
+    of the median, with its own level; see `nominal_coverage`.
     """
     banded = [group for group in groups if group.interval is not None]
     few = [group for group in banded if len(group.runs) in _FEW_SEEDS and len(group.seeds_by_task) == 1]
@@ -89,7 +89,7 @@ def describe_band(groups: Sequence[Group]) -> str | None:
     if not few:
         return "95% bootstrap interval"
     coverages = sorted({statistics.nominal_coverage(len(group.runs)) or 0.0 for group in few})
-    text = f"range of the seeds (contains the median with {' to '.join(f'{c:.0%}' for c in coverages)})"
+    text = f"{' to '.join(f'{c:.0%}' for c in coverages)} interval of the median (range of the seeds)"
     return text if len(few) == len(banded) else f"95% bootstrap interval; for 2 or 3 seeds, {text}"
 
 

@@ -34,6 +34,7 @@ class Table(NamedTuple):
     note: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    figure: str = ""  # the name of the figure that shows the same
 
 
 class Bar(NamedTuple):
@@ -76,6 +77,7 @@ def make_report(
     against: Sequence[str] = (),
     ranges: Ranges | None = None,
     step: int | None = None,
+    min_seeds: int = 1,
     seed: int = 0,
 ) -> Report:
     """Compares experiments with each other, and with published results.
@@ -86,6 +88,7 @@ def make_report(
         ranges: The ranges of returns for environments whose suite has no known range.
         step: The number of frames at which scores are compared, or None for the last frame that every run in
             an environment has reached.
+        min_seeds: The number of seeds from which the runs of an experiment in an environment are used, >= 1.
         seed: The seed of all bootstraps.
 
     Raises:
@@ -94,8 +97,23 @@ def make_report(
     """
     if not experiments:
         raise ValueError("`experiments` must hold at least one, got none.")
+    if min_seeds < 1:
+        raise ValueError(f"`min_seeds` must be >= 1, got {min_seeds}.")
     generator = np.random.default_rng(seed)
-    methods = [_Method(one.exp_name, read_runs(one)) for one in experiments]
+    methods, few = [], []
+    for one in experiments:
+        runs = read_runs(one)
+        enough = {env: found for env, found in runs.items() if len(found) >= min_seeds}
+        if not enough:
+            raise ValueError(
+                f"{one.exp_name} must have an environment with at least {min_seeds} seeds, got at most "
+                f"{max(map(len, runs.values()))}. Train more seeds, or lower `min_seeds`."
+            )
+        methods.append(_Method(one.exp_name, enough))
+        if left_out := [panels.make_title(env) for env in runs if env not in enough]:
+            few.append(
+                f"Left out, with fewer than {min_seeds} seeds of {one.exp_name}: {', '.join(left_out)}."
+            )
     published = [_published(name) for name in against]
     shared = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if not shared:
@@ -128,7 +146,7 @@ def make_report(
         *([_source_table(published)] if published else []),
     ]
     return Report(
-        notes=list(_notes(experiments, methods, published, comparison)),
+        notes=[*few, *_notes(experiments, methods, published, comparison)],
         tables=tables,
         aggregate=_aggregate(methods, compared, limits, generator) if len(shared) > 1 else None,
         by_environment=list(_panels(experiments, methods, published, generator)),
@@ -408,6 +426,7 @@ def _score_table(
         "frames for which an action lasts; updates: learner steps per frame.",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
+        figure="scores",
     )
 
 
@@ -421,6 +440,7 @@ def _profile_table(profiles: Mapping[str, statistics.Profile]) -> Table:
         "The share of runs with a normalised score above each threshold; all environments have equal weight.",
         ["", *(f">{threshold:.1f}" for threshold in _SHOWN_THRESHOLDS)],
         rows,
+        figure="performance_profile",
     )
 
 
@@ -432,6 +452,7 @@ def _improvement_table(improvements: Sequence[Bar]) -> Table:
         "environments; a tie counts as half. With a 95% bootstrap interval.",
         ["", "probability", "95% interval"],
         rows,
+        figure="improvement",
     )
 
 
@@ -461,6 +482,7 @@ def _environment_table(
             *(_title(m.name) for m in published),
         ],
         rows,
+        figure="environments",
     )
 
 

@@ -1,6 +1,7 @@
 """A report as a self-contained HTML page."""
 
 import base64
+import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -16,12 +17,19 @@ _PAGE = string.Template(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 60rem;
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem;
   margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 p, figcaption { max-width: 48rem; } p.note, figcaption { color: #555; font-size: .9rem; }
-figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
-.wide { overflow-x: auto; }
+figure { margin: 1.5rem 0; } img { display: block; max-width: 100%; height: auto; mix-blend-mode: multiply; }
+/* What is too wide scrolls: its bar is always there, and a shadow falls from the side that hides more. */
+.wide { overflow-x: auto; background:
+  linear-gradient(to right, #fff 40%, #fff0) 0 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to left, #fff 40%, #fff0) 100% 0 / 2.5rem 100% no-repeat local,
+  linear-gradient(to right, #0003, #0000) 0 0 / 1rem 100% no-repeat scroll,
+  linear-gradient(to left, #0003, #0000) 100% 0 / 1rem 100% no-repeat scroll; }
+.wide::-webkit-scrollbar { height: .6rem; background: #eee; }
+.wide::-webkit-scrollbar-thumb { background: #aaa; border-radius: .3rem; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
   white-space: nowrap; }
@@ -38,23 +46,40 @@ $body
 """
 )
 _LONG = 40  # characters; a column with longer cells is too wide for the table
+_PIXELS_PER_POINT = 96 / 72
+_ENLARGED = 1.4  # on the page: text of 8 points, made for a column of a paper, is as large as that of tables
 
 
 class Picture(NamedTuple):
-    """A figure with its heading."""
+    """A figure with its caption."""
 
-    title: str
+    title: str  # for those who cannot see it
     caption: str
     svg: str
     files: Mapping[str, str]  # file names in the page's folder, by the name of the format
 
 
-def make_page(title: str, notes: Sequence[str], pictures: Iterable[Picture], tables: Iterable[Table]) -> str:
+class Section(NamedTuple):
+    """A part of the page under one heading: figures, texts and a table, in this order."""
+
+    title: str
+    pictures: Sequence[Picture] = ()
+    texts: Sequence[str] = ()
+    table: Table | None = None
+
+
+def make_page(title: str, sections: Iterable[Section]) -> str:
     """Returns the page as HTML, which needs no other file and no network. Text is escaped."""
-    parts = [f"<p>{escape(note)}</p>" for note in notes]
-    parts += map(_picture, pictures)
-    parts += map(_table, tables)
-    return _PAGE.substitute(title=escape(title), body="\n".join(parts))
+    return _PAGE.substitute(title=escape(title), body="\n".join(map(_section, sections)))
+
+
+def _section(section: Section) -> str:
+    parts = [f"<h2>{escape(section.title)}</h2>"]
+    parts += map(_picture, section.pictures)
+    parts += [f"<p>{escape(text)}</p>" for text in section.texts]
+    if section.table is not None:
+        parts.append(_table(section.table))
+    return "\n".join(parts)
 
 
 def _picture(picture: Picture) -> str:
@@ -64,10 +89,19 @@ def _picture(picture: Picture) -> str:
         f'<a href="{escape(file, quote=True)}">{escape(name)}</a>' for name, file in picture.files.items()
     )
     return (
-        f"<h2>{escape(picture.title)}</h2>\n<figure>"
-        f'<img alt="{escape(picture.title, quote=True)}" src="data:image/svg+xml;base64,{data}">\n'
+        f'<figure><div class="wide"><img{_size(picture.svg)} alt="{escape(picture.title, quote=True)}" '
+        f'src="data:image/svg+xml;base64,{data}"></div>\n'
         f"<figcaption>{escape(picture.caption)} ({links})</figcaption></figure>"
     )
+
+
+def _size(svg: str) -> str:
+    """Returns the width on the page: enlarged, and on narrow screens not smaller than the figure itself."""
+    width = re.search(r'<svg[^>]*? width="([\d.]+)pt"', svg)
+    if width is None:
+        return ""
+    pixels = float(width[1]) * _PIXELS_PER_POINT
+    return f' style="width: {_ENLARGED * pixels:.0f}px; min-width: {pixels:.0f}px"'
 
 
 def _table(table: Table) -> str:
@@ -85,8 +119,8 @@ def _table(table: Table) -> str:
         for row in table.rows
     )
     return (
-        f'<h2>{escape(table.title)}</h2>\n<p class="note">{escape(table.note)}</p>\n'
-        f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>'
+        f'<p class="note">{escape(table.note)}</p>\n'
+        f'<div class="wide" tabindex="0"><table>\n<tr>{head}</tr>\n{rows}\n</table></div>'
         + f"\n<dl>{texts}</dl>"
         * bool(below)
     )

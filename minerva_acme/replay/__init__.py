@@ -8,6 +8,8 @@ need PyTorch.
 
 from minerva_acme.replay.backends import make_server
 from minerva_acme.replay.base import (
+    NO_KEY,
+    BatchedWriter,
     ColumnSpec,
     FieldSpec,
     Fifo,
@@ -20,6 +22,7 @@ from minerva_acme.replay.base import (
     ReplayError,
     ReplayServer,
     ReplayTimeout,
+    Ring,
     SampleInfo,
     Sampler,
     SampleToInsertRatio,
@@ -34,6 +37,7 @@ from minerva_acme.replay.memory.store import MemoryServer
 from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
 
 __all__ = [
+    "BatchedWriter",
     "ColumnSpec",
     "FieldSpec",
     "Fifo",
@@ -42,6 +46,7 @@ __all__ = [
     "MemoryClient",
     "MemoryServer",
     "MinSize",
+    "NO_KEY",
     "Prioritized",
     "Queue",
     "ReplayClient",
@@ -50,6 +55,7 @@ __all__ = [
     "ReplayTimeout",
     "ReverbClient",
     "ReverbServer",
+    "Ring",
     "SampleInfo",
     "SampleToInsertRatio",
     "Sampler",

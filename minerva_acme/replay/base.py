@@ -120,6 +120,22 @@ class Queue(NamedTuple):
 RateLimiter = MinSize | SampleToInsertRatio | Queue
 
 
+class Ring(NamedTuple):
+    """The shape of a table whose rows are steps of B environments at once, in tensors.
+
+    A writer of batches appends one row of all environments in each step, and the newest row overwrites the
+    oldest. Nothing is written for an item: it is a window of L rows of one environment, L the longest of its
+    fields. It can be sampled once its L rows are written, or once `end_episodes` was called.
+    """
+
+    num_environments: int  # B
+    period: int = 1
+    by_episode: bool = True
+    """Whether items belong to one episode: they start at every `period`-th step of it, as the writer marks
+    them, and what a window holds after its episode's end is left to the reader. Otherwise they start at every
+    `period`-th row, across the ends of episodes, and each is sampled once, in order."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableConfig:
     """A table of items."""
@@ -134,6 +150,8 @@ class TableConfig:
     contents: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
     """Settings that change the numbers in the items but not their shapes, such as `n_step` and `discount`.
     They are stored with the table and compared when it is restored or checked."""
+    ring: Ring | None = None
+    """The shape of a table of batched steps, in memory; None for items that writers create one by one."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -177,6 +195,34 @@ class TableConfig:
                 f"`capacity` of a queue must be >= 1 item and <= `max_size` ({self.max_size}), or unread "
                 f"items are dropped, got {limiter.capacity}."
             )
+        if self.ring is not None:
+            self._check_ring(self.ring)
+
+    def _check_ring(self, ring: Ring) -> None:
+        for name in ("num_environments", "period"):
+            if getattr(ring, name) < 1:
+                raise ValueError(f"`{name}` of a ring must be >= 1, got {getattr(ring, name)}.")
+        if any(isinstance(selector, Prioritized) for selector in (self.sampler, self.remover)):
+            raise ValueError(
+                f"Table '{self.name}' holds batched steps, whose items have no priorities, got "
+                f"{self.sampler} and {self.remover}. Sample uniformly (`prioritized` False, "
+                "`replay_fading` 1), or play environments that are not batched."
+            )
+        # Selectors without settings are equal as tuples, whatever they select.
+        found = (type(self.sampler).__name__, type(self.remover).__name__, self.max_times_sampled)
+        expected = ("Uniform", "Fifo", 0) if ring.by_episode else ("Fifo", "Fifo", 1)
+        if found != expected:
+            raise ValueError(
+                f"Table '{self.name}' holds batched steps with `by_episode` {ring.by_episode}, so "
+                f"its sampler, remover and `max_times_sampled` must be {expected}, got {found}."
+            )
+        if not ring.by_episode and not isinstance(self.rate_limiter, Queue):
+            raise ValueError(
+                f"Table '{self.name}' holds batched steps that are sampled once, so its rate limiter must be "
+                f"a `Queue`, got {self.rate_limiter}."
+            )
+        if any(field.variable for field in self.signature.fields.values()):
+            raise ValueError(f"The fields of table '{self.name}', a ring, must have fixed lengths.")
 
     def _check_fading(self, sampler: Prioritized) -> None:
         if not (0.0 < sampler.fading < 1.0 and 1e-6 <= sampler.floor < 1.0):
@@ -202,8 +248,15 @@ class TableInfo(NamedTuple):
     min_size: int  # items that must be stored before sampling starts
 
 
+NO_KEY = np.iinfo(np.uint64).max
+"""The key of all items of a `Ring`, which no priority can be set for."""
+
+
 class SampleInfo(NamedTuple):
-    """The store's data about B sampled items."""
+    """The store's data about B sampled items.
+
+    Items of a `Ring` are not told apart: their `key` is `NO_KEY`, and `times_sampled` is 0, for unknown.
+    """
 
     key: np.ndarray  # [B] uint64
     probability: np.ndarray  # [B] float64
@@ -296,6 +349,33 @@ class Writer(_Resource):
         """Flushes and starts a new history: windows count from 0 again."""
 
 
+class BatchedWriter(_Resource):
+    """A writer of a table that is a `Ring`. It is used by one thread."""
+
+    @abc.abstractmethod
+    def append(self, rows: Mapping[str, Any], starts: Any = None) -> None:
+        """Appends one row of every environment, and overwrites the oldest one of a full table.
+
+        Waits, up to the writer's time limit, while the rate limiter holds inserts back.
+
+        Args:
+            rows: For each column a tensor, [B, *row shape], on the table's device. No number is read.
+            starts: Where an item starts with this row, [B] bool. None if the ring is not `by_episode`.
+
+        Raises:
+            ReplayTimeout: The wait exceeded the writer's limit; nothing was written.
+            ReplayError: A tensor has another shape, dtype or device, or a column is missing.
+        """
+
+    @abc.abstractmethod
+    def end_episodes(self, **marks: float) -> None:
+        """Ends all episodes with the newest row: all of their items can be sampled now.
+
+        Args:
+            **marks: The columns of the newest row to set to a number, so that a reader finds the ends.
+        """
+
+
 class Sampler(_Resource):
     """A sampler of items from one table."""
 
@@ -333,6 +413,17 @@ class ReplayClient(_Resource):
 
         Windows of `narrow_columns` hold one row, the newest: such rows are neither kept nor sent together.
         """
+
+    def batched_writer(self, table: str) -> BatchedWriter:
+        """Returns a writer of batched steps. Only the store in memory has tables of them.
+
+        Raises:
+            ReplayError: The table is not a `Ring`, or there is no such table.
+        """
+        raise ReplayError(
+            f"Table '{table}' must be in the memory of this process to take batched steps, but "
+            f"{type(self).__name__} cannot. Use replay='memory', --replay memory on the command line."
+        )
 
     @abc.abstractmethod
     def sampler(self, table: str) -> Sampler:

@@ -148,7 +148,10 @@ def describe(
         size=size,
         inserted=inserted,
         sampled=sampled,
-        contents={name: describe_value(value) for name, value in config.contents.items()},
+        contents={
+            name: describe_value(value)
+            for name, value in {**config.contents, **(config.ring._asdict() if config.ring else {})}.items()
+        },
     )
 
 

@@ -121,7 +121,8 @@ def _explained(what: str) -> Iterator[None]:
         ) from error
     except Exception as error:  # of several libraries for connections too
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        why = " ".join(lines).rstrip(".")
         raise ValueError(
-            f"Could not {what}: {' '.join(lines)} Check the name and the connection; for a private "
-            "repository or an upload, log in with `hf auth login`."
+            f"Could not {what}: {why}. Check the name and the connection; for a private repository or an "
+            "upload, log in with `hf auth login`."
         ) from error

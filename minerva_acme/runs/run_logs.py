@@ -12,6 +12,8 @@ from minerva_acme.runs import config as experiment_config
 _logger = logging.getLogger(__name__)
 
 _FILM = "evaluation/video"
+# TensorBoard sorts groups by name, capitals first, and opens on the first: what a reader looks for.
+_TAGS = {"actor": {"episode_return": "Return/training"}, "evaluator": {"episode_return": "Return/evaluation"}}
 
 
 class RunLogs:
@@ -105,6 +107,7 @@ class RunLogs:
                 group=label,
                 hyperparameters=self._hyperparameters() if label == "evaluator" else None,
                 run=self._tensorboard,
+                tags=_TAGS.get(label),
             )
             parts.append(self._events[label])
         if self._wandb is not None:

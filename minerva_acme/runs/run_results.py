@@ -25,6 +25,8 @@ UNSEEN_SEED = 10_000
 
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
 OPTIONS = (
+    "dataset",
+    "from_run",
     "stop_at_return",
     "replay",
     "environment_processes",
@@ -38,6 +40,8 @@ OPTIONS = (
 def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
     """Returns the folders of runs among these folders and below them, each once.
 
+    What lies below a run's folder, such as what `minerva publish` writes there, is no run.
+
     Raises:
         ValueError: One of the folders holds no run, or no folder was given.
     """
@@ -45,11 +49,10 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         raise ValueError("At least one run must be given, got none. Give the folders of trained runs.")
     found: dict[pathlib.Path, pathlib.Path] = {}  # by resolved path, so that no run counts twice
     for directory in directories:
-        below = [directory] if (directory / run_folder.FILE).exists() else []
-        below = below or sorted(path.parent for path in directory.rglob(run_folder.FILE))
+        below = sorted(path.parent for path in directory.rglob(run_folder.FILE))
         if not below:
             run_folder.read(directory)  # raises: there is no run
-        found |= {path.resolve(): path for path in below}
+        found |= {path.resolve(): path for path in below if not {*path.parents} & {*below}}
     return list(found.values())
 
 
@@ -59,7 +62,7 @@ def collect(
     """Makes experiments from runs: rows of every evaluation, and of the cost of training up to the last one.
 
     A run's logs count the agent's decisions, rows count frames: the steps are multiplied by the action repeat
-    in the environment's id.
+    in the environment's id. Rows of a run that makes no environment steps count learner steps.
 
     Args:
         directories: The runs' folders, such as `find_runs` returns.
@@ -80,7 +83,8 @@ def collect(
         if place in places:
             raise ValueError(
                 f"{places[place]} and {directory} are both {made.exp_name} on {place[1]} with seed "
-                f"{place[2]}. Leave one of them out, or give one another name: --name"
+                f"{place[2]}. Leave one of them out, or give one another name: "
+                f"minerva collect {shlex.quote(str(directory))} --name NAME"
             )
         places[place] = directory
         old = found.get(made.exp_name)
@@ -100,20 +104,19 @@ def _make_experiment(
     directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
 ) -> results.Experiment:
     description = run_folder.read(directory)
-    returns = run_curves.read_curve(directory, "evaluator/episode_return")
+    steps = description.steps_key
+    returns = run_curves.read_curve(directory, "evaluator/episode_return", steps)
     last = int(returns.x[-1]) if len(returns.x) else 0
     if last == 0:
-        raise ValueError(
-            f"{directory} has no evaluation after its first environment step yet. Wait for it, or train on."
-        )
+        raise ValueError(f"{directory} has no evaluation after its first step yet. Wait for it, or train on.")
     env_name, repeat = description.base_task
-    frames = repeat or 1  # of a decision
+    frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
     logged = run_curves.list_metrics(directory)
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
-            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}").values[-1]
+            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]
     random = random_return(directory)
     if random is not None:
         values["random_return", 0] = random
@@ -161,5 +164,6 @@ def _command(description: run_folder.RunDescription) -> str:
     changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
     words += tasks.make_flags(changes)
     if "num_env_steps" in description.options:
-        words += ["--num-env-steps", str(description.options["num_env_steps"])]
+        steps = "num_env_steps" if description.options["num_env_steps"] else "num_learner_steps"
+        words += tasks.make_flags({steps: description.options[steps]})
     return f"{shlex.join(words)} --seed {{seed}}"

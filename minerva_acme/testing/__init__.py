@@ -1,6 +1,7 @@
 """Tools to test your own parts: fakes of the other parts, and each contract as tests to inherit."""
 
 from minerva_acme.specs import check_conforms, check_timestep
+from minerva_acme.testing.batched import BatchedEnvironmentConformance, FakeBatchedEnvironment
 from minerva_acme.testing.checks import assert_nests_equal, read_items, through_a_file
 from minerva_acme.testing.conformance import (
     ActorConformance,
@@ -16,9 +17,11 @@ from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 __all__ = [
     "ActorConformance",
     "AdderConformance",
+    "BatchedEnvironmentConformance",
     "DatasetConformance",
     "EnvironmentConformance",
     "FakeActor",
+    "FakeBatchedEnvironment",
     "FakeEnvironment",
     "FakeLearner",
     "FakeLogger",

@@ -34,7 +34,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     description = run_folder.RunDescription(agent="ppo", environment="a:B", seed=0, hyperparameters={})
     training._show(console.Console(), result, description, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best checkpoint, after 40 steps │ 4.0 ± 0.0" in out) == is_shown
     assert f"To evaluate it again: minerva eval {tmp_path} --import-code" in out  # since `a:B` is code
 
 
@@ -257,12 +257,13 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report,",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     (
         "train mpoo",
-        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2. Did you mean 'mpo'?",
+        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Did you "
+        "mean 'mpo'?",
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
@@ -320,8 +321,8 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (
-        "There is no agent 'trpo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2. Install the package "
-        "that has it." in call("eval", tmp_path)[2]
+        "There is no agent 'trpo'; there are mpo, vmpo, ppo, sac, td3, d4pg, dqn, r2d2, bc, crr. Install the "
+        "package that has it." in call("eval", tmp_path)[2]
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import main
-from minerva_acme.runs import checkpointing, evaluation, run_lock
+from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
 
 PPO = registry.AGENTS["ppo"].presets
 
@@ -53,6 +53,16 @@ def make_run(name, *, made=None, returns=(), light=False, options=(), changes=()
         checkpointer = checkpointing.Checkpointer(directory / "checkpoints")
         checkpointer.save(made, evaluations.save(), evaluation=1.0 if light else None, light=light)
     return directory
+
+
+def test_what_was_published_from_a_run_is_no_run(lines):
+    directory = make_run("a", made=2_004, returns=[(0, 9.5), (2_004, 475.25)])
+    published = directory / "hub"
+    published.mkdir()
+    (published / "run.json").write_text((directory / "run.json").read_text())
+    assert "hub" not in "".join(lines())
+    assert run_results.find_runs([pathlib.Path("runs")]) == run_results.find_runs([directory]) == [directory]
+    assert run_results.find_runs([published]) == [published]  # if it is named
 
 
 def test_a_run_has_its_status_steps_and_last_score(lines):

@@ -43,6 +43,27 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     assert status == 0 and "MPO" not in shown
 
 
+def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, call):
+    out = tmp_path / "report"
+    table.write_text(results.format_rows(rows("ours") + rows("theirs", seeds=(0,))))  # which has a note
+    assert call("report", table, "--against", "mpo", "--output", out)[0] == 0
+    page = (out / "index.html").read_text()
+    headings = re.findall("<h2>(.*?)</h2>", page)
+    assert headings == [
+        "Scores on 2 environments at 200,000 frames",
+        "Sample efficiency",
+        "Performance profile",
+        "Probability of improvement",
+        "Returns by environment at 200,000 frames",
+        "Notes",
+        "What produced them",
+        "Published results",
+    ]
+    of_scores = page[page.index("<h1>") : page.index("Sample efficiency</h2>")]
+    assert of_scores.count("<img") == of_scores.count("<table>") == 1
+    assert page.count('<div class="wide"') == page.count("<img") + page.count("<table>") == 11
+
+
 def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call):
     out = tmp_path / "report"
     arguments = ("--range", "Pendulum-v1=-2000:0", "--output", out)
@@ -74,6 +95,10 @@ def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compare
         ),
         (["<table>", "--range", "a=1:b"], "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
         (["<table>", "--step", "5k"], "`--step` must be a whole number, got '5k'"),
+        (
+            ["<table>", "--min-seeds", "4"],
+            "ours must have an environment with at least 4 seeds, got at most 3",
+        ),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(table, tmp_path, call, arguments, message):

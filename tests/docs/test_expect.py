@@ -19,8 +19,8 @@ COMMANDS = [command for row in ROWS for command in re.findall(r"`([^`]+)`", row[
 TESTS = [(row[0], test) for row in ROWS for test in re.findall(r"`([^`]+)`", row[3])]
 
 
-def test_there_are_25_things_each_with_a_command_and_a_test() -> None:
-    assert [row[0] for row in ROWS] == [str(number) for number in range(1, 26)]
+def test_there_are_35_things_each_with_a_command_and_a_test() -> None:
+    assert [row[0] for row in ROWS] == [str(number) for number in range(1, 36)]
     assert all(len(row) == 4 and row[1].startswith("**") for row in ROWS)
     assert [row[0] for row in ROWS if not re.search(r"`[^`]+`", row[2])] == []
     assert {number for number, _ in TESTS} == {row[0] for row in ROWS}

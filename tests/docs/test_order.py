@@ -24,7 +24,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 SHORTER = 1_250  # divides the usual numbers of steps into multiples of PPO's eight environments
 INTERRUPTED = "# press Ctrl-C"
 # What is not about runs, and takes long or depends on the machine.
-LEFT_OUT = ("minerva bench", "minerva check-env", "minerva doctor", "make ")
+LEFT_OUT = ("minerva bench", "minerva check-env", "minerva doctor", "minerva verify", "make ")
 STATUS = {"minerva list agents mppo": 1}  # a mistake, to see what is said
 
 
@@ -55,6 +55,7 @@ def shorten(words: list[str]) -> list[str]:
         "train": "--log csv --replay memory --evaluation-period 8 --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
         "demo": "--goal 0",
+        "publish": "--episodes 2",
     }
     words += more.get(words[0], "").split()
     return words + ["--evaluation-episodes", "1"] * (words[0] in ("train", "sweep"))
@@ -112,7 +113,8 @@ def test_the_commands_of_a_page_work_in_order_in_an_empty_folder(
         assert status == STATUS.get(line, 0), (line, out, err)
         assert "has made all its" not in out, line  # there was something left to do
         assert ("To resume: minerva resume" in out) == line.endswith(INTERRUPTED), (line, out)
-        found = len(list(tmp_path.rglob("run.json")))
-        assert (found > runs) == (words[0] in ("train", "demo", "sweep")), f"{line}: another run's folder"
+        found = len(list(tmp_path.rglob("checkpoints")))  # of runs: what is published has a run.json too
+        trains = words[0] in ("train", "demo", "sweep") and "--dry-run" not in words
+        assert (found > runs) == trains, f"{line}: another run's folder"
         runs, played = found, played + 1
     assert played >= 8 and runs >= 3

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 import tree
 
-from minerva_acme import core, environments, experiments, wrappers
+from minerva_acme import core, environments, experiments, plotting, results, wrappers
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import commands as cli_commands
 from minerva_acme.cli import flags, init, main, parsing
+from minerva_acme.plotting import figure
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
@@ -34,6 +35,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OWN_AGENT = "docs/composing.md"
+FIRST_FIGURE = "docs/images/modern.svg"
 MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
 
 
@@ -377,6 +379,33 @@ def test_every_name_of_the_library_that_a_page_names_exists() -> None:
     assert not missing
 
 
+def test_the_figure_of_the_first_page_is_the_one_that_its_command_draws(tmp_path: pathlib.Path) -> None:
+    page = read("docs/results.md")
+    (line,) = re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE)
+    command = parsing.parse(shlex.split(line))
+    assert isinstance(command, cli_commands.Report) and command.min_seeds == 3
+    made = plotting.make_report(
+        [results.load()[name] for name in command.results], against=command.against or (), min_seeds=3
+    )
+    drawn = figure.draw(made.by_environment, y_label="Return")
+    (file,) = figure.save(drawn, tmp_path / "environments.svg")
+    # Text is drawn as paths, with the text itself as a comment.
+    texts = [re.findall("<!-- (.*?) -->", path.read_text()) for path in (file, REPOSITORY / FIRST_FIGURE)]
+    assert texts[0] == texts[1]
+    assert {group.seeds_by_task[0] for panel in made.by_environment for group in panel.groups} == {3}
+    assert len({ax.get_xlim() for ax in drawn.axes}) == len({ax.get_ylim() for ax in drawn.axes}) == 1
+
+
+def test_searches_of_the_site_list_guides_before_the_reference() -> None:
+    boosts = {}
+    for path in ("api/minerva_acme.losses.md", "how-to/runs.md", "index.md"):
+        page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=path), meta={})
+        load_hooks().on_page_markdown("# A page\n", page=page)
+        boosts[path] = page.meta.get("search", {}).get("boost", 1.0)
+    assert 1_000 * boosts["api/minerva_acme.losses.md"] < 0.1  # a word in a title counts 1,000 times
+    assert boosts["how-to/runs.md"] == boosts["index.md"] == 1.0
+
+
 def load_hooks() -> types.ModuleType:
     spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs" / "site_hooks.py")
     assert spec and spec.loader
@@ -418,7 +447,7 @@ def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry() -> 
         )
         assert f"| {task.num_env_steps:,} | {task.mean:,.1f} | {task.median:,.1f} |" in row
         for run in task.runs:
-            assert f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" in row
+            assert f"{run.seed}: {run.score:,.1f} ± {run.std:,.1f}" in row
         assert task.command(task.runs[0].seed) in by_agent[task.agent].splitlines()
 
 

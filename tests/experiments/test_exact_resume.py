@@ -95,7 +95,7 @@ SAC_WITH_MEMORY, TD3_WITH_MEMORY = (
 
 
 def with_memory(builder, kind):
-    """Rollouts of 7 steps, which begin within episodes too."""
+    """Rollouts or sequences of a few steps, which begin within episodes too."""
     minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
     config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
     return type(builder)(config)
@@ -356,6 +356,8 @@ CASES = {
     "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
+    "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
+    "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
 }
 
 

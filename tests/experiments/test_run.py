@@ -200,8 +200,8 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
         assert len(once) == num_rows
     shown = shown_in_tensorboard(
         tmp_path / "killed",
-        actor="actor/episode_return",
-        evaluator="evaluator/episode_return",
+        actor="Return/training",
+        evaluator="Return/evaluation",
         learner="loss/q",
     )
     assert shown == {

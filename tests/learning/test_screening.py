@@ -37,11 +37,13 @@ def test_differences_are_paired_by_task_and_seed():
             "screening_modern": runs(0.1, 0.2, 0.5, 0.6),
             "screening_worse": runs(0.0, 0.1, 0.3, 0.4),
             "screening_better": runs(0.2, 0.4),
+            "screening_single": runs(0.11),
             "screening_elsewhere": {("c", 0): Measured(1.0, 2.0)},
         }
     )
     assert [line.split(" | ") for line in printed.splitlines()[2:]] == [
-        ["| `better`", "0.300", "", "+0.150 +- 0.050", "2", "2 |"],
+        ["| `better`", "0.300", "", "+0.150 ± 0.050", "2", "2 |"],
+        ["| `single`", "0.110", "", "+0.010", "1", "2 |"],
         ["| `modern`", "0.150", "0.550", "", "4", "2 |"],
-        ["| `worse`", "0.050", "0.350", "-0.150 +- 0.029", "4", "2 |"],
+        ["| `worse`", "0.050", "0.350", "-0.150 ± 0.029", "4", "2 |"],
     ]

@@ -72,6 +72,14 @@ def test_each_number_becomes_a_scalar_at_its_step(tmp_path):
     ]
 
 
+def test_a_name_may_have_a_tag_of_its_own_instead_of_the_loggers_group(tmp_path):
+    with loggers.TensorBoardLogger(
+        tmp_path, "actor", "steps", group="actor", tags={"return": "Return/training"}
+    ) as logger:
+        logger.write({"steps": 1, "return": 2.0, "loss/q": 3.0})
+    assert [tag for tag, *_ in scalars(tmp_path / "actor")] == ["actor/steps", "Return/training", "loss/q"]
+
+
 def test_each_row_is_with_the_system_when_write_returns(tmp_path):
     with loggers.TensorBoardLogger(tmp_path, "actor", "steps") as logger:
         for step in range(3):

@@ -310,8 +310,8 @@ MPO = [
         ),
         breakage(
             "MPO's critic learns at the following states",
-            "(slice(None), slice(-1))))",
-            "(slice(None), slice(1, None))))",
+            "(slice(None), slice(num_states)))",
+            "(slice(None), slice(-num_states, None)))",
         ),
         breakage(
             "MPO skips a batch for what its padding holds",
@@ -485,8 +485,8 @@ MPO = [
         ("tests/agents/td3/test_reference_step.py", "tests/agents/td3/test_td3.py"),
         breakage(
             "TD3's policy follows all critics",
-            "nets.critic.first(observation",
-            "nets.critic(observation",
+            "nets.critic.first(data.observation",
+            "nets.critic(data.observation",
         ),
     ),
     *of(
@@ -595,6 +595,25 @@ ON_POLICY_AGENTS = [
             "MPO's statistics are those of every state",
             "firsts = learners.at(batch.observation, (slice(None), 0))",
             "firsts = batch.observation",
+        ),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        ("tests/agents/mpo/test_reference_memory_step.py", "tests/agents/mpo/test_memory.py"),
+        breakage(
+            "MPO's target networks see what the online memory remembers",
+            "self._encode(self._target, observed",
+            "self._encode(self._online, observed",
+        ),
+        breakage(
+            "MPO learns on the burn-in",
+            "burn_in = self._config.burn_in\n",
+            "burn_in = 0\n",
+        ),
+        breakage(
+            "MPO's memory begins at zero",
+            "networks.sequences(batch, burn_in)",
+            "networks.sequences(batch._replace(state=()), burn_in)",
         ),
     ),
     *of(
@@ -890,12 +909,12 @@ REPLAY = [
         ),
         breakage(
             "priorities lack their exponent",
-            "priority**selector.exponent if priority else 0.0",
+            "priority**exponent if priority else 0.0",
             "priority",
         ),
         breakage(
             "changed priorities lack their exponent",
-            "np.where(priorities > 0.0, priorities**exponent, 0.0)",
+            "np.array([_weight(priority, exponent) for priority in priorities.tolist()])",
             "priorities",
         ),
     ),

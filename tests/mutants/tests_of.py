@@ -35,6 +35,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/runs/test_policies.py",
     ),
     "agents/choosing.py": ("tests/agents/off_policy/test_acting.py",),
+    "agents/bc": ("tests/agents/bc", "tests/agents/test_hooks.py", "tests/agents/test_acting_on_arrays.py"),
+    "agents/crr": (
+        "tests/agents/crr",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/d4pg": (
         "tests/agents/d4pg",
         "tests/agents/test_transition_agents.py",
@@ -58,11 +64,17 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
     ),
+    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py",),
     "agents/mpo/learner.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
+        "tests/agents/mpo/test_reference_memory_step.py",
+        "tests/agents/mpo/test_memory.py",
     ),
-    "agents/mpo/networks.py": ("tests/agents/mpo/test_batch_norm.py",),
+    "agents/mpo/networks.py": (
+        "tests/agents/mpo/test_batch_norm.py",
+        "tests/agents/mpo/test_memory.py",
+    ),
     "agents/mpo/optimizers.py": ("tests/agents/mpo/test_batch_norm.py",),
     "agents/off_policy": ("tests/agents/off_policy", "tests/agents/test_transition_agents.py"),
     "agents/on_policy": (
@@ -125,6 +137,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/environments/test_loop.py",
     ),
     "minerva_acme/constraints.py": ("tests/agents/mpo/test_config.py", "tests/agents/ppo/test_config.py"),
+    "minerva_acme/datasets": ("tests/datasets", "tests/experiments/test_data.py"),
     "minerva_acme/distributed": (
         "tests/distributed/test_graph.py",
         "tests/distributed/test_inline_runs.py",
@@ -135,17 +148,21 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_discrete.py",
         "tests/agents/mpo/test_targets.py",
     ),
+    "minerva_acme/environments/batched_pendulum.py": ("tests/environments/test_batched.py",),
     "minerva_acme/environments": ("tests/environments/test_misbehaving.py", "tests/environments"),
     "minerva_acme/experiments": (
         "tests/experiments/test_run.py",
         "tests/experiments/test_run_hooks.py",
         "tests/experiments/test_exact_resume.py",
+        "tests/experiments/test_data.py",
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
+    "minerva_acme/experiments/starting.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/experiments/parts.py": (
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
+    "minerva_acme/runs/recorded_environment.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (
@@ -163,6 +180,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/adders/test_adder_calls.py",
         "tests/adders/test_priorities.py",
     ),
+    "minerva_acme/replay/layouts/batched.py": ("tests/adders/test_batched.py",),
+    "minerva_acme/replay/memory/ring.py": ("tests/adders/test_batched.py",),
     "minerva_acme/replay/layouts": (
         "tests/adders/test_frame_stacks.py",
         "tests/adders/test_sequence.py",
@@ -173,6 +192,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/replay/memory",
         "tests/replay/test_conformance.py",
         "tests/replay/test_backends.py",
+        "tests/datasets/test_demonstrations.py",
     ),
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/layouts/rollouts.py": ("tests/adders/test_rollout.py",),

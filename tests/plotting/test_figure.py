@@ -41,7 +41,7 @@ def test_a_group_is_the_interquartile_mean_and_the_interval_over_its_seeds():
 
 
 BOOTSTRAP = "95% bootstrap interval"
-RANGE = "range of the seeds (contains the median with {})"
+RANGE = "{} interval of the median (range of the seeds)"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,24 @@ def test_the_axis_ends_with_the_runs_and_not_with_what_was_published():
     assert ax.get_xlim() == (0.0, 100_000.0)
 
 
+def test_axes_end_together_unless_that_leaves_a_panel_more_than_half_empty():
+    for lasts, ends in (
+        ((100, 50, 80), (100, 100, 100)),
+        ((100, 49, 80), (100, 49, 100)),
+        ((20, 20), (20, 20)),
+    ):
+        panels = [plotting.Panel(f"Task {last}", [group(steps=(0, last // 2, last))]) for last in lasts]
+        axes = figure.draw(panels, y_label="Return").axes
+        assert [ax.get_xlim() for ax in axes] == [(0.0, end) for end in ends]
+
+
+def test_a_published_curve_is_in_the_legend_if_only_the_longer_axis_shows_it():
+    short, long = (plotting.Panel(name, [group(steps=(0, last))]) for name, last in (("A", 50), ("B", 100)))
+    curve = plotting.Curve(np.array([70.0, 90.0]), np.array([100.0, 200.0]))
+    one = short._replace(published=[("MPO, published", curve)], limits=(0.0, 1000.0))
+    assert "MPO, published" in legend_of(figure.draw([one, long], y_label="Return"))
+
+
 def test_the_axis_goes_on_to_three_published_points_but_no_further_than_twice_as_far():
     near, far = published(100_000, 150_000, 190_000, 500_000), published(300_000, 400_000, 500_000)
     for points, end in ((near, 190_000.0), (far, 100_000.0)):
@@ -198,6 +216,9 @@ def test_the_suffix_chooses_the_kind_of_file(tmp_path):
     assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(ValueError, match=r"`out` must have the suffix .*png, .*svg.* got .*curve.jpgg"):
         figure.save(drawn, tmp_path / "curve.jpgg")
+    (tmp_path / "taken.png").mkdir()
+    with pytest.raises(OSError, match=r"taken.png cannot be written: Is a directory\. .* permissions there"):
+        figure.save(drawn, tmp_path / "taken.png")
 
 
 def test_letters_are_embedded_so_that_they_look_alike_everywhere(tmp_path):

@@ -46,6 +46,21 @@ def test_the_scores_are_the_interquartile_mean_over_runs_and_environments():
     assert 0.2 < low < 0.35 < high < 0.5
 
 
+def test_environments_with_too_few_seeds_are_left_out_and_the_report_says_so():
+    made = plotting.make_report([OURS], min_seeds=3)
+    assert [panel.title for panel in made.by_environment] == ["Walker walk"]
+    assert table(made, "Scores on 1 environment at")["ours"]["runs"] == "4"
+    assert "Left out, with fewer than 3 seeds of ours: Cheetah run." in made.notes
+    everything = plotting.make_report([OURS], min_seeds=2)
+    assert len(everything.by_environment) == 2 and not any("Left out" in note for note in everything.notes)
+    with pytest.raises(
+        ValueError, match="theirs must have an environment with at least 3 seeds, got at most 2"
+    ):
+        plotting.make_report([OURS, THEIRS], min_seeds=3)
+    with pytest.raises(ValueError, match="`min_seeds` must be >= 1, got 0"):
+        plotting.make_report([OURS], min_seeds=0)
+
+
 def test_the_probability_of_improvement_is_of_each_pair_of_experiments():
     made = plotting.make_report([OURS, THEIRS])
     # On the first environment of 4 x 2 pairs 4 are won and 2 tie: 0.625. On the second half are won.

@@ -35,21 +35,33 @@ class Reader(html.parser.HTMLParser):
 def test_a_page_holds_everything_and_shows_text_as_it_is():
     picture = report_page.Picture("A <b>", 'caption "&"', "<svg>drawn</svg>", {"PDF": 'a"b.pdf'})
     table = plotting.Table("T", "a note", ["", "x"], [["<script>", "x" * 50]])
-    page = report_page.make_page("5 < 6", ["read & know"], [picture], [table])
+    section = report_page.Section("A part <i>", [picture], ["read & know"], table)
+    page = report_page.make_page("5 < 6", [section])
     reader = Reader()
     reader.feed(page)
     reader.close()
     assert reader.open == []
-    for text in ("5 < 6", "read & know", "A <b>", 'caption "&" (', "a note", "<script>", "x" * 50):
+    for text in ("5 < 6", "read & know", "A part <i>", 'caption "&" (', "a note", "<script>", "x" * 50):
         assert text in reader.texts
     (source,) = reader.loads
     kind, data = source.split(",", 1)
     assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == b"<svg>drawn</svg>"
     assert not re.search(r"https?://", page)
     assert f"<dt>&lt;script&gt;</dt><dd><i>x:</i> {'x' * 50}</dd>" in page  # too wide for the table
-    assert "<th></th></tr>" in page and "<dl>" not in report_page.make_page(
-        "", [], [], [table._replace(rows=[["", "y"]])]
-    )
+    narrow = section._replace(table=table._replace(rows=[["", "y"]]))
+    assert "<th></th></tr>" in page and "<dl>" not in report_page.make_page("", [narrow])
+    assert 'alt="A &lt;b&gt;"' in page
+
+
+def test_a_figure_is_larger_than_on_paper_and_scrolls_before_it_is_smaller(profiles, tmp_path):
+    drawn = report_figures.draw_profiles(profiles)
+    (file,) = figure.save(drawn, tmp_path / "profiles.svg")
+    picture = report_page.Picture("Profiles", "", file.read_text(), {})
+    page = report_page.make_page("", [report_page.Section("Profiles", [picture])])
+    on_paper = 96 * drawn.get_figwidth()  # pixels
+    width, least = map(float, re.search(r"width: (\d+)px; min-width: (\d+)px", page).groups())
+    assert width == pytest.approx(1.4 * on_paper, abs=1) and least == pytest.approx(on_paper, abs=1)
+    assert '<figure><div class="wide"><img' in page
 
 
 @pytest.fixture

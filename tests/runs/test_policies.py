@@ -19,19 +19,15 @@ from tests.closeness import assert_close_to_norm
 
 SMALL = {"num_environments": 2, "rollout_steps": 16, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 PPO = {**SMALL, "minibatch_size": 4, "num_epochs": 1}
+MPO = {
+    "batch_size": 8,
+    "min_replay_size": 8,
+    "samples_per_insert": 8.0,
+    "policy_layer_sizes": (8,),
+    "critic_layer_sizes": (8,),
+}
 RUNS = {
-    "MPO": (
-        mpo.MPOBuilder(
-            mpo.MPOConfig(
-                batch_size=8,
-                min_replay_size=8,
-                samples_per_insert=8.0,
-                policy_layer_sizes=(8,),
-                critic_layer_sizes=(8,),
-            )
-        ),
-        "Pendulum-v1",
-    ),
+    "MPO": (mpo.MPOBuilder(mpo.MPOConfig(**MPO)), "Pendulum-v1"),
     "V-MPO": (vmpo.VMPOBuilder(vmpo.VMPOConfig(**SMALL)), "Pendulum-v1"),
     "V-MPO, discrete": (vmpo.VMPOBuilder(vmpo.VMPOConfig(**SMALL)), "CartPole-v1"),
     "PPO": (ppo.PPOBuilder(ppo.PPOConfig(**PPO)), "Pendulum-v1"),
@@ -47,6 +43,10 @@ RUNS = {
 MEMORIES = {
     "PPO, LSTM": (
         ppo.PPOBuilder(ppo.PPOConfig(**{**PPO, "minibatch_size": 8}, memory="lstm", memory_size=8)),
+        "Pendulum-v1",
+    ),
+    "MPO, GRU": (
+        mpo.MPOBuilder(mpo.MPOConfig(**MPO, memory="gru", memory_size=8, burn_in=2)),
         "Pendulum-v1",
     ),
     "V-MPO, GRU": (vmpo.VMPOBuilder(vmpo.VMPOConfig(**SMALL, memory="gru", memory_size=8)), "Pendulum-v1"),
@@ -363,7 +363,7 @@ def test_training_observations_arrive_as_they_are():
         (VECTOR, np.float32(1.0), r"got an array \(\) float32"),
         (VECTOR, np.zeros((7, 3)), "`policy.batch"),
         (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
-        (VECTOR, [1e16, 0.0, 0.0], r"within \+-1e\+15"),
+        (VECTOR, [1e16, 0.0, 0.0], r"within ±1e\+15"),
         (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype cannot hold"),
         (VECTOR, ["1", "2", "3"], "which that dtype cannot hold"),
         (VECTOR, [1j, 0, 0], "complex128, which that dtype cannot hold"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.memory.rows import Stream
-from minerva_acme.replay.memory.table import Batch, Table, Tables, store_key
+from minerva_acme.replay.memory.table import AnyTable, Batch, Tables, store_key
 
 _logger = logging.getLogger(__name__)
 
@@ -37,6 +37,18 @@ class MemoryClient(base.ReplayClient):
         with self._tables.lock:
             self._tables.check_open()
         return MemoryWriter(self._tables, max_window, self._timeout_seconds, narrow_columns)
+
+    def batched_writer(self, table: str) -> base.BatchedWriter:
+        with self._tables.lock:
+            found = self._tables.table(table)
+        if found.config.ring is None:
+            raise base.ReplayError(
+                f"Table '{table}' must be a ring to take batched steps, got one of items that writers create "
+                "one by one. Give its config a `ring`."
+            )
+        from minerva_acme.replay.memory import ring
+
+        return ring.RingWriter(self._tables, found, self._timeout_seconds)
 
     def sampler(self, table: str) -> "MemorySampler":
         with self._tables.lock:
@@ -198,7 +210,7 @@ class MemoryWriter(base.Writer):
 class MemorySampler(base.Sampler):
     """A sampler of one table that works in the caller's thread and takes only the requested items."""
 
-    def __init__(self, tables: Tables, table: Table) -> None:
+    def __init__(self, tables: Tables, table: AnyTable) -> None:
         """Makes a sampler; see `MemoryClient.sampler`."""
         self._tables = tables
         self._table = table

@@ -2,7 +2,10 @@
 
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.memory import checkpoint, rows, table
@@ -54,7 +57,13 @@ class MemoryServer(base.ReplayServer):
             from minerva_acme.replay.memory.tensors import TensorRowStore
 
             make_store = functools.partial(TensorRowStore, device)
-        self._tables = table.Tables(tables, seed, make_store)
+
+        def make_ring(config: base.TableConfig, generator: np.random.Generator) -> table.AnyTable:
+            from minerva_acme.replay.memory import ring
+
+            return ring.RingTable(config, generator, device or "cpu")
+
+        self._tables = table.Tables(tables, seed, make_store, make_ring)
         if restore_from is not None:
             checkpoint.load(self._tables, restore_from, tables)
         folder = checkpoint_directory or (restore_from and str(pathlib.Path(restore_from).resolve().parent))
@@ -66,6 +75,27 @@ class MemoryServer(base.ReplayServer):
 
     def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> MemoryClient:
         return MemoryClient(self._tables, self._checkpoints.save, timeout_seconds)
+
+    def save_draws(self) -> dict[str, dict[str, Any]]:
+        """Returns what later draws depend on, other than items and rows, by table: numbers and arrays.
+
+        A server whose tables were filled in the same way continues from it; see `checkpoint` for a state that
+        holds everything.
+        """
+        with self._tables.lock:
+            return {name: table.save_draws() for name, table in self._tables.tables.items()}
+
+    def restore_draws(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restores what `save_draws` returned.
+
+        Raises:
+            ValueError: The tables or the numbers of their items differ.
+        """
+        with self._tables.lock:
+            if state.keys() != self._tables.tables.keys():
+                raise ValueError(f"The tables must be {sorted(state)}, got {sorted(self._tables.tables)}.")
+            for name, table in self._tables.tables.items():
+                table.restore_draws(state[name])
 
     def close(self) -> None:
         self._tables.close()

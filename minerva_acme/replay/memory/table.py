@@ -1,5 +1,6 @@
 """Tables in memory, which keep track of items, sample them and remove them."""
 
+import abc
 import collections
 import functools
 import threading
@@ -63,7 +64,11 @@ class Tables:
     """
 
     def __init__(
-        self, configs: Sequence[base.TableConfig], seed: int, make_store: Callable[..., RowStore]
+        self,
+        configs: Sequence[base.TableConfig],
+        seed: int,
+        make_store: Callable[..., RowStore],
+        make_ring: "Callable[[base.TableConfig, np.random.Generator], AnyTable]",
     ) -> None:
         """Makes the tables.
 
@@ -71,32 +76,37 @@ class Tables:
             configs: The configs of the tables.
             seed: The seed of all draws.
             make_store: The function that makes the store of a column.
+            make_ring: The function that makes a table that is a ring.
         """
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
         self._num_waiting = 0
         self.is_closed = False
         self.stores: dict[str, RowStore] = {}
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, AnyTable] = {}
         in_order = all(map(_leaves_in_order, configs))  # all of them, since they may share rows
         for config in configs:
+            # Each table has its own generator, so that its draws do not depend on the other tables.
+            sequence = np.random.SeedSequence([seed, *config.name.encode()])
+            generator = np.random.Generator(np.random.PCG64(sequence))
+            if config.ring is not None:
+                self.tables[config.name] = make_ring(config, generator)
+                continue
             stores = {}
             for column, spec in config.signature.columns.items():
                 key = store_key(column, spec)
                 if key not in self.stores:
                     self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
                 stores[column] = self.stores[key]
-            # Each table has its own generator, so that its draws do not depend on the other tables.
-            sequence = np.random.SeedSequence([seed, *config.name.encode()])
-            self.tables[config.name] = Table(config, stores, np.random.Generator(np.random.PCG64(sequence)))
+            self.tables[config.name] = Table(config, stores, generator)
 
     @property
     def nbytes(self) -> int:
         """The size of rows and items in bytes."""
-        parts: list[RowStore | Table] = [*self.stores.values(), *self.tables.values()]
+        parts: list[RowStore | AnyTable] = [*self.stores.values(), *self.tables.values()]
         return sum(part.nbytes for part in parts)
 
-    def table(self, name: str) -> "Table":
+    def table(self, name: str) -> "AnyTable":
         """Returns a table.
 
         Raises:
@@ -148,7 +158,82 @@ def store_key(column: str, spec: base.ColumnSpec) -> str:
     return f"{column} {list(spec.shape)} {np.dtype(spec.dtype).name}"
 
 
-class Table:
+class AnyTable(abc.ABC):
+    """The base class of tables: their counts, and what their rate limiter allows."""
+
+    fields: Sequence[Field] = ()
+
+    def __init__(self, config: base.TableConfig) -> None:
+        """Makes an empty table."""
+        self.config = config
+        self.field_specs = messages.field_specs(config.signature)
+        self.size = self.inserted = self.sampled = 0
+        self.pending: collections.deque[Item] = collections.deque()
+        self._limits = messages.limits(config.rate_limiter)
+
+    @property
+    @abc.abstractmethod
+    def nbytes(self) -> int:
+        """The size of the items in bytes."""
+
+    def description(self) -> messages.TableDescription:
+        """Returns a description of the table's current state."""
+        return messages.describe(self.config, self.size, self.inserted, self.sampled)
+
+    def samples_allowed(self) -> int:
+        """Returns how many samples can be taken now, as long as no item is removed."""
+        per_insert, min_size, min_diff, _ = self._limits
+        if self.size < min_size:
+            return 0
+        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
+
+    @abc.abstractmethod
+    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
+        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
+
+    @abc.abstractmethod
+    def drop_pending(self, owner: object) -> int:
+        """Drops the items of an owner that are not inserted yet. Returns their number."""
+
+    @abc.abstractmethod
+    def draw(self, wanted: int) -> Batch | None:
+        """Takes up to `wanted` samples, as many as the rate limiter allows; returns None for none."""
+
+    @abc.abstractmethod
+    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
+        """Sets the priorities of the items that still exist. The last of several for one item counts."""
+
+    @abc.abstractmethod
+    def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Returns the state of the items: values for JSON, and arrays."""
+
+    @abc.abstractmethod
+    def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Restores what `save` returned.
+
+        Raises:
+            ValueError: The state does not fit this table.
+        """
+
+    def save_draws(self) -> dict[str, Any]:
+        """Returns what draws depend on, other than the items: numbers, and arrays by item.
+
+        Raises:
+            ReplayError: The table has no such state of its own.
+        """
+        raise base.ReplayError(f"Table '{self.config.name}' is a ring: save and restore it with its rows.")
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        """Restores what `save_draws` returned, in a table with the same items.
+
+        Raises:
+            ReplayError: The table has no such state.
+            ValueError: The table has another number of items.
+        """
+        self.save_draws()
+
+
+class Table(AnyTable):
     """A table of items, stored as arrays of their first row in each field, priority and number of samples.
 
     Item number n is at place n % capacity. Every insert takes the next number.
@@ -171,17 +256,13 @@ class Table:
             stores: The row store of each column.
             generator: The generator of the table's draws.
         """
-        self.config = config
-        self.field_specs = messages.field_specs(config.signature)
+        super().__init__(config)
         self.fields = [
             Field(name, field.length, field.variable, stores[field.column])
             for name, field in sorted(config.signature.fields.items())
         ]
-        self.size = self.inserted = self.sampled = 0
-        self.pending: collections.deque[Item] = collections.deque()
         self._generator = generator
         self._max_size = config.max_size
-        self._limits = messages.limits(config.rate_limiter)
         self._first = self._end = 0
         self._in_order = _leaves_in_order(config)
         # With room for some holes, so that items are not moved at every insert.
@@ -210,19 +291,7 @@ class Table:
         parts: list[np.ndarray | SumTree | FadingTree] = [*self._arrays.values(), *self._trees.values()]
         return sum(part.nbytes for part in parts)
 
-    def description(self) -> messages.TableDescription:
-        """Returns a description of the table's current state."""
-        return messages.describe(self.config, self.size, self.inserted, self.sampled)
-
-    def samples_allowed(self) -> int:
-        """Returns how many samples can be taken now, as long as no item is removed."""
-        per_insert, min_size, min_diff, _ = self._limits
-        if self.size < min_size:
-            return 0
-        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
-
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
         if not self.pending and self._can_insert():
@@ -232,7 +301,6 @@ class Table:
             owner.num_pending += 1
 
     def drop_pending(self, owner: object) -> int:
-        """Drops the items of an owner that are not inserted yet. Returns their number."""
         dropped = [item for item in self.pending if item.owner is owner]
         for item in dropped:
             for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
@@ -241,7 +309,6 @@ class Table:
         return len(dropped)
 
     def draw(self, wanted: int) -> Batch | None:
-        """Takes up to `wanted` samples, as many as the rate limiter allows; returns None for none."""
         # One by one if each sample may remove an item.
         most = 1 if self.config.max_times_sampled else wanted
         drawn: list[_Drawn] = []
@@ -257,7 +324,6 @@ class Table:
         return batch
 
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist. The last of several for one item counts."""
         if self._in_order:
             exists = (keys >= self._first) & (keys < self._end)
             places = keys[exists].astype(np.intp) % self._capacity
@@ -276,16 +342,11 @@ class Table:
             tree.set_many(places, _weights(priorities, selector.exponent))
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Returns the state of the items: values for JSON, and arrays."""
         numbers = {name: getattr(self, name) for name in self._numbers}
         return numbers | {"generator": self._generator.bit_generator.state}, self._arrays
 
     def restore(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores what `save` returned, and holds the rows of the items.
-
-        Raises:
-            ValueError: The state does not fit this table.
-        """
+        """Restores what `save` returned, and holds the rows of the items."""
         self._check_numbers(numbers, arrays)
         self._arrays = {name: array[:0] for name, array in arrays.items()}
         self._resize(numbers["_capacity"])
@@ -300,6 +361,24 @@ class Table:
         for place in places.tolist():
             for store, start, length in self._windows(place):
                 store.hold(start, length)
+
+    def save_draws(self) -> dict[str, Any]:
+        return {
+            "size": self.size,
+            "sampled": self.sampled,
+            "generator": self._generator.bit_generator.state,
+            "times": self._times[self._alive() % self._capacity],
+            "priorities": self._priorities(self._alive() % self._capacity),
+        }
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        if state["size"] != self.size:
+            raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
+        places = self._alive() % self._capacity
+        self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
+        self._times[places] = state["times"]
+        self._each_priority()[places] = state["priorities"]
+        self._plant()
 
     def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Checks the shapes of a state to restore, and the numbers that refer to the places of items."""

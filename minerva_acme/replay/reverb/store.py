@@ -217,6 +217,12 @@ def check_selectors(tables: Sequence[base.TableConfig]) -> None:
         ReplayError: It cannot; the message names the table and what to do instead.
     """
     for table in tables:
+        if table.ring is not None:
+            raise base.ReplayError(
+                f"Table '{table.name}' must hold items that writers create one by one to be on Reverb, got "
+                "batched steps in tensors. Replay in memory can do that, in a run of one process: --replay "
+                "memory, in Python replay='memory'."
+            )
         if isinstance(table.sampler, base.Prioritized) and not table.sampler.is_plain:
             raise base.ReplayError(
                 f"Table '{table.name}' must be sampled uniformly, in order or by priorities that clients set "

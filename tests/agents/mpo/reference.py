@@ -173,6 +173,10 @@ class Reference:
 
     def step(self, batch) -> dict[str, float]:
         """A step on a `Trajectory` of float64 with `BehaviourExtras`; returns what is to be logged."""
+        self.sync_targets()
+        return self.learn(batch, self.evaluate(batch))
+
+    def sync_targets(self) -> None:
         for name, period in (
             ("policy", self._config.target_policy_update_period),
             ("critic", self._config.target_critic_update_period),
@@ -184,13 +188,18 @@ class Reference:
                     target[key] = moved if is_trained(key) else online
             elif self._num_steps % period == 0:
                 self.modules[f"target_{name}"] = dict(self.modules[name])
-        evaluation = self.evaluate(batch)
+
+    def learn(self, batch, evaluation: Evaluation) -> dict[str, float]:
         metrics = {
             **self._update_critic(batch, evaluation),
             **self._update_duals_and_policy(batch, evaluation),
         }
         self._num_steps += 1
         return {name: value.item() for name, value in metrics.items()}
+
+    def features(self, weights: Weights, batch) -> torch.Tensor:
+        """What networks see of each state, by the weights of critic and encoder: here, the observation."""
+        return batch.observation
 
     def evaluate(self, batch) -> Evaluation:
         with torch.no_grad():
@@ -270,7 +279,8 @@ class Reference:
             source = place if batch.mask[place] else source
             sources.append(source)
         observations, actions = (
-            torch.stack([x[place] for place in sources]) for x in (batch.observation, batch.action)
+            torch.stack([x[place] for place in sources])
+            for x in (self.features(weights, batch), batch.action)
         )
         moments: Weights = {}
         q_values = critic_of(weights, observations, actions, moments=moments)

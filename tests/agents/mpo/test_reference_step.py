@@ -160,6 +160,8 @@ def in_float64(trajectory):
 class Case:
     """A learner and references in the same state."""
 
+    reference_class = reference.Reference
+
     def __init__(self, spec, config):
         generator = torch.Generator().manual_seed(0)
         builder = mpo.MPOBuilder(config)
@@ -178,14 +180,28 @@ class Case:
             )
         )
         state = self.learner.save()
-        self.before = randomised(state["modules"])
-        self.batches += [make_trajectory(self.before["target_policy"], seed) for seed in range(NUM_STEPS)]
-        self.learner.restore({**state, "modules": self.before, "num_steps": FIRST_STEP})
+        self.before = self.randomised(state["modules"])
+        self.batches += [self.make_trajectory(config, seed) for seed in range(NUM_STEPS)]
+        self.learner.restore({**state, "modules": self.as_learned(self.before), "num_steps": FIRST_STEP})
         self.config = config
         self.generator_state = generator.get_state()
 
+    def randomised(self, modules):
+        return randomised(modules)
+
+    def make_trajectory(self, config, seed):
+        return make_trajectory(self.before["target_policy"], seed)
+
+    def as_learned(self, modules):
+        """The reference's modules as the learner has them."""
+        return modules
+
+    def learned(self):
+        """The learner's modules as the reference has them."""
+        return self.learner.save()["modules"]
+
     def make_reference(self, **overrides):
-        return reference.Reference(
+        return self.reference_class(
             self.before,
             config=dataclasses.replace(self.config, **overrides),
             num_steps=FIRST_STEP,
@@ -207,14 +223,14 @@ def largest(tensor):
     return tensor.abs().max().item()
 
 
-def check_steps(spec, config):
+def check_steps(spec, config, case_class=Case):
     """Compares all parameters and all logged numbers after each step; returns the rows.
 
     A step may be off by a ten thousandth, some twenty times what float32 leaves of it on one machine. In
     bfloat16 a sum of another order may round to the other neighbour, so a tenth of what all the rounding
     changes is let through, which itself is about a hundredth of a step.
     """
-    case = Case(spec, config)
+    case = case_class(spec, config)
     expected = case.make_reference()
     in_float32 = case.make_reference(target_precision="float32")
     is_rounded = config.target_precision == "bfloat16"
@@ -231,7 +247,7 @@ def check_steps(spec, config):
             bound = 1e-4 * abs(value) + 1e-5 + 0.1 * abs(exact_metrics.get(name, value) - value)
             assert abs(float(row[name]) - value) <= bound, f"{name} of step {step}: {row[name]}, not {value}"
 
-        moved = movements(case.learner.save()["modules"], case.before)
+        moved = movements(case.learned(), case.before)
         exact_moved = movements((in_float32 if is_rounded else expected).modules, case.before)
         shares = []
         for (module, name), movement in movements(expected.modules, case.before).items():
