@@ -21,8 +21,6 @@ from minerva_acme import builders, environments, experiments, specs, wrappers
 from minerva_acme.agents import dqn, r2d2, sac
 from minerva_acme.results import rows
 
-_FINAL_EPISODES = 20
-
 
 class Task(NamedTuple):
     """An environment, the numbers of its observation that are shown, and the agents that play it."""
@@ -66,7 +64,13 @@ def make_environment(task: Task, seed: int) -> dm_env.Environment:
 
 
 def train(
-    name: str, agent: str, seed: int, directory: pathlib.Path, num_env_steps: int | None
+    name: str,
+    agent: str,
+    seed: int,
+    directory: pathlib.Path,
+    num_env_steps: int | None,
+    num_evaluations: int,
+    num_episodes: int,
 ) -> list[rows.Row]:
     """Trains, or continues a run, and returns its rows."""
     task = TASKS[name]
@@ -80,8 +84,8 @@ def train(
             num_env_steps=steps,
             seed=seed,
             replay="memory",
-            evaluation_period=max(1, steps // 10),
-            evaluation_episodes=_FINAL_EPISODES,
+            evaluation_period=max(1, steps // num_evaluations),
+            evaluation_episodes=num_episodes,
             tensorboard=False,
         )
     )
@@ -101,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> list[rows.Row]:
     parser.add_argument("--agents", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--num-env-steps", type=int)
+    parser.add_argument("--num-evaluations", type=int, default=10)
+    parser.add_argument("--evaluation-episodes", type=int, default=20)
     parser.add_argument("--directory", type=pathlib.Path, default=pathlib.Path("runs/learning_memory"))
     chosen = parser.parse_args(arguments)
     chosen.directory.mkdir(parents=True, exist_ok=True)
@@ -111,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> list[rows.Row]:
     for name in chosen.tasks:
         for seed in chosen.seeds:
             for agent in chosen.agents or TASKS[name].agents:
-                made = train(name, agent, seed, chosen.directory, chosen.num_env_steps)
+                budget = chosen.num_env_steps, chosen.num_evaluations, chosen.evaluation_episodes
+                made = train(name, agent, seed, chosen.directory, *budget)
                 found |= {row[:-1]: row for row in made}
                 path.write_text(rows.format_rows(found.values()), encoding="utf-8")
                 print(name, agent, seed, f"{made[-2].value:.1f} +- {made[-1].value:.1f}", flush=True)

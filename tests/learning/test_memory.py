@@ -8,14 +8,15 @@ from . import memory
 
 
 def test_the_runs_are_made_continued_and_stored_as_rows(tmp_path):
-    arguments = ["--tasks", "cartpole", "pendulum", "--seeds", "3", "--directory", str(tmp_path)]
-    found = memory.main([*arguments, "--num-env-steps", "40"])
+    brief = ["--num-env-steps", "40", "--num-evaluations", "1", "--evaluation-episodes", "1"]
+    arguments = [*brief, "--tasks", "cartpole", "pendulum", "--seeds", "3", "--directory", str(tmp_path)]
+    found = memory.main(arguments)
     assert {row.exp_name for row in found} == {"r2d2", "dqn", "sac_memory", "sac"}
     assert {row.metric for row in found} == {"avg_return", "final_return", "final_return_std"}
     assert {row.seed for row in found} == {3}
     stored = rows.read_rows(tmp_path / "rows.csv")
     assert {row[:-1] for row in stored} == {row[:-1] for row in found}
-    again = memory.main([*arguments, "--num-env-steps", "40", "--agents", "dqn", "--tasks", "cartpole"])
+    again = memory.main([*arguments, "--tasks", "cartpole", "--agents", "dqn"])
     assert {row[:-1] for row in again} == {row[:-1] for row in found}
 
 
