@@ -28,6 +28,7 @@ PAGE_OF = {
     "README.md": "index.md",
     "agents/d4pg/README.md": "agents/d4pg.md",
     "agents/dqn/README.md": "agents/dqn.md",
+    "agents/r2d2/README.md": "agents/r2d2.md",
     "agents/mpo/README.md": "agents/mpo.md",
     "agents/ppo/README.md": "agents/ppo.md",
     "agents/sac/README.md": "agents/sac.md",

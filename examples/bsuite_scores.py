@@ -1,4 +1,4 @@
-"""Run DQN and V-MPO on experiments of bsuite, which scores them.
+"""Run DQN, R2D2 and V-MPO on experiments of bsuite, which scores them.
 
     pip install bsuite "pandas<2"                # bsuite 0.3.6 scores with a pandas before 2
     python examples/bsuite_scores.py --agents dqn --experiments catch --settings 0 1
@@ -22,12 +22,15 @@ from bsuite.experiments import summary_analysis
 from bsuite.logging import csv_load, csv_logging
 
 from minerva_acme import builders, environments, experiments
-from minerva_acme.agents import dqn, vmpo
+from minerva_acme.agents import dqn, r2d2, vmpo
 
 # One configuration of each agent for all experiments, as bsuite asks. Some have only 10,000 steps in all.
 BUILDERS: Mapping[str, builders.AgentBuilder[Any]] = {
     "dqn": dqn.DQNBuilder(
         dqn.DQNConfig(epsilon_steps=2_000, min_replay_size=200, batch_size=32, samples_per_insert=8.0)
+    ),
+    "r2d2": r2d2.R2D2Builder(
+        r2d2.R2D2Config(num_environments=1, min_replay_size=20, sequence_length=40, sequence_period=10)
     ),
     "vmpo": vmpo.VMPOBuilder(
         vmpo.VMPOConfig(
@@ -95,7 +98,7 @@ def _is_finished(bsuite_id: str, directory: pathlib.Path) -> bool:
 
 
 def main(
-    agents: tuple[Literal["dqn", "vmpo"], ...] = ("dqn", "vmpo"),
+    agents: tuple[Literal["dqn", "r2d2", "vmpo"], ...] = ("dqn", "vmpo"),
     experiments: tuple[str, ...] = EXPERIMENTS,
     settings: tuple[int, ...] = (0, 5),
     directory: pathlib.Path = pathlib.Path("runs/bsuite"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         MemoryConfig,
         OffPolicyConfig,
         PrioritizedConfig,
+        RecurrentTransitionConfig,
         SequenceConfig,
         SharedEncoderConfig,
         TransitionConfig,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         regress,
     )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
+    from minerva_acme.agents.off_policy.sequences import as_transitions, over_sequences
 
 __all__ = [
     "Choose",
@@ -59,6 +61,7 @@ __all__ = [
     "OffPolicyBuilder",
     "OffPolicyConfig",
     "PrioritizedConfig",
+    "RecurrentTransitionConfig",
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
@@ -68,6 +71,7 @@ __all__ = [
     "TransitionBuilder",
     "TransitionConfig",
     "argmax",
+    "as_transitions",
     "constant",
     "epsilon_greedy",
     "epsilon_greedy_each",
@@ -82,6 +86,7 @@ __all__ = [
     "make_head",
     "make_member",
     "mode",
+    "over_sequences",
     "random_at_first",
     "regress",
     "sample",

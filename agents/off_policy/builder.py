@@ -13,7 +13,7 @@ from torch import nn
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, choosing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
-from minerva_acme.agents.off_policy import schedules
+from minerva_acme.agents.off_policy import schedules, sequences
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
@@ -178,7 +178,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
         return self.learner_class(
             networks=networks,
-            losses={name: objective.loss for name, objective in objectives.items()},
+            losses={name: self._loss_of_items(objective.loss) for name, objective in objectives.items()},
             groups=groups,
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
@@ -190,6 +190,10 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             logger=parts.logger,
             generator=parts.generator,
         )
+
+    def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
+        """Returns a loss of what the dataset yields, by a loss of `make_objectives`."""
+        return loss
 
     def _trained(
         self, modules: Mapping[str, nn.Module], objectives: Mapping[str, Objective]
@@ -318,7 +322,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def _remembers(self) -> off_policy_config.MemoryConfig | None:
         """The config if the agent has a memory of the episode, else None."""
         config: Any = self.config
-        has_memory = isinstance(config, off_policy_config.MemoryConfig) and config.memory != "none"
+        has_memory = isinstance(config, off_policy_config.MemoryConfig) and config.has_memory
         return config if has_memory else None
 
     @property
@@ -370,9 +374,14 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
 
 class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Networks, OfTransitions]):
-    """Learns from n-step transitions: batches are `types.Transition`."""
+    """Learns from n-step transitions: batches are `types.Transition`.
+
+    With a memory, items are sequences, and the losses get their transitions; see `over_sequences`.
+    """
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
+        if self._remembers is not None:
+            return _make_sequence_adder(self, client, spec)
         from minerva_acme.adders import NStepTransitionAdder
 
         return NStepTransitionAdder(
@@ -385,37 +394,61 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
 
     @property
     def table_contents(self) -> Mapping[str, str | float]:
+        if self._remembers is not None:
+            return {}
         return {"n_step": self.config.n_step, "discount": self.config.discount}
 
+    @property
+    def steps_per_item(self) -> int:
+        config: Any = self.config
+        return 1 if self._remembers is None else config.sequence_period
+
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
+        if self._remembers is not None:
+            return _make_sequence_layout(self, spec, self._remembers.burn_in)
         from minerva_acme.replay import layouts
 
         return layouts.TransitionLayout(spec, self.extras_spec(spec), frame_stack=self.config.frame_stack)
 
+    def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
+        if self._remembers is None:
+            return loss
+        return sequences.over_sequences(loss, burn_in=self._remembers.burn_in, discount=self.config.discount)
+
 
 class SequenceBuilder(OffPolicyBuilder[Networks, OfSequences], Generic[Networks, OfSequences]):
-    """Learns from sequences: batches are `types.Trajectory`."""
+    """Learns from sequences: batches are `types.Trajectory`, with a memory's burn-in steps in front."""
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
-        from minerva_acme.adders import SequenceAdder
-
-        return SequenceAdder(
-            client=client, table=TABLE, layout=self.make_layout(spec), period=self.config.sequence_period
-        )
+        return _make_sequence_adder(self, client, spec)
 
     @property
     def steps_per_item(self) -> int:
         return self.config.sequence_period
 
     def make_layout(self, spec: specs.EnvironmentSpec) -> Any:
-        from minerva_acme.replay import layouts
+        return _make_sequence_layout(self, spec, 0 if self._remembers is None else self._remembers.burn_in)
 
-        config = self.config
-        return layouts.TrajectoryLayout(
-            spec,
-            config.sequence_length,
-            self.extras_spec(spec),
-            frame_stack=config.frame_stack,
-            burn_in=0 if self._remembers is None else self._remembers.burn_in,
-            state_spec=self.state_spec(spec),
-        )
+
+def _make_sequence_adder(
+    builder: Any, client: replay.ReplayClient, spec: specs.EnvironmentSpec
+) -> core.Adder:
+    from minerva_acme.adders import SequenceAdder
+
+    return SequenceAdder(
+        client=client, table=TABLE, layout=builder.make_layout(spec), period=builder.config.sequence_period
+    )
+
+
+def _make_sequence_layout(builder: Any, spec: specs.EnvironmentSpec, burn_in: int) -> Any:
+    from minerva_acme.replay import layouts
+
+    config = builder.config
+    return layouts.TrajectoryLayout(
+        spec,
+        config.sequence_length,
+        builder.extras_spec(spec),
+        frame_stack=config.frame_stack,
+        burn_in=burn_in,
+        state_spec=builder.state_spec(spec),
+    )

@@ -71,6 +71,15 @@ class TransitionConfig(OffPolicyConfig):
     once. 1: observations are stored as they are."""
 
 
+def check_period(sequence_length: int, sequence_period: int) -> None:
+    """Raises a ValueError if transitions lie between two sequences."""
+    if sequence_period > sequence_length:
+        raise ValueError(
+            f"`sequence_period` must be <= `sequence_length` {sequence_length}, got {sequence_period}: "
+            "transitions between two sequences would never be learned from."
+        )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig(OffPolicyConfig):
     """Hyperparameters of agents whose items are sequences."""
@@ -86,11 +95,7 @@ class SequenceConfig(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sequence_period > self.sequence_length:
-            raise ValueError(
-                f"`sequence_period` must be <= `sequence_length` {self.sequence_length}, got "
-                f"{self.sequence_period}: transitions between two sequences would never be learned from."
-            )
+        check_period(self.sequence_length, self.sequence_period)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,10 +121,35 @@ class MemoryConfig(OffPolicyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.memory == "none" and self.burn_in:
+        if not self.has_memory and self.burn_in:
             raise ValueError(
                 f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
                 "it to 0, or set `memory` to lstm or gru."
+            )
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the agent remembers the episode."""
+        return self.memory != "none"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecurrentTransitionConfig(TransitionConfig, MemoryConfig):
+    """Hyperparameters of agents whose items are transitions or, with a memory, sequences."""
+
+    # Replay and acting.
+    sequence_length: constraints.Count = 20
+    """With a memory: transitions in a replayed sequence, without the burn-in."""
+    sequence_period: constraints.Count = 10
+    """With a memory: steps between the starts of two sequences."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_period(self.sequence_length, self.sequence_period)
+        if self.has_memory and self.n_step != 1:
+            raise ValueError(
+                f"`n_step` must be 1 with `memory`, got {self.n_step}. Set it to 1: a sequence's steps are "
+                "learned from one by one."
             )
 
 
@@ -149,8 +179,8 @@ class SharedEncoderConfig(OffPolicyConfig):
 
     shared_encoder: bool = False
     """Whether the policy uses the critic's encoder, which only the critic's loss trains, instead of its own.
-    Recommended for images. Source: Yarats et al. 2021, "Improving sample efficiency in model-free
-    reinforcement learning from images"."""
+    Recommended for images, and always done with a memory. Source: Yarats et al. 2021, "Improving sample
+    efficiency in model-free reinforcement learning from images"."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

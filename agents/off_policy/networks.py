@@ -215,15 +215,15 @@ def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) ->
 
     Args:
         critic: The critic, with its head's `loss`.
-        batch: The transitions with their weights.
-        prediction: The critic's prediction at their observations and actions, [B].
-        target: Values or a `networks.ReturnDistribution`, [B], without gradient.
+        batch: The transitions with their weights; or those of sequences, see `over_sequences`.
+        prediction: The critic's prediction at their observations and actions, [B], or [B, T].
+        target: Values or a `networks.ReturnDistribution`, [B] or [B, T], without gradient.
     """
     value = prediction.mean().detach()
     expected = target.mean() if isinstance(target, networks.ReturnDistribution) else target
     return learners.Loss(
         critic.loss(prediction, target, torch.ones_like(value) * batch.weights),
-        {"q/mean": value.mean(), "q/target": expected.mean()},
+        {"q/mean": batch.mean(value), "q/target": batch.mean(expected)},
         (expected - value).abs().clamp(max=1.0),  # new items have the largest; see `Priorities`
     )
 

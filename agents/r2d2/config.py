@@ -46,7 +46,7 @@ class R2D2Config(
     """Alpha: environment i of N, over all actors, acts at random with a share of first_epsilon^(1 + alpha i /
     (N - 1)) [4]. A single environment has the share in the middle, at i / (N - 1) = 1/2."""
 
-    memory: Literal["lstm", "gru"] = "lstm"  # type: ignore[assignment]
+    memory: Literal["lstm", "gru"] = "lstm"
     burn_in: constraints.Natural = 10
     sequence_length: constraints.Count = 20
     sequence_period: constraints.Count = 10

@@ -12,7 +12,7 @@ from minerva_acme.constraints import Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SACConfig(
-    off_policy_config.TransitionConfig,
+    off_policy_config.RecurrentTransitionConfig,
     off_policy_config.CriticConfig,
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
@@ -47,6 +47,15 @@ PRESETS: Mapping[str, SACConfig] = MappingProxyType(
         "default": SACConfig(),
         # Initial temperature and random steps are from [2], whose networks are four times as wide.
         "control": SACConfig(initial_temperature=0.1, random_steps=5_000, min_replay_size=5_000),
+        # For observations that do not show all that matters: an update every two steps, from 32 sequences.
+        "memory": SACConfig(
+            memory="lstm",
+            burn_in=10,
+            batch_size=32,
+            samples_per_insert=160.0,
+            min_replay_size=100,
+            max_replay_size=100_000,
+        ),
         # From pixels as in [3], at a cost that a CPU can afford: smaller networks and batches, and three-step
         # returns as in its successor, DrQ-v2. Batches of 32 and a discount of 0.97 learned more slowly.
         "pixels": SACConfig(
@@ -67,4 +76,4 @@ PRESETS: Mapping[str, SACConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite) and `pixels` (its tasks from images)."""
+"""Named settings: `default`, `control` (dm_control suite), `memory` and `pixels` (its tasks from images)."""

@@ -4,6 +4,7 @@ Shapes: B batch, D action dimensions.
 """
 
 import dataclasses
+from typing import Any
 
 import torch
 
@@ -57,9 +58,10 @@ class SACLosses:
         observation = batch.data.observation
         action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
         q = nets.critic(observation, action).mean()
-        temperature, entropy = nets.temperature().detach(), -log_prob.detach().mean()
-        policy_loss = (temperature * log_prob - q).mean()
-        temperature_loss = nets.temperature.log * (entropy - self.target_entropy)
+        temperature, entropy = nets.temperature().detach(), -batch.mean(log_prob.detach())
+        policy_loss = batch.mean(temperature * log_prob - q)
+        log_temperature: Any = nets.temperature.log
+        temperature_loss = log_temperature * (entropy - self.target_entropy)
         return learners.Loss(
             policy_loss + temperature_loss,
             {

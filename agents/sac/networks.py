@@ -57,7 +57,7 @@ def make_networks(
     """
     encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
-    if not config.shared_encoder:
+    if not (config.shared_encoder or config.has_memory):
         encoder = make_encoder(spec, generator)
     return SACNetworks(
         policy=off_policy.make_gaussian_policy(

@@ -12,7 +12,7 @@ from minerva_acme.constraints import Range
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TD3Config(
-    off_policy_config.TransitionConfig,
+    off_policy_config.RecurrentTransitionConfig,
     off_policy_config.CriticConfig,
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
@@ -47,8 +47,17 @@ class TD3Config(
 PRESETS: Mapping[str, TD3Config] = MappingProxyType(
     {
         "default": TD3Config(),
+        # For observations that do not show all that matters: an update every two steps, from 32 sequences.
+        "memory": TD3Config(
+            memory="lstm",
+            burn_in=10,
+            batch_size=32,
+            samples_per_insert=160.0,
+            min_replay_size=100,
+            max_replay_size=100_000,
+        ),
         # Three-step returns, a faster target and more noise, as in [2].
         "control": TD3Config(n_step=3, target_rate=0.01, exploration_stddev=0.2, target_noise_clip=0.3),
     }
 )
-"""Named settings: `default` and `control` (dm_control suite)."""
+"""Named settings: `default`, `memory` and `control` (dm_control suite)."""

@@ -49,7 +49,7 @@ class TD3Losses:
         """Computes the loss by which the policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
         observation = batch.data.observation
         q = nets.critic.first(observation, nets.policy(observation)).mean()
-        return learners.Loss(-q.mean())
+        return learners.Loss(-batch.mean(q))
 
     def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Smooths the target policy, section 5.3: similar actions should have similar values."""

@@ -46,7 +46,7 @@ def make_networks(
     policy = off_policy.make_deterministic_policy(
         spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
     )
-    if not config.shared_encoder:
+    if not (config.shared_encoder or config.has_memory):
         encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))

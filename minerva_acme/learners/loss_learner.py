@@ -18,6 +18,13 @@ class Batch(NamedTuple):
 
     data: Any  # as the dataset unpacked it, such as a `Transition`
     weights: torch.Tensor | float  # [B] importance of each item; 1.0 if the table is sampled uniformly
+    mask: torch.Tensor | None = None  # [B, T] of sequences, 0 at steps to leave out, whose weights are 0 too
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Returns the mean of the items' values, [B], or of those of the unmasked steps, [B, T]: []."""
+        if self.mask is None:
+            return values.mean()
+        return values.where(self.mask > 0, 0.0).sum() / self.mask.sum().clamp(min=1.0)
 
 
 class Loss(NamedTuple):

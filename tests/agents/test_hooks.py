@@ -7,17 +7,27 @@ import torch
 from torch import nn
 
 from minerva_acme import learners, networks, specs, testing
-from minerva_acme.agents import dqn, ppo, registry, vmpo
+from minerva_acme.agents import dqn, ppo, r2d2, registry, vmpo
 
 from .conftest import TINY as TINY_ROLLOUTS
 from .mpo import scene as mpo_scene
 from .transition_scene import AGENTS as OF_TRANSITIONS
+from .transition_scene import TINY as TINY_REPLAY
 
 CONFIGS = {
     "mpo": mpo_scene.SMALL,
     "ppo": ppo.PPOConfig(**TINY_ROLLOUTS, minibatch_size=4, num_epochs=2),
     "vmpo": vmpo.VMPOConfig(**TINY_ROLLOUTS, m_steps=2),
     **{name: agent.make().config for name, agent in OF_TRANSITIONS.items()},
+    "r2d2": r2d2.R2D2Config(
+        memory_size=4,
+        layer_sizes=(8,),
+        burn_in=1,
+        sequence_length=3,
+        sequence_period=1,
+        num_environments=1,
+        **{name: TINY_REPLAY[name] for name in ("batch_size", "samples_per_insert", "min_replay_size")},
+    ),
 }
 NUM_FEATURES = 5
 
@@ -53,7 +63,7 @@ def make_builder(name, **members):
 
 
 def train(run, builder):
-    action_spec = specs.DiscreteArray(3) if isinstance(builder, dqn.DQNBuilder) else None
+    action_spec = specs.DiscreteArray(3) if isinstance(builder, dqn.DQNBuilder | r2d2.R2D2Builder) else None
     actions = {} if action_spec is None else {"action_spec": action_spec}
     run(builder, lambda seed: testing.FakeEnvironment(seed=seed, **actions), 64, replay="memory")
     assert builder.learner.num_steps > 0

@@ -7,7 +7,20 @@ import tree
 from torch import nn
 
 from minerva_acme import acceleration, environments, experiments, runs, specs
-from minerva_acme.agents import acting, actions, choosing, d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+from minerva_acme.agents import (
+    acting,
+    actions,
+    choosing,
+    d4pg,
+    dqn,
+    mpo,
+    off_policy,
+    ppo,
+    r2d2,
+    sac,
+    td3,
+    vmpo,
+)
 from minerva_acme.runs import programs
 
 VECTOR = specs.Array((5,), np.float32, name="observation")
@@ -254,3 +267,38 @@ def test_values_behind_a_memory_are_acted_on_by_the_same_policy():
     with torch.no_grad():
         policy.module.head.bias.copy_(torch.tensor([0.0, 0.0, 100.0, 0.0]))
     assert policy.step(steps[0], state)[0].action.tolist() == [2, 2]
+
+
+OVER_SEQUENCES = {"memory_size": 6, "burn_in": 2, "sequence_length": 4, "sequence_period": 2}
+RECURRENT = {
+    "R2D2": (r2d2.R2D2Builder, r2d2.R2D2Config(**OVER_SEQUENCES, layer_sizes=(8,)), SMALL_DISCRETE),
+    "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY, **OVER_SEQUENCES, memory="gru"), BOUNDED),
+    "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY, **OVER_SEQUENCES, memory="lstm"), BOUNDED),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("observation", [VECTOR, NEST], ids=["vector", "nest"])
+def test_a_program_of_an_agent_over_replay_takes_and_returns_the_state(name, observation):
+    kind, config, action = RECURRENT[name]
+    spec = make_spec(observation, action)
+    policy = make_policy(kind(config), spec)
+    program = export(policy, spec)
+    initial = state = policy.initial_state(5)
+    kept = tree.map_structure(np.ones_like, state)  # not used where an episode starts
+    start, chosen = np.ones(5, bool), []
+    for t in range(6):
+        observations = observations_of(observation, 5 + t)
+        observations = tree.map_structure(lambda leaf: leaf[:5], observations)
+        state = tree.map_structure(
+            lambda new, old, start=start: np.where(start[:, None], new, old), initial, state
+        )
+        output, state = policy.step(observations, state)
+        found, kept = program(*tree.map_structure(torch.from_numpy, (observations, kept, start)))
+        np.testing.assert_allclose(found.numpy(), output.action, rtol=1e-4, atol=1e-4)
+        kept = tree.map_structure(torch.Tensor.numpy, kept)
+        for one, other in zip(kept, state, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+        start = np.array([t == 2, t == 3, False, False, True])
+        chosen.append(output.action)
+    assert len(np.unique(np.concatenate(chosen), axis=0)) > 1

@@ -28,6 +28,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "td3": {**OFF_POLICY, **SIZES},
     "d4pg": {**OFF_POLICY, **SIZES},
     "dqn": {**OFF_POLICY, "critic_layer_sizes": (4,)},
+    "r2d2": {
+        **OFF_POLICY,
+        "layer_sizes": (4,),
+        "num_environments": 1,
+        "sequence_length": 4,
+        "sequence_period": 1,
+    },
     "vmpo": {**ROLLOUTS, "policy_layer_sizes": (4,), "value_layer_sizes": (4,)},
     "ppo": {**ROLLOUTS, "minibatch_size": 8, "num_epochs": 1, "target_kl": 1.0},
 }
@@ -48,7 +55,7 @@ def test_the_glossary_has_every_number_that_a_run_of_the_agent_logs(
     agent: str, tmp_path: pathlib.Path
 ) -> None:
     entry = registry.AGENTS[agent]
-    environment_id = "CartPole-v1" if agent == "dqn" else "Pendulum-v1"
+    environment_id = "CartPole-v1" if agent in ("dqn", "r2d2") else "Pendulum-v1"
 
     def make_environment(seed: int) -> Any:
         environment = environments.make_training_environment(environment_id, seed=seed)

@@ -14,7 +14,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.experiments import progress
 
 STORES = ("memory", "reverb")
@@ -65,6 +65,20 @@ AGENTS = {
     "dqn": Agent(
         dqn.DQNBuilder(
             dqn.DQNConfig(**_OFF_POLICY, acceleration="off", target_update_period=20, epsilon_steps=200)
+        ),
+        make_cartpole,
+        200,
+    ),
+    "r2d2": Agent(
+        r2d2.R2D2Builder(
+            r2d2.R2D2Config(
+                **{name: value for name, value in _OFF_POLICY.items() if name != "critic_layer_sizes"},
+                memory_size=8,
+                sequence_length=8,
+                sequence_period=4,
+                burn_in=2,
+                num_environments=1,
+            )
         ),
         make_cartpole,
         200,

@@ -15,7 +15,7 @@ import tree
 from torch import nn
 
 from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
@@ -78,10 +78,27 @@ DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
+OVER_SEQUENCES = {
+    "memory": "lstm",
+    "memory_size": 4,
+    "burn_in": 2,
+    "sequence_length": 5,
+    "sequence_period": 2,
+    "batch_size": 4,
+    "min_replay_size": 10,
+    "samples_per_insert": 2.0,
+}
+R2D2 = r2d2.R2D2Builder(r2d2.R2D2Config(**OVER_SEQUENCES, layer_sizes=(8,), num_environments=3))
+SAC_WITH_MEMORY, TD3_WITH_MEMORY = (
+    type(builder)(dataclasses.replace(builder.config, **OVER_SEQUENCES, n_step=1)) for builder in (SAC, TD3)
+)
+
+
 def with_memory(builder, kind):
     """Rollouts or sequences of a few steps, which begin within episodes too."""
-    minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
-    config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
+    own = {ppo.PPOConfig: {"minibatch_size": 14}, mpo.MPOConfig: {"critic_loss_steps": "all"}}
+    settings = {"memory": kind, "memory_size": 4, "burn_in": 1, **own.get(type(builder.config), {})}
+    config = dataclasses.replace(builder.config, **settings)
     return type(builder)(config)
 
 
@@ -336,6 +353,9 @@ CASES = {
     "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
+    "r2d2, 3 environments": (R2D2, make_discrete),
+    "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
+    "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
     "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),

@@ -12,7 +12,11 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     "adders/continuing.py": ("tests/adders/test_frame_stacks.py", "tests/adders/test_episode.py"),
     "adders/n_step.py": ("tests/adders/test_frame_stacks.py",),
-    "adders/sequence.py": ("tests/adders/test_continuing.py", "tests/adders/test_episode.py"),
+    "adders/sequence.py": (
+        "tests/adders/test_continuing.py",
+        "tests/adders/test_episode.py",
+        "tests/adders/test_states.py",
+    ),
     "agents": ("tests/agents/test_registry.py",),
     "agents/acting.py": (
         "tests/agents/mpo/test_acting.py",
@@ -37,6 +41,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/test_hooks.py",
     ),
     "agents/dqn": ("tests/agents/dqn", "tests/agents/test_transition_agents.py"),
+    "agents/r2d2": ("tests/agents/r2d2", "tests/losses/test_r2d2.py"),
     "agents/mpo": (
         "tests/agents/mpo/test_reference_step.py",
         "tests/agents/mpo/test_reference_discrete_step.py",
