@@ -186,7 +186,7 @@ def results_tables() -> str:
         ]
         for task in entries:
             settings = " ".join([task.preset, *task.flags])
-            seeds = ", ".join(f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" for run in task.runs)
+            seeds = ", ".join(f"{run.seed}: {run.score:,.1f} ± {run.std:,.1f}" for run in task.runs)
             scores = f"{task.mean:,.1f} | {task.median:,.1f} | {seeds}"
             lines.append(f"| {task.environment} | `{settings}` | {task.num_env_steps:,} | {scores} |")
         lines += ["", "The commands, for the first seed of each row:", "", "```"]

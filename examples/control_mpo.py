@@ -127,4 +127,4 @@ def main(options: Options) -> runs.Evaluation:
 
 if __name__ == "__main__":
     result = main(tyro.cli(Options, description=__doc__))
-    print(f"evaluation return {result.mean:.1f} +- {result.std:.1f}")
+    print(f"evaluation return {result.mean:.1f} ± {result.std:.1f}")

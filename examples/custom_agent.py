@@ -127,4 +127,4 @@ def main(num_env_steps: int = 30_000, seed: int = 0) -> runs.Evaluation:
 
 if __name__ == "__main__":
     result = tyro.cli(main)
-    print(f"return {result.mean:.1f} +- {result.std:.1f}, at most 500")
+    print(f"return {result.mean:.1f} ± {result.std:.1f}, at most 500")

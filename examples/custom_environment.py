@@ -19,7 +19,7 @@ from minerva_acme.agents import ppo
 class Docking(dm_env.Environment):
     """A craft on a line must stop at a berth. The action is its thrust.
 
-    The reward of a step is 1 minus the distance to the berth, but at least 0. Beyond +-2 the craft is lost:
+    The reward of a step is 1 minus the distance to the berth, but at least 0. Beyond ±2 the craft is lost:
     the episode terminates with discount 0. After `max_steps` the episode is truncated with discount 1, so
     that learners bootstrap.
     """
@@ -93,4 +93,4 @@ if __name__ == "__main__":
     result = tyro.cli(main)
     for name, evaluation in (("random", result.random), ("before", result.before), ("after", result.after)):
         if evaluation is not None:
-            print(f"{name:>6}: return {evaluation.mean:.1f} +- {evaluation.std:.1f}, at most 40")
+            print(f"{name:>6}: return {evaluation.mean:.1f} ± {evaluation.std:.1f}, at most 40")

@@ -123,7 +123,7 @@ def main(num_env_steps: int = 20_000, directory: str = "runs/tour", seed: int = 
     )
     for name in ("random", "before", "after"):
         evaluation = getattr(result, name)
-        print(f"   {name:6}: return {evaluation.mean:.1f} +- {evaluation.std:.1f}, at most 500")
+        print(f"   {name:6}: return {evaluation.mean:.1f} ± {evaluation.std:.1f}, at most 500")
 
     print("\n7. A policy, loaded from the run's folder.")
     policy = minerva_acme.load_policy(directory, SoftmaxDQN(builder.config), environment)

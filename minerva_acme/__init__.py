@@ -19,6 +19,7 @@ Train an agent, and load its policy:
 The packages that most programs need:
 
     agents        the agents, each with its config, presets and builder
+    datasets      records episodes, and fills replay with them
     environments  makes dm_control's and Gymnasium's environments, and adapts your own
     experiments   runs an experiment in this process; `distributed` runs it in several
     plotting      draws learning curves
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         builders,
         core,
         counting,
+        datasets,
         distributed,
         distributions,
         environments,

@@ -135,6 +135,13 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> Networks:
         """Makes the networks, with initial weights drawn from `generator`."""
 
+    def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
+        """Returns the specs of the extras that the policy records with each action, or () for none.
+
+        Recorded episodes are played into replay with these extras; see `datasets.play`.
+        """
+        return ()
+
     @abc.abstractmethod
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         """Describes the tables that adder and dataset share; empty if the dataset does not use replay."""

@@ -145,7 +145,7 @@ def check_size(name: str, value: Any, largest: float) -> None:
     if not is_wrong.any():
         return
     if np.isfinite(value).all():
-        what, way_out = f"within +-{largest:g}", "Clip it or scale it down in a wrapper of the environment."
+        what, way_out = f"within ±{largest:g}", "Clip it or scale it down in a wrapper of the environment."
     else:
         what, way_out = "finite", "Look for a simulation or a policy that has diverged."
     raise SpecError(f"`{name}` must be {what}, got {_describe_first(value, is_wrong)}. {way_out}")

@@ -17,7 +17,7 @@ LAYERS = {
             ["results", "task_settings"],
             ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
-            ["losses", "networks", "actors", "environments", "observers"],
+            ["losses", "networks", "actors", "environments", "observers", "datasets"],
             ["acceleration", "builders"],
             ["learners", "testing"],
             ["adders"],
@@ -47,6 +47,7 @@ OF_NESTS = ("tree", "minerva_acme.specs", "minerva_acme.types")
 ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
     "gymnasium": ("minerva_acme.environments",),
+    "h5py": ("minerva_acme.datasets.minari",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
     "optuna": ("minerva_acme.cli.study",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),

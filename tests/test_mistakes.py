@@ -803,7 +803,7 @@ def a_reward_that_is_not_a_number(s):
 
 @mistake(
     ValueError,
-    "`reward` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
+    "`reward` must be within ±1e+15, got 1e+39. Clip it or scale it down in a wrapper of the environment.",
 )
 def a_reward_in_double_precision_that_single_cannot_hold(s):
     layout = layouts.TrajectoryLayout(SPEC._replace(rewards=specs.Array((), np.float64)), 2)
@@ -988,9 +988,9 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a command misspelt": (
         "trian mpo --env CartPole-v1",
         2,
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report, "
-        "collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you mean "
-        "'train'?",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot, "
+        "report, collect, export, publish, verify, list, bench, check-env, init, doctor, completion. Did you "
+        "mean 'train'?",
     ),
     "an agent misspelt": (
         "train mppo --env CartPole-v1",

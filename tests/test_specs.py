@@ -140,7 +140,7 @@ def test_sizes_from_the_largest_on_are_left_to_the_explanation():
     checker = specs.Checker(specs.Array((2,), np.float32), "x", largest=10.0)
     assert checker.fits(np.float32([6, 7])) and checker.fits(np.float32([8, 8])) is None
     assert checker.explain(np.float32([8, 1e14]))
-    assert "`x` must be within +-1e+15, got 1999999973982208.0 at" in said(
+    assert "`x` must be within ±1e+15, got 1999999973982208.0 at" in said(
         checker.explain, np.float32([8, 2e15])
     )
     unchecked = specs.Checker(specs.Array((2,), np.float32), "x", largest=None)

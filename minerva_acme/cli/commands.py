@@ -236,6 +236,32 @@ class Video:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Play episodes with a trained run's checkpoint, and record them in Minari's layout."""
+
+    function: ClassVar = "dataset:run"
+    directory: tyro.conf.Positional[pathlib.Path]
+    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
+    out: pathlib.Path
+    """The folder to write, which must be new."""
+    episodes: int
+    """Episodes to play."""
+    greedy: bool = False
+    """Act without exploration; by default the policy explores as in training, and what it records of each
+    action, such as its log-probability, is recorded too."""
+    checkpoint: str = "latest"
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
+    seed: int = 0
+    """Seed of the environment and of exploration."""
+    env: str | None = None
+    """Another environment than the run's, as for `minerva train`."""
+    env_kwargs: _Words = ()
+    """Arguments of the environment, in addition to the run's or instead of them."""
+    import_code: bool = False
+    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Plot:
     """Plot the learning curves of runs: the interquartile mean over seeds, with its confidence interval."""
 
@@ -466,6 +492,7 @@ COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
             Resume,
             Eval,
             Video,
+            Dataset,
             Plot,
             Report,
             Collect,

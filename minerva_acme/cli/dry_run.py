@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from rich.table import Column, Table
 
-from minerva_acme import constraints, experiments, machine_memory, replay
+from minerva_acme import constraints, experiments, machine_memory
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import backends, sizes
@@ -51,13 +51,7 @@ def run(
     backend: backends.Backend = "reverb" if processes else config.replay
     beginning.check_agent(builder, spec, backend)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
-    # As large as this run makes them. No limiter, which such a run may never satisfy: it takes no memory.
-    tables = [
-        dataclasses.replace(
-            table, max_size=int(max(1, min(table.max_size, inserted))), rate_limiter=replay.MinSize(1)
-        )
-        for table in builder.make_replay_tables(spec)
-    ]
+    tables = builder.make_replay_tables(spec)
     resolved = {"device": config.torch_device, "replay": backends.choose(tables, backend)}
     settings = {**description.hyperparameters, **description.options, **resolved}
     console.print(f"{description.agent} on {description.task}, {config.num_steps:,} steps{why}")
@@ -74,7 +68,11 @@ def run(
     weights = {id(weight): weight for module in _modules(networks) for weight in module.parameters()}
     trained = sum(weight.numel() for weight in weights.values() if weight.requires_grad)
     frozen = sum(weight.numel() for weight in weights.values()) - trained
-    console.print(f"Memory: {backends.describe_size(tables, backend)}." if tables else "Memory: no replay.")
+    console.print(
+        f"Memory: {backends.describe_size(tables, backend, most_items=inserted)}."
+        if tables
+        else "Memory: no replay."
+    )
     weight_bytes = constraints.WEIGHT_BYTES * trained + _FROZEN_BYTES * frozen
     console.print(
         f"Networks: {trained:,} trained weights and {frozen:,} others take "
@@ -82,7 +80,7 @@ def run(
         "and target networks that the learner makes."
     )
     light = _STORED_BYTES * trained + _FROZEN_BYTES * frozen
-    full = light + (sizes.full_size(tables, 0).most if config.checkpoint_replay else 0)
+    full = light + (sizes.full_size(tables, 0, most_items=inserted).most if config.checkpoint_replay else 0)
     # While the newest is written, the oldest is still there.
     disk = (config.checkpoint_keep + 1) * full + config.checkpoint_best * light
     free = shutil.disk_usage(next(path for path in directory.absolute().parents if path.exists())).free
@@ -167,6 +165,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 checkpoint_period=0,
                 checkpoint_replay=False,
                 checkpoint_best=False,
+                record=None,
                 stop_at_return=None,
                 stop_after_minutes=None,
                 tensorboard=False,

@@ -35,7 +35,7 @@ def run(command: commands.Eval) -> int:
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
     console.print(
         f"{description.agent} on {description.base_task.env_name}, {found.env_steps:,} environment steps: "
-        f"return {result.mean:.2f} +- {result.std:.2f} over {command.episodes} episodes"
+        f"return {result.mean:.2f} ± {result.std:.2f} over {command.episodes} episodes"
     )
     return 0
 

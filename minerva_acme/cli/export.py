@@ -48,7 +48,7 @@ def run(command: commands.Export) -> int:
     elif episodes:
         score = verification.score(checkpoint, output, episodes, import_code=command.import_code)
         console.print(
-            f"Score {score.mean:.2f} +- {score.std:.2f} over {score.num_episodes} episodes from unseen "
+            f"Score {score.mean:.2f} ± {score.std:.2f} over {score.num_episodes} episodes from unseen "
             f"initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
     console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}")

@@ -11,7 +11,7 @@ _INDENT = 2
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Begin": ("demo", "doctor", "list", "check-env", "init", "completion"),
     "Train": ("train", "resume", "sweep"),
-    "Look at what was learned": ("eval", "video", "plot", "report", "collect"),
+    "Look at what was learned": ("eval", "video", "dataset", "plot", "report", "collect"),
     "Share": ("export", "publish", "verify"),
     "Measure": ("bench",),
 }

@@ -20,8 +20,16 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
     of_environment: dict[str, specs.EnvironmentSpec | str] = {}
     seen: set[object] = set()
     problems: list[str] = []
+    recorded: set[str] = set()
     for run in runs:
         train = run.train
+        if (record := train.run.record) is not None:
+            if record in recorded:
+                raise ValueError(
+                    f"`record` must be another folder for each run of a sweep, got {record} for several. "
+                    "Record with `minerva train`, or play episodes afterwards with `minerva dataset`."
+                )
+            recorded.add(record)
         if (key := (train.env, train.hyperparameters, train.run.replay)) in seen:
             continue
         seen.add(key)

@@ -242,7 +242,7 @@ def _show(
     if result.best is not None and has_better:
         rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
-        table.add_row(name, f"{evaluation.mean:.1f} +- {evaluation.std:.1f}" if evaluation else "-")
+        table.add_row(name, f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-")
     console.print(table, soft_wrap=False)
     files = result.directory
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]

@@ -36,7 +36,7 @@ def run(command: commands.Verify) -> int:
         num_good += verdict.is_same
         table.add_row(
             name,
-            f"{verdict.stored.mean:.1f} +- {verdict.stored.std:.1f}",
+            f"{verdict.stored.mean:.1f} ± {verdict.stored.std:.1f}",
             f"{verdict.played.mean:.1f}",
             f"{verdict.tolerance:.1f}",
             "same" if verdict.is_same else "DIFFERS",

@@ -74,6 +74,7 @@ def run(command: commands.Video) -> int:
 
     with contextlib.closing(make(command.seed)) as environment:  # fail before playing all episodes
         recording.check_drawable(environment, render)
+        rate = rendering.frames_per_second(environment) / command.every
     num_episodes = command.episodes
 
     def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
@@ -82,7 +83,6 @@ def run(command: commands.Video) -> int:
 
     best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
     with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
-        rate = rendering.frames_per_second(environment) / command.every
         film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
         console.print(f"Drawing the best, {rate:g} frames per second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)

@@ -425,6 +425,12 @@ def _check(
             "`num_env_steps` must be >= 1 for a distributed run, got 0. A run that learns from a dataset "
             "alone has nothing to distribute: use `run_experiment`."
         )
+    for name in ("record", "demonstrations"):
+        if getattr(config, name) is not None:
+            raise ValueError(
+                f"`{name}` must be None for a distributed run, got {getattr(config, name)!r}. Train in one "
+                "process (`run_experiment`), with `num_environments` for several environments."
+            )
     if config.replay == "memory":
         raise ValueError(
             "`replay` must be reverb or auto for a distributed run, got 'memory', which other processes "

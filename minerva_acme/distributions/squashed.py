@@ -15,7 +15,7 @@ from minerva_acme.distributions.distribution import Points
 from minerva_acme.distributions.gaussian import DiagonalGaussian, GaussianParts
 
 _NUM_NODES = 64  # of the quadrature; the error is 0.0002 nats at a raw stddev of 3 and 0.02 at 7.4
-_MARGIN = 1e-6  # distance that an action keeps from +-1 before its atanh
+_MARGIN = 1e-6  # distance that an action keeps from ±1 before its atanh
 
 # Numpy 1 converts a single-precision number to double precision when it meets a Python float. An array
 # without axes reaches a ufunc half a microsecond faster than numpy's scalar.
@@ -63,7 +63,7 @@ class TanhSquash(nn.Module):
         return action.clamp(self.low, self.high)  # removes rounding errors
 
     def inverse(self, action: torch.Tensor) -> torch.Tensor:
-        """Computes the raw action, [..., D] -> [..., D]; for an action at a bound it is finite, +-7.25.
+        """Computes the raw action, [..., D] -> [..., D]; for an action at a bound it is finite, ±7.25.
 
         Near the bounds float32 keeps few digits of it: store the raw action if precision matters.
         """

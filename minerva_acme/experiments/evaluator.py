@@ -178,7 +178,7 @@ class Evaluator(evaluation.Evaluations):
         spent = {"wall_seconds": wall, "cpu_seconds": cpu}
         counts = {run.config.steps_key: 0, **run.counter.get_counts()}
         run.logs.evaluator.write({**counts, **result.metrics(), **spent})
-        described = f"return {result.mean:.1f} +- {result.std:.1f} over {len(result.returns)} episodes"
+        described = f"return {result.mean:.1f} ± {result.std:.1f} over {len(result.returns)} episodes"
         _logger.info("%d steps: %s", run.steps, described)
         if not run.config.evaluation_video or stop:
             return

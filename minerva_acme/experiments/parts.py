@@ -9,7 +9,7 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import builders, core, counting, environments, loggers, specs
+from minerva_acme import builders, core, counting, datasets, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import loop, multi_agent
 from minerva_acme.experiments import beginning, evaluator, seeds
@@ -17,6 +17,9 @@ from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, run_logs
 from minerva_acme.runs import config as experiment_config
+
+RECORDED = "recorded.episodes"
+"""The file in a run's folder that holds the episodes that it has recorded."""
 
 
 class Parts:
@@ -51,6 +54,9 @@ class Parts:
         self.has_old_replay = False
         self.client = self._open_replay(resources)
 
+        self.demonstrations = make_demonstrations(self, resources)
+        self.recorder = make_recorder(self, resources)
+
         self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
         self.learner, _ = make_learner(
@@ -58,7 +64,7 @@ class Parts:
             self.beginning.player,
             networks=self._networks,
             spec=self.spec,
-            client=self.client,
+            client=self.demonstrations.mixed_with(self.client) if self.demonstrations else self.client,
             run_seeds=self.seeds,
             counter=self.counter,
             logger=self.logs.learner,
@@ -68,6 +74,11 @@ class Parts:
             self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
         )
         self.adders = make_adders(config, self.client, self.spec, resources) if config.num_env_steps else []
+        if self.recorder is not None:
+            self.adders = [
+                resources.enter_context(datasets.RecordingAdder(self.recorder.record, adder))
+                for adder in self.adders
+            ]
         self.actor, self._loop = make_actor_and_loop(
             config,
             environment=self.environment,
@@ -194,6 +205,60 @@ def make_learner(
         )
     )
     return learner, dataset
+
+
+def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets.Demonstrations | None:
+    """Makes the demonstrations of a run, or None if it has none; `resources` closes them.
+
+    Raises:
+        ValueError: They cannot be read, do not match the environment, or the agent cannot learn from them.
+    """
+    config, builder, spec = run.config, run.config.builder, run.spec
+    if config.demonstrations is None:
+        return None
+    first, last = config.demonstration_share, config.final_demonstration_share
+    num_steps = max(1, builder.num_learner_steps(config.num_env_steps))
+
+    def share() -> float:
+        past = min(1.0, run.count("learner_steps") / num_steps)
+        return first if last is None else first + (last - first) * past
+
+    on_device = config.torch_device.type != "cpu" and run.tables
+    return resources.enter_context(
+        datasets.Demonstrations(
+            datasets.read(config.demonstrations),
+            tables=run.tables,
+            make_adder=lambda client: acme_shaped.complete(builder.make_adder(client, spec)),
+            spec=spec,
+            extras_spec=builder.extras_spec(spec),
+            share=share,
+            seed=run.seeds.number("demonstrations"),
+            device=str(config.torch_device)
+            if on_device and backends.choose(run.tables, config.replay) == "memory"
+            else None,
+        )
+    )
+
+
+def make_recorder(run: Parts, resources: contextlib.ExitStack) -> datasets.Recorder | None:
+    """Makes the recorder of a run's episodes, or None if they are not recorded; `resources` closes it.
+
+    Raises:
+        ValueError: The environment's episodes cannot be recorded.
+    """
+    if run.config.record is None:
+        return None
+    recorder = resources.enter_context(
+        datasets.Recorder(
+            run.config.record,
+            pathlib.Path(run.config.directory, RECORDED),
+            run.spec,
+            run.beginning.description.origin(),
+        )
+    )
+    if run.beginning.checkpoint is None:
+        recorder.restore(None)  # a process that was killed before its first checkpoint may have left episodes
+    return recorder
 
 
 def make_adders(

@@ -81,7 +81,7 @@ class ProgressDisplay(LiveDisplay):
     train      ━━━━━━━━━━━━━━                      12,345/30,000 steps  0:03:06 left
     speed      95 environment steps/s, 24 learner steps/s, 2,837 made
     returns    last 512.3, mean of the last 10: 498.2, episode 12
-    evaluation 455.2 +- 12.1 at 10,000 steps, best 455.2
+    evaluation 455.2 ± 12.1 at 10,000 steps, best 455.2
     losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196
     KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
@@ -188,7 +188,7 @@ class ProgressDisplay(LiveDisplay):
         self._best = max(self._best, self._evaluation.mean)
         if not self.is_live:
             mean, std = self._evaluation.mean, self._evaluation.std
-            self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} +- {std:.1f}")
+            self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} ± {std:.1f}")
 
     def _print(self, text: str) -> None:
         if self._console.is_jupyter:  # plain text, which every viewer of notebooks shows
@@ -227,7 +227,7 @@ class ProgressDisplay(LiveDisplay):
             )
         if self._evaluation is not None:
             rows["evaluation"] = (
-                f"{self._evaluation.mean:,.1f} +- {self._evaluation.std:,.1f} at "
+                f"{self._evaluation.mean:,.1f} ± {self._evaluation.std:,.1f} at "
                 f"{self._evaluated_at:,} steps, best {self._best:,.1f}"
             )
         if losses := _losses(metrics):

@@ -164,6 +164,8 @@ def run_experiment(
             def goes_on() -> bool:
                 return run.steps < config.num_steps and not (stop or told.stopped_by)
 
+            if run.recorder is not None:
+                run.recorder.begin(goes_on())
             reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if goes_on():
@@ -194,6 +196,8 @@ def run_experiment(
             if is_new or interrupted_by or run.steps != checkpoints.saved_at:
                 reporter.report("save")
                 save()
+            if run.recorder is not None and not interrupted_by:
+                run.recorder.finish()
     return ExperimentResult.of(
         config,
         run.counter.get_counts(),

@@ -36,6 +36,8 @@ class Saver:
         self._pacer = pacer
         # The parts that play, by their names in a checkpoint.
         self._playing: dict[str, Any] = {"policy": run.policy, "environment": run.environment}
+        parts_with_data = {"recording": run.recorder, "demonstrations": run.demonstrations}
+        self._with_data = {name: part for name, part in parts_with_data.items() if part is not None}
 
     def newest(self) -> str:
         """Returns a description of the checkpoint that the run can be resumed from."""
@@ -125,6 +127,7 @@ class Saver:
                 run.config, run.learner, run.counter.save(), run.generators, self._evaluations.save()
             ),
             **self._pacer.save(),
+            **{name: part.save() for name, part in self._with_data.items()},
         }
 
     def restore(self, checkpoint: pathlib.Path) -> None:
@@ -152,6 +155,10 @@ class Saver:
             if is_own:
                 self._restore_playing(checkpoint, state)
             self._evaluations.restore(state)
+            if run.recorder is not None:
+                run.recorder.restore(state.get("recording"))
+            if run.demonstrations is not None:
+                core.restore_if_saved(run.demonstrations, state.get("demonstrations"))
             if run.has_old_replay:
                 self._pacer.restore(state)
         run.actor.update(wait=True)

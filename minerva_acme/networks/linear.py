@@ -9,7 +9,7 @@ from torch import nn
 def uniform_linear(
     size_in: int, size_out: int, generator: torch.Generator | None, *, bias: bool = True
 ) -> nn.Linear:
-    """Makes a linear layer with weights and bias uniform in +-1 / sqrt(size_in), as torch initialises them.
+    """Makes a linear layer with weights and bias uniform in ±1 / sqrt(size_in), as torch initialises them.
 
     The bias does not start at zero: in front of a LayerNorm the layer would be blind to the scale of its
     input.

@@ -85,11 +85,11 @@ class RunningNorm(nn.Module):
         yield name, self, x
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes (x - mean) / sqrt(var + 1e-8), clipped to +-10: [..., O] -> [..., O]."""
+        """Computes (x - mean) / sqrt(var + 1e-8), clipped to ±10: [..., O] -> [..., O]."""
         return ((x - self.mean) * torch.rsqrt(self.var + MIN_VARIANCE)).clamp(-CLIP, CLIP)
 
     def scale(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes x / sqrt(var + 1e-8), clipped to +-10: not shifted by the mean, rewards keep their sign.
+        """Computes x / sqrt(var + 1e-8), clipped to ±10: not shifted by the mean, rewards keep their sign.
 
         Args:
             x: The values, [..., O]; any shape where O is 1.

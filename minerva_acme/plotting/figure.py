@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from minerva_acme import writing
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import (
     FRAMES,
@@ -192,6 +193,7 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
 
     Raises:
         ValueError: matplotlib does not support this format.
+        OSError: A file cannot be written.
     """
     known = figure.canvas.get_supported_filetypes()
     suffixes = [path.suffix] if path.suffix else [".png", ".svg"]
@@ -206,7 +208,8 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
             # Without a date, equal figures give equal files.
             date = {".svg": "Date", ".pdf": "CreationDate"}.get(file.suffix)
             metadata = {date: None} if date else None
-            figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
+            with writing.explain(file):
+                figure.savefig(file, dpi=_DOTS_PER_INCH, metadata=metadata)
     return files
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
@@ -107,10 +108,18 @@ def restore_or_begin_empty(
     return make(None)
 
 
-def describe_size(tables: Sequence[base.TableConfig], backend: Backend) -> str:
-    """Describes how much memory tables take when they are full, and how much there is."""
+def describe_size(
+    tables: Sequence[base.TableConfig], backend: Backend, *, most_items: float = math.inf
+) -> str:
+    """Describes how much memory tables take when they are full, and how much there is.
+
+    Args:
+        tables: The tables.
+        backend: The store that holds them, see `choose`.
+        most_items: The most items that are ever written to a table.
+    """
     chosen = memory_store if choose(tables, backend) == "memory" else reverb_store
-    return sizes.describe(tables, chosen.ITEM_BYTES)
+    return sizes.describe(tables, chosen.ITEM_BYTES, most_items=most_items)
 
 
 def is_reverb_installed() -> bool:

@@ -22,27 +22,31 @@ class FullSize(NamedTuple):
     most: int  # in bytes, if no two items share a row
 
 
-def full_size(tables: Sequence[base.TableConfig], item_bytes: int) -> FullSize:
+def full_size(
+    tables: Sequence[base.TableConfig], item_bytes: int, *, most_items: float = math.inf
+) -> FullSize:
     """Returns the memory that the rows and items of full tables take.
 
     Args:
         tables: The tables of one server; rows written to several of them are counted for each.
         item_bytes: The number of bytes that the store needs for an item, without its rows.
+        most_items: The most items that are ever written to a table.
     """
-    least = most = item_bytes * sum(table.max_size for table in tables)
-    for table in tables:
+    counts = _count_items(tables, most_items)
+    least = most = item_bytes * sum(counts)
+    for table, count in zip(tables, counts, strict=True):
         for column, spec in table.signature.columns.items():
             lengths = [field.length for field in table.signature.fields.values() if field.column == column]
             row_bytes = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
-            least += table.max_size * row_bytes
-            most += table.max_size * row_bytes * sum(lengths)
+            least += count * row_bytes
+            most += count * row_bytes * sum(lengths)
     return FullSize(least, most)
 
 
-def describe(tables: Sequence[base.TableConfig], item_bytes: int) -> str:
+def describe(tables: Sequence[base.TableConfig], item_bytes: int, *, most_items: float = math.inf) -> str:
     """Describes how much memory full tables take, and how much there is."""
-    least, most = map(machine_memory.describe, full_size(tables, item_bytes))
-    num_items = sum(table.max_size for table in tables)
+    least, most = map(machine_memory.describe, full_size(tables, item_bytes, most_items=most_items))
+    num_items = sum(_count_items(tables, most_items))
     free, total = machine_memory.free_bytes(), machine_memory.total_bytes()
     return (
         f"Replay of {num_items:,} items takes {least if least == most else f'{least} to {most}'} when it is "
@@ -64,3 +68,8 @@ def report(tables: Sequence[base.TableConfig], item_bytes: int) -> None:
         )
     elif share > _MUCH:
         _logger.info("%s.", describe(tables, item_bytes))
+
+
+def _count_items(tables: Sequence[base.TableConfig], most_items: float) -> list[int]:
+    """Returns the number of items in each table when it is as full as it gets."""
+    return [int(min(table.max_size, most_items)) for table in tables]

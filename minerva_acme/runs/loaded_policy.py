@@ -227,7 +227,7 @@ def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> n
     if array.dtype.kind == "f" and not (is_moderate := specs.is_moderate(array)).all():
         finite = np.isfinite(array).all()
         raise specs.SpecError(
-            f"{expected} and {f'within +-{constraints.LARGEST:g}' if finite else 'finite'}, got "
+            f"{expected} and {f'within ±{constraints.LARGEST:g}' if finite else 'finite'}, got "
             f"{array[~is_moderate].flat[0]} in it. Look for a sensor or a simulation that has failed; the "
             "policy does not act on such numbers."
         )

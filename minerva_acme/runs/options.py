@@ -4,6 +4,7 @@ Torch and numpy are imported only where a value needs them: the command line rea
 """
 
 import dataclasses
+import importlib.util
 import math
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +37,15 @@ class RunOptions(foreign_names.Translated):
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """The replay store: `reverb`; `memory`, which only this process can use, and with which a seed gives the
     same run twice; `auto`: Reverb if it is installed and can sample as the agent requires."""
+    record: str | None = None
+    """A new folder for the episodes of training, which are written there when the run has ended, in Minari's
+    layout. Needs h5py (extra `datasets`)."""
+    demonstrations: str | None = None
+    """A folder of recorded episodes, of which every batch holds a share, for agents with replay."""
+    demonstration_share: constraints.Share = 0.5
+    """The share of `demonstrations` in a batch, at the beginning of the run."""
+    final_demonstration_share: constraints.Share | None = None
+    """The share at the end of the run, reached linearly over its learner steps; None: it does not change."""
     environment_processes: bool = False
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000
@@ -83,6 +93,9 @@ class RunOptions(foreign_names.Translated):
                 "`evaluation_video` must be False if both `tensorboard` and `wandb` are False, got True. "
                 "Enable one of them, or leave `evaluation_video` out."
             )
+        for name in ("record", "demonstrations"):
+            if getattr(self, name) is not None:
+                _check_datasets(name, self.num_env_steps)
         if self.replay == "reverb":
             _check_reverb()
         if self.device not in ("auto", "cpu"):
@@ -124,6 +137,17 @@ def _check_reverb() -> None:
             "`replay` is 'reverb' but Reverb is not installed; it has wheels only for Python 3.11 on "
             "x86-64 Linux. Use 'memory', or such an environment."
         )
+
+
+def _check_datasets(name: str, num_env_steps: int) -> None:
+    """Raises ValueError unless the run makes environment steps and h5py is installed."""
+    if not num_env_steps:
+        raise ValueError(
+            f"`{name}` must be None in a run that makes no environment steps (`num_env_steps` 0): episodes "
+            "are recorded, and demonstrations mixed in, as they are played."
+        )
+    if importlib.util.find_spec("h5py") is None:
+        raise ValueError(f"`{name}` needs h5py, which is not installed: pip install 'minerva-acme[datasets]'")
 
 
 def _check_device(name: str) -> None:

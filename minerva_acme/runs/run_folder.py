@@ -104,6 +104,11 @@ class RunDescription:
         names = ("agent", "environment", "seed", "hyperparameters", "options")
         return {name: getattr(self, name) for name in names}
 
+    def origin(self) -> dict[str, Any]:
+        """Returns where recorded episodes of this run come from, for their metadata."""
+        names = ("agent", "environment", "environment_settings", "seed", "hyperparameters")
+        return {"version": _version.__version__, **{name: getattr(self, name) for name in names}}
+
     def write(self, directory: pathlib.Path) -> None:
         """Writes the description into a folder that is empty or holds the same run.
 

@@ -81,7 +81,8 @@ def collect(
         if place in places:
             raise ValueError(
                 f"{places[place]} and {directory} are both {made.exp_name} on {place[1]} with seed "
-                f"{place[2]}. Leave one of them out, or give one another name: --name"
+                f"{place[2]}. Leave one of them out, or give one another name: "
+                f"minerva collect {shlex.quote(str(directory))} --name NAME"
             )
         places[place] = directory
         old = found.get(made.exp_name)

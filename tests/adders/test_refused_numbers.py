@@ -91,22 +91,22 @@ def play(adder, *timesteps, refused=None, message=""):
     [
         (
             {"reward": np.float64(1e39)},
-            "`reward` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
+            "`reward` must be within ±1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
             "environment.",
         ),
         (
             {"reward": np.float64(-1e300)},
-            "`reward` must be within +-1e+15, got -1e+300. Clip it or scale it down in a wrapper of "
+            "`reward` must be within ±1e+15, got -1e+300. Clip it or scale it down in a wrapper of "
             "the environment.",
         ),
         (
             {"discount": np.float64(1e39)},
-            "`discount` must be within +-1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
+            "`discount` must be within ±1e+15, got 1e+39. Clip it or scale it down in a wrapper of the "
             "environment.",
         ),
         (
             {"reward": np.float64(-1.1e15)},  # float32 holds it
-            "`reward` must be within +-1e+15, got -1100000000000000.0. Clip it or scale it down in a wrapper "
+            "`reward` must be within ±1e+15, got -1100000000000000.0. Clip it or scale it down in a wrapper "
             "of the environment.",
         ),
         (

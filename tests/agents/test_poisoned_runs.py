@@ -95,7 +95,7 @@ def saved_tensors(folder):
 def test_a_number_that_float32_cannot_square_is_refused_and_the_run_can_go_on(train, tmp_path, field, number):
     with pytest.raises(ValueError) as raised:
         train(NUM_STEPS, field, number, AT_STEP)
-    assert f"`{field}` must be within +-1e+15, got " in str(raised.value)
+    assert f"`{field}` must be within ±1e+15, got " in str(raised.value)
     assert "Clip it or scale it down in a wrapper of the environment" in str(raised.value)
     train(NUM_STEPS + 32)
     assert all(tensor.abs().max() < 1e6 for tensor in saved_tensors(tmp_path / "run").values())

@@ -34,7 +34,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
     description = run_folder.RunDescription(agent="ppo", environment="a:B", seed=0, hyperparameters={})
     training._show(console.Console(), result, description, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
-    assert ("best checkpoint, after 40 steps │ 4.0 +- 0.0" in out) == is_shown
+    assert ("best checkpoint, after 40 steps │ 4.0 ± 0.0" in out) == is_shown
     assert f"To evaluate it again: minerva eval {tmp_path} --import-code" in out  # since `a:B` is code
 
 
@@ -257,7 +257,7 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
 MISTAKES = [
     (
         "trian mpo",
-        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, plot, report,",
+        "There is no command 'trian'; there are demo, train, sweep, resume, eval, video, dataset, plot,",
     ),
     ("trian mpo", "Did you mean 'train'?"),
     (

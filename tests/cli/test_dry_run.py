@@ -66,6 +66,19 @@ def test_checkpoints_without_replay_take_less(call: Any) -> None:
     assert most == pytest.approx(4 * without, rel=0.01)  # the oldest of three stays while a fourth is written
 
 
+@pytest.mark.parametrize(
+    ("words", "items"),
+    [
+        ("train ppo --num-env-steps 40 --num-environments 8 --rollout-steps 16 --minibatch-size 8", 16),
+        (DQN.replace("--num-env-steps 1000", "--num-env-steps 10"), 10),
+    ],
+)
+def test_a_run_shorter_than_its_tables_require_is_shown_too(call: Any, words: str, items: int) -> None:
+    status, out, err = call(*words.split(), "--env", "CartPole-v1", "--replay", "memory", "--dry-run")
+    assert status == 0, err
+    assert f"Memory: Replay of {items} items takes" in out and "Time: " in out
+
+
 def test_the_time_is_unknown_if_nothing_was_learned(call: Any) -> None:
     words = DQN.replace("--num-env-steps 1000", "--num-env-steps 1e7")
     status, out, _ = call(*words.split(), "--dry-run", "--min-replay-size", "100000")

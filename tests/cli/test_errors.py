@@ -199,7 +199,7 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
         ),
         (
             lambda result: (result[0], 1e30, *result[2:]),
-            "Faulty-v0, step 5 of episode 1: `reward` must be within +-1e+15, got 1e+30. "
+            "Faulty-v0, step 5 of episode 1: `reward` must be within ±1e+15, got 1e+30. "
             "Clip it or scale it down in a wrapper of the environment.",
         ),
         (

@@ -84,7 +84,13 @@ def test_it_is_filmed_with_a_render_mode_and_refused_without_a_picture(here, cal
     status, _, err = call(*["video", "film", "--episodes", "1", "--format", "gif", "--env", "my_gym:Walker"])
     assert status == 0, err
     status, _, err = call(*["video", "none", "--episodes", "1", "--format", "gif", "--import-code"])
-    assert (status, "a `render` method that returns a picture" in err) == (2, True)
+    assert (status, "a `render` method that returns a picture, got a Robot." in err) == (2, True)
+    status, out, err = call(*["video", "none", "--episodes", "1", "--env", "my_robot:Drawn"])
+    assert (status, out, "`control_timestep` that returns the seconds of a step, got a Drawn." in err) == (
+        2,
+        "",  # no episode was played in vain
+        True,
+    )
 
 
 def test_a_sweep_gives_the_arguments_to_every_run(here, call):

@@ -69,7 +69,7 @@ def test_a_folder_is_written_and_shown_and_nothing_is_uploaded(trained, stand_in
     (metric,) = result["metrics"]
     mean, std = map(float, metric["value"].split(" +/- "))
     _, verified, _ = call("verify", output / hub.WEIGHTS)
-    assert f"{mean:.1f} +- {std:.1f} {mean:.1f}" in verified and " same" in verified
+    assert f"{mean:.1f} ± {std:.1f} {mean:.1f}" in verified and " same" in verified
     assert f"**Mean return {metric['value']}**" in text and "over 3 episodes" in text
     for line in (
         "# PPO on CartPole-v1\n",

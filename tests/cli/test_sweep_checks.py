@@ -70,3 +70,9 @@ def test_an_environment_is_made_once_and_closed(monkeypatch: pytest.MonkeyPatch)
         plan("ppo --env CartPole-v1 Pendulum-v1 --num-env-steps 9 --seeds 0 1 --discount 0.9 0.8")
     )
     assert made == closed == ["CartPole-v1", "Pendulum-v1"]
+
+
+def test_several_runs_cannot_record_into_one_folder() -> None:
+    sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9 --record data"))
+    with pytest.raises(ValueError, match="another folder for each run of a sweep, got data for several"):
+        sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9 --record data --seeds 0 1"))

@@ -447,7 +447,7 @@ def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry() -> 
         )
         assert f"| {task.num_env_steps:,} | {task.mean:,.1f} | {task.median:,.1f} |" in row
         for run in task.runs:
-            assert f"{run.seed}: {run.score:,.1f} +- {run.std:,.1f}" in row
+            assert f"{run.seed}: {run.score:,.1f} ± {run.std:,.1f}" in row
         assert task.command(task.runs[0].seed) in by_agent[task.agent].splitlines()
 
 

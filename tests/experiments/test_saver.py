@@ -44,6 +44,7 @@ class FakeRun:
         self.actor = types.SimpleNamespace(update=lambda wait: self.calls.append(f"update, wait={wait}"))
         self.checkpointer = checkpointing.Checkpointer(folder)
         self.has_old_replay = False
+        self.recorder = self.demonstrations = None
         self.config = types.SimpleNamespace(
             builder=types.SimpleNamespace(policy_variables=["policy"]),
             checkpoint_period=10,

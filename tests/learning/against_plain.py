@@ -149,7 +149,7 @@ def table(rows: Sequence[Row]) -> str:
             found = [r.avg_return for r in rows if (r.variant, r.env_step) == (variant, env_step)]
             if found:
                 mean, error = mean_and_error(found)
-                lines.append(f"{env_step:8,}  {variant:8}  {mean:6.1f} +- {error:5.1f}  ({len(found)} seeds)")
+                lines.append(f"{env_step:8,}  {variant:8}  {mean:6.1f} ± {error:5.1f}  ({len(found)} seeds)")
     return "\n".join(lines)
 
 

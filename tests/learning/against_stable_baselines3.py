@@ -240,7 +240,7 @@ def table(rows: Sequence[Row]) -> str:
                 ratio = f"{statistics.median(_ms(found[seed]) / _ms(ours[seed]) for seed in both):9.2f}"
             ms = statistics.median(map(_ms, found.values()))
             lines.append(
-                f"{agent:5} {program:9} {mean:10.1f} +- {error:5.1f}    {verdict:15}  {ms:13.3f}  {ratio}"
+                f"{agent:5} {program:9} {mean:10.1f} ± {error:5.1f}    {verdict:15}  {ms:13.3f}  {ratio}"
             )
     return "\n".join(lines)
 

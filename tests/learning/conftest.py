@@ -44,7 +44,7 @@ def evaluate() -> Evaluate:
             environments.make_training_environment(description.environment, seed=10_000 + description.seed),
             num_episodes=10,
         )
-        print(f"{directory.name}: {result.mean:.1f} +- {result.std:.1f}", flush=True)
+        print(f"{directory.name}: {result.mean:.1f} ± {result.std:.1f}", flush=True)
         return result.mean
 
     return function

@@ -73,7 +73,7 @@ def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
         minutes = statistics.fmean(own[run].cpu_minutes for run in pairs)
         difference = "" if name == BASELINE else f"{mean:+.3f}"
         if difference and len(pairs) > 1:
-            difference += f" +- {error:.3f}"
+            difference += f" ± {error:.3f}"
         cells = [f"`{name.removeprefix(PREFIX)}`", *cells, difference, str(len(pairs)), f"{minutes:.0f}"]
         lines.append((-mean, "| " + " | ".join(cells) + " |"))
     names = [task.removeprefix("dm_control/").replace("/", " ") for task in tasks]

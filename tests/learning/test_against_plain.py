@@ -45,4 +45,4 @@ def test_both_train_and_their_rows_are_written_as_they_come(tmp_path, capfd):
 
 def test_the_table_has_means_and_standard_errors():
     rows = [against_plain.Row("plain", seed, 100, value) for seed, value in enumerate([1.0, 2.0, 6.0])]
-    assert against_plain.table(rows) == "     100  plain        3.0 +-   1.5  (3 seeds)"
+    assert against_plain.table(rows) == "     100  plain        3.0 ±   1.5  (3 seeds)"

@@ -162,7 +162,7 @@ def test_the_table_says_below_only_beyond_a_standard_error():
         + rows("B", [1.0, 1.1], [2.0, 2.1])
         + rows("C", [1.0], [2.0])
     ).splitlines()
-    assert lines[1].split() == ["A", "ours", "2.0", "+-", "0.6", "4.000", "1.00"]
-    assert lines[2].split() == ["A", "sbx", "2.5", "+-", "0.3", "not", "below", "6.000", "1.50"]
+    assert lines[1].split() == ["A", "ours", "2.0", "±", "0.6", "4.000", "1.00"]
+    assert lines[2].split() == ["A", "sbx", "2.5", "±", "0.3", "not", "below", "6.000", "1.50"]
     assert "not below" not in lines[4] and "below" in lines[4]
     assert "below" not in lines[6]  # one seed says nothing

@@ -131,6 +131,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/environments/test_loop.py",
     ),
     "minerva_acme/constraints.py": ("tests/agents/mpo/test_config.py", "tests/agents/ppo/test_config.py"),
+    "minerva_acme/datasets": ("tests/datasets", "tests/experiments/test_data.py"),
     "minerva_acme/distributed": (
         "tests/distributed/test_graph.py",
         "tests/distributed/test_inline_runs.py",
@@ -147,6 +148,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/experiments/test_run.py",
         "tests/experiments/test_run_hooks.py",
         "tests/experiments/test_exact_resume.py",
+        "tests/experiments/test_data.py",
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
     "minerva_acme/experiments/parts.py": (
@@ -182,6 +184,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/replay/memory",
         "tests/replay/test_conformance.py",
         "tests/replay/test_backends.py",
+        "tests/datasets/test_demonstrations.py",
     ),
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/layouts/rollouts.py": ("tests/adders/test_rollout.py",),

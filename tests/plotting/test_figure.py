@@ -216,6 +216,9 @@ def test_the_suffix_chooses_the_kind_of_file(tmp_path):
     assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
     with pytest.raises(ValueError, match=r"`out` must have the suffix .*png, .*svg.* got .*curve.jpgg"):
         figure.save(drawn, tmp_path / "curve.jpgg")
+    (tmp_path / "taken.png").mkdir()
+    with pytest.raises(OSError, match=r"taken.png cannot be written: Is a directory\. .* permissions there"):
+        figure.save(drawn, tmp_path / "taken.png")
 
 
 def test_letters_are_embedded_so_that_they_look_alike_everywhere(tmp_path):

@@ -236,7 +236,7 @@ def test_large_values_are_taken_up_to_the_largest_that_is_learned_from():
     with pytest.raises(ValueError) as raised:
         packer.pack(np.float32([3e12, -1.1e15, 0]))
     assert str(raised.value) == (
-        f"`x` must be within +-1e+15, got {np.float32(-1.1e15)} at index (1,). Clip it or scale it down in a "
+        f"`x` must be within ±1e+15, got {np.float32(-1.1e15)} at index (1,). Clip it or scale it down in a "
         "wrapper of the environment."
     )
 

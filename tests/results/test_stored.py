@@ -152,7 +152,7 @@ def test_the_table_of_mpo_is_of_the_rows():
         stds = values(f"mpo_control{suffix}", SWINGUP, "final_return_std")
         for seed in sorted({seed for seed, _ in returns}):
             at = [returns.get((seed, steps)) for steps in (20_000, 30_000, 40_000, 50_000)]
-            score = f"{scores[seed, 50_000]} +- {stds[seed, 50_000]}" if scores.get((seed, 50_000)) else ""
+            score = f"{scores[seed, 50_000]} ± {stds[seed, 50_000]}" if scores.get((seed, 50_000)) else ""
             expected.append([label, str(seed), *("" if v is None else f"{v:.0f}" for v in at), score])
     assert shown == expected
 
@@ -164,7 +164,7 @@ def test_the_tables_of_the_agents_pages_are_of_the_rows(agent):
         if row[0] == "memory":  # of an environment that has no id
             break
         # task, (preset,) steps, seed, returns during training, random actions, final
-        if not re.fullmatch(r"[\d., ]+ \+- [\d.]+( each)?", row[-1]):
+        if not re.fullmatch(r"[\d., ]+ ± [\d.]+( each)?", row[-1]):
             continue
         *place, seeds, during, random, final = row
         if place[0]:
@@ -178,7 +178,7 @@ def test_the_tables_of_the_agents_pages_are_of_the_rows(agent):
             found = {f"{step // 1000}k": f"{v:.0f}" for (of, step), v in returns.items() if of == seed}
             assert at == found
             score, std = (values(name, task, m)[seed, steps] for m in ("final_return", "final_return_std"))
-            assert final.removesuffix(" each") == f"{score} +- {std}"
+            assert final.removesuffix(" each") == f"{score} ± {std}"
             if random.isdigit():
                 assert values(name, task, "random_return")[seed, 0] == int(random)
             num_checked += 1

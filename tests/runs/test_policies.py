@@ -363,7 +363,7 @@ def test_training_observations_arrive_as_they_are():
         (VECTOR, np.float32(1.0), r"got an array \(\) float32"),
         (VECTOR, np.zeros((7, 3)), "`policy.batch"),
         (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
-        (VECTOR, [1e16, 0.0, 0.0], r"within \+-1e\+15"),
+        (VECTOR, [1e16, 0.0, 0.0], r"within ±1e\+15"),
         (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype cannot hold"),
         (VECTOR, ["1", "2", "3"], "which that dtype cannot hold"),
         (VECTOR, [1j, 0, 0], "complex128, which that dtype cannot hold"),

@@ -327,7 +327,7 @@ def test_a_huge_observation_is_told_by_field_in_single_precision_too(told):
 @pytest.mark.parametrize("reward", [1e30, np.float32(-1e19), np.float64(1.1e15)])
 def test_what_no_learner_takes_is_refused_with_its_place_while_it_is_known(told, reward):
     _, environment = trained_in([1.0, reward])
-    with pytest.raises(ValueError, match=r"^Played-v0, step 2 of episode 1: `reward` must be .* \+-1e\+15"):
+    with pytest.raises(ValueError, match=r"^Played-v0, step 2 of episode 1: `reward` must be .* ±1e\+15"):
         play(environment, 3)
     assert not told()
 

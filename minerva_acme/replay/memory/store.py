@@ -2,7 +2,8 @@
 
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +75,27 @@ class MemoryServer(base.ReplayServer):
 
     def client(self, timeout_seconds: float = base.TIMEOUT_SECONDS) -> MemoryClient:
         return MemoryClient(self._tables, self._checkpoints.save, timeout_seconds)
+
+    def save_draws(self) -> dict[str, dict[str, Any]]:
+        """Returns what later draws depend on, other than items and rows, by table: numbers and arrays.
+
+        A server whose tables were filled in the same way continues from it; see `checkpoint` for a state that
+        holds everything.
+        """
+        with self._tables.lock:
+            return {name: table.save_draws() for name, table in self._tables.tables.items()}
+
+    def restore_draws(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restores what `save_draws` returned.
+
+        Raises:
+            ValueError: The tables or the numbers of their items differ.
+        """
+        with self._tables.lock:
+            if state.keys() != self._tables.tables.keys():
+                raise ValueError(f"The tables must be {sorted(state)}, got {sorted(self._tables.tables)}.")
+            for name, table in self._tables.tables.items():
+                table.restore_draws(state[name])
 
     def close(self) -> None:
         self._tables.close()

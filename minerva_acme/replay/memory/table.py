@@ -215,6 +215,23 @@ class AnyTable(abc.ABC):
             ValueError: The state does not fit this table.
         """
 
+    def save_draws(self) -> dict[str, Any]:
+        """Returns what draws depend on, other than the items: numbers, and arrays by item.
+
+        Raises:
+            ReplayError: The table has no such state of its own.
+        """
+        raise base.ReplayError(f"Table '{self.config.name}' is a ring: save and restore it with its rows.")
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        """Restores what `save_draws` returned, in a table with the same items.
+
+        Raises:
+            ReplayError: The table has no such state.
+            ValueError: The table has another number of items.
+        """
+        self.save_draws()
+
 
 class Table(AnyTable):
     """A table of items, stored as arrays of their first row in each field, priority and number of samples.
@@ -344,6 +361,24 @@ class Table(AnyTable):
         for place in places.tolist():
             for store, start, length in self._windows(place):
                 store.hold(start, length)
+
+    def save_draws(self) -> dict[str, Any]:
+        return {
+            "size": self.size,
+            "sampled": self.sampled,
+            "generator": self._generator.bit_generator.state,
+            "times": self._times[self._alive() % self._capacity],
+            "priorities": self._priorities(self._alive() % self._capacity),
+        }
+
+    def restore_draws(self, state: Mapping[str, Any]) -> None:
+        if state["size"] != self.size:
+            raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
+        places = self._alive() % self._capacity
+        self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
+        self._times[places] = state["times"]
+        self._each_priority()[places] = state["priorities"]
+        self._plant()
 
     def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Checks the shapes of a state to restore, and the numbers that refer to the places of items."""

@@ -242,3 +242,11 @@ def test_a_single_thread_that_waits_for_itself_is_told_so():
         writer = fill(server.client(), 5, starts=None)
         with pytest.raises(waiting.base.ReplayDeadlock):
             writer.append(row(5))
+
+
+def test_the_draws_of_a_ring_are_saved_with_its_rows_alone():
+    with replay.MemoryServer([CONFIG], seed=0) as server:
+        with pytest.raises(replay.ReplayError, match="Table 'steps' is a ring: save and restore it with"):
+            server.save_draws()
+        with pytest.raises(replay.ReplayError, match="Table 'steps' is a ring"):
+            server.restore_draws({"steps": {}})

@@ -1,0 +1,308 @@
+"""Recorded episodes: their form, and checks of them against an environment's spec.
+
+Shapes: T transitions of an episode.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.datasets import spaces
+
+
+class Episode(NamedTuple):
+    """One episode, or the part of one until it was cut off, as nests of arrays with time as first axis."""
+
+    observation: types.NestedArray  # [T + 1, ...]
+    action: types.NestedArray  # [T, ...]  as the environment received it
+    reward: np.ndarray  # [T]
+    terminated: bool  # whether the last observation is terminal, of value 0; otherwise a time limit ended it
+    extras: Mapping[str, Any] = {}  # [T, ...]  what the policy recorded, such as `log_prob` and `raw_action`
+
+    @property
+    def num_steps(self) -> int:
+        """The number of transitions, T."""
+        return len(self.reward)
+
+    @property
+    def discount(self) -> np.ndarray:
+        """The environment's discounts, float32 [T]: 1, or 0 at a true terminal."""
+        discount = np.ones(self.num_steps, np.float32)
+        discount[-1] = not self.terminated
+        return discount
+
+
+Recorded: TypeAlias = Episode | Mapping[str, Any] | Sequence[tuple[Any, ...]]
+"""An episode in any of the forms that `as_episode` takes."""
+
+_NAMES = {"observations": "observation", "actions": "action", "rewards": "reward", "infos": "extras"}
+
+
+def as_episode(recorded: Recorded) -> Episode:
+    """Returns an episode from another form.
+
+    Args:
+        recorded: An `Episode`; a dict with `observation` [T + 1, ...], `action`, `reward` and either
+            `terminated` or `terminations` and `truncations` [T], in the singular or, as Minari has it, in the
+            plural; or a sequence of (action, timestep) or (action, timestep, extras), the first with FIRST
+            and without an action.
+
+    Raises:
+        ValueError: It has another form, no step, or a discount that is not 1, or 0 at the end.
+    """
+    if isinstance(recorded, Episode):
+        return recorded
+    if not isinstance(recorded, Mapping):
+        return _from_timesteps(recorded)
+    fields = {_NAMES.get(name, name): value for name, value in recorded.items()}
+    if missing := [name for name in ("observation", "action", "reward") if name not in fields]:
+        raise ValueError(
+            f"An episode must have `observation`, `action` and `reward`, got {sorted(recorded)}. Add "
+            f"{', '.join(missing)}."
+        )
+    reward = np.asarray(fields["reward"])
+    if "terminated" in fields:
+        terminated = bool(fields["terminated"])
+    elif "terminations" in fields:
+        terminated = _ends(fields["terminations"], fields.get("truncations"), len(reward))
+    else:
+        raise ValueError(
+            "An episode must say whether its last observation is terminal, got neither `terminated` nor "
+            "`terminations`. Add `terminated`: False after a time limit."
+        )
+    extras = {
+        name: tree.map_structure(lambda leaf: np.asarray(leaf)[-len(reward) :], value)
+        for name, value in (fields.get("extras") or {}).items()
+    }
+    observation, action = _as_arrays(fields["observation"]), _as_arrays(fields["action"])
+    return Episode(observation, action, reward, terminated, extras)
+
+
+def _ends(terminations: Any, truncations: Any, num_steps: int) -> bool:
+    """Returns whether an episode ends with a true terminal.
+
+    Raises:
+        ValueError: The signals are not [T], or one of them is set before the end.
+    """
+    for name, signal in (("terminations", terminations), ("truncations", truncations)):
+        if signal is None:
+            continue
+        if np.shape(signal) != (num_steps,) or np.any(signal[:-1]):
+            raise ValueError(
+                f"`{name}` of an episode must be one for each of its {num_steps} steps and False before the "
+                f"last, got shape {np.shape(signal)}, true at {np.flatnonzero(signal)[:3].tolist()}. Give "
+                "each episode alone."
+            )
+    return num_steps > 0 and bool(terminations[-1])
+
+
+def _from_timesteps(recorded: Any) -> Episode:
+    steps = [tuple(step) if isinstance(step, tuple | list) else () for step in recorded]
+    is_one = all(len(step) in (2, 3) and isinstance(step[1], dm_env.TimeStep) for step in steps)
+    if not is_one or len(steps) < 2 or not steps[0][1].first():
+        raise ValueError(
+            "An episode must be a `datasets.Episode`, a dict of arrays, or a sequence of (action, timestep) "
+            f"that begins with (None, FIRST) and has a step, got {type(recorded).__name__}."
+        )
+    timesteps = [step[1] for step in steps]
+    for index, timestep in enumerate(timesteps[1:], 2):
+        if timestep.first() or (timestep.last() and index < len(timesteps)):
+            raise ValueError(
+                f"An episode must end with its only LAST and have one FIRST, got {timestep.step_type.name} "
+                "in between. Give each episode alone."
+            )
+        check_discount(timestep)
+    extras = [as_dict(step[2]) for step in steps[1:] if len(step) == 3]
+    return Episode(
+        _stack([timestep.observation for timestep in timesteps]),
+        _stack([step[0] for step in steps[1:]]),
+        np.stack([np.asarray(timestep.reward) for timestep in timesteps[1:]]),
+        is_terminal(timesteps[-1]),
+        _stack(extras) if len(extras) == len(steps) - 1 else {},
+    )
+
+
+def is_terminal(timestep: dm_env.TimeStep) -> bool:
+    """Returns whether a timestep ends an episode by a true terminal."""
+    return bool(timestep.last() and timestep.discount == 0)
+
+
+def check_discount(timestep: dm_env.TimeStep) -> None:
+    """Checks that a discount can be recorded: as a termination, or as none.
+
+    Raises:
+        ValueError: It is neither 1 nor, at LAST, 0.
+    """
+    allowed = (0, 1) if timestep.last() else (1,)
+    if np.ndim(timestep.discount) or timestep.discount not in allowed:
+        raise ValueError(
+            "A recorded discount must be 1, or 0 at a terminal LAST, since the file holds terminations only, "
+            f"got {timestep.discount} at {timestep.step_type.name}. Set it in a wrapper of the environment, "
+            "or do not record."
+        )
+
+
+def as_dict(extras: types.NestedArray) -> dict[str, Any]:
+    """Returns what a policy recorded as a dict of its fields, without the empty ones.
+
+    Raises:
+        ValueError: The extras have no names.
+    """
+    named = _named(extras)
+    if _is_empty(named):
+        return {}
+    if not isinstance(named, Mapping):
+        raise ValueError(
+            f"Extras must be a named tuple or a dict to be recorded, got {type(extras).__name__}. Name them "
+            "in the policy."
+        )
+    return dict(named)
+
+
+def _named(nest: Any) -> Any:
+    """Returns a nest whose named tuples are dicts, without empty parts."""
+    if hasattr(nest, "_asdict"):
+        nest = nest._asdict()
+    if isinstance(nest, Mapping):
+        parts = {str(name): _named(part) for name, part in nest.items()}
+        return {name: part for name, part in parts.items() if not _is_empty(part)}
+    if isinstance(nest, tuple | list):
+        return tuple(map(_named, nest))
+    return nest
+
+
+def _is_empty(nest: Any) -> bool:
+    return isinstance(nest, Mapping | tuple) and not nest
+
+
+def _stack(nests: Sequence[Any]) -> Any:
+    return tree.map_structure(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *nests)
+
+
+def _as_arrays(nest: Any) -> Any:
+    """Returns a nest of arrays; a list is an array of time, a tuple a nest."""
+    if isinstance(nest, Mapping):
+        return {name: _as_arrays(part) for name, part in nest.items()}
+    if isinstance(nest, tuple):
+        return tuple(map(_as_arrays, nest))
+    return np.asarray(nest)
+
+
+def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
+    """Returns an episode in the structures and dtypes of a spec; 64-bit numbers may become 32-bit ones.
+
+    Raises:
+        SpecError: A leaf has another name, shape or kind of dtype, or the episode has no steps.
+    """
+    num_steps = episode.num_steps if np.ndim(episode.reward) == 1 else 0
+    if num_steps == 0:
+        raise specs.SpecError(
+            f"`reward` of an episode must be [T], one for each of its steps, got {np.shape(episode.reward)}."
+        )
+    return episode._replace(
+        observation=_cast("observation", episode.observation, spec.observations, num_steps + 1),
+        action=_cast("action", episode.action, spec.actions, num_steps),
+        reward=_cast("reward", episode.reward, spec.rewards, num_steps),
+    )
+
+
+def _cast(name: str, nest: Any, spec: types.NestedSpec, length: int) -> Any:
+    leaves = [cast_leaf(leaf_name, value, leaf, length) for leaf_name, leaf, value in pairs(name, spec, nest)]
+    return tree.unflatten_as(spec, leaves)
+
+
+def cast_leaf(name: str, value: Any, spec: specs.Array, length: int) -> np.ndarray:
+    """Returns a leaf over time in the dtype of its spec; 64-bit numbers may become 32-bit ones.
+
+    Raises:
+        SpecError: Its shape is not [length, ...], its dtype of another kind, or an integer does not fit.
+    """
+    array, dtype = np.asarray(value), np.dtype(spec.dtype)
+    cast = array
+    if array.dtype != dtype and array.dtype.kind in (dtype.kind, *("iu" if dtype.kind in "iu" else ())):
+        cast = array.astype(dtype)
+        if dtype.kind in "iu" and not np.array_equal(cast, array):
+            cast = array
+    if cast.dtype != dtype or cast.shape != (length, *spec.shape):
+        raise specs.SpecError(
+            f"`{name}` of an episode must be {dtype} of shape {(length, *spec.shape)}, got {array.dtype} of "
+            f"shape {array.shape}. Convert the data, or use the environment, with its wrappers, that the "
+            "data is of."
+        )
+    return cast
+
+
+def pairs(name: str, spec: types.NestedSpec, nest: Any) -> Iterator[tuple[str, specs.Array, Any]]:
+    """Yields the name, the spec and the value of each leaf, in the order in which `tree` flattens the spec.
+
+    Raises:
+        SpecError: The structures differ.
+    """
+    if isinstance(spec, Mapping) and isinstance(nest, Mapping) and sorted(nest) == sorted(spec):
+        for field in sorted(spec):
+            yield from pairs(f"{name}[{field!r}]", spec[field], nest[field])
+    elif isinstance(spec, tuple | list) and isinstance(nest, tuple | list) and len(nest) == len(spec):
+        for index, (part, value) in enumerate(zip(spec, nest, strict=True)):
+            yield from pairs(f"{name}[{index}]", part, value)
+    elif isinstance(spec, specs.Array) and not isinstance(nest, Mapping | tuple | list):
+        yield name, spec, nest
+    else:
+        raise specs.SpecError(
+            f"`{name}` must be {_describe(spec)}, got {_describe(nest)}. The data is of another environment, "
+            "or of one in other wrappers."
+        )
+
+
+def _describe(nest: Any) -> str:
+    if isinstance(nest, Mapping):
+        return f"a dict of {sorted(nest)}"
+    return f"{len(nest)} parts" if isinstance(nest, tuple | list) else "an array"
+
+
+def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) -> None:
+    """Checks that data of one spec can be learned from in an environment of another.
+
+    Observations and actions must have the same names, shapes, bounds and kinds of dtypes. 64-bit numbers
+    are taken for 32-bit ones, as `SinglePrecisionWrapper` does.
+
+    Args:
+        found: The spec of the data.
+        expected: The spec of the environment, wrapped as in training.
+
+    Raises:
+        SpecError: They differ; the message names the leaf.
+    """
+    for name in ("observations", "actions"):
+        singular = name.removesuffix("s")
+        for leaf_name, ours, theirs in pairs(singular, getattr(expected, name), getattr(found, name)):
+            if not _agree(ours, theirs):
+                raise specs.SpecError(
+                    f"`{leaf_name}` of the data must be {specs.describe(ours)}, as in the environment, got "
+                    f"{specs.describe(theirs)}. Record in the same environment, in the same wrappers, or "
+                    "convert the episodes in Python: see `datasets.play`."
+                )
+
+
+def _agree(ours: specs.Array, theirs: specs.Array) -> bool:
+    kinds = [np.dtype(spec.dtype).kind.replace("u", "i") for spec in (ours, theirs)]
+    if kinds[0] != kinds[1] or ours.shape != theirs.shape:
+        return False
+    if isinstance(ours, specs.DiscreteArray) or isinstance(theirs, specs.DiscreteArray):
+        return bool(getattr(ours, "num_values", 0) == getattr(theirs, "num_values", 0))
+    return all(
+        np.allclose(mine, other, rtol=1e-6, atol=0.0)
+        for mine, other in zip(_bounds(ours), _bounds(theirs), strict=True)
+    )
+
+
+def _bounds(spec: specs.Array) -> list[np.ndarray]:
+    """Returns the bounds of a spec as floats, infinite where its dtype has no larger ones."""
+    low, high = (bound.astype(np.float64) for bound in spaces.limits(spec))
+    if np.dtype(spec.dtype).kind not in "iu":
+        return [low, high]
+    limits = np.iinfo(spec.dtype)
+    return [np.where(low <= limits.min, -np.inf, low), np.where(high >= limits.max, np.inf, high)]

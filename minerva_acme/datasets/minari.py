@@ -1,0 +1,366 @@
+"""Recorded episodes on disk, in the layout of Minari 0.5: HDF5, with the metadata beside it in JSON.
+
+    pendulum/data/metadata.json      the spaces, the numbers of episodes and steps, the agent's settings
+    pendulum/data/main_data.hdf5
+        episode_0                    a group for each episode of T steps
+            observations             [T + 1, ...]; a group of them if observations are a dict or a tuple
+            actions                  [T, ...], likewise
+            rewards                  [T]
+            terminations             [T]  true only at a true terminal
+            truncations              [T]  true where the episode was cut off, by a time limit or otherwise
+            infos                    a group of [T + 1, ...]: what the policy recorded with each action, one
+                                     row later, as `step` of Gymnasium would return it; row 0 is nan (or 0)
+
+`minari.load_dataset` loads the folder by its name, if that ends in a version such as `-v0`, from
+`MINARI_DATASETS_PATH`, and `minari.MinariDataset("pendulum/data")` by its path. The package `minari` needs
+numpy 2, which Reverb's environment cannot have, so files are written and read with h5py alone.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tree
+
+from minerva_acme import core, specs, types, writing
+from minerva_acme.datasets import episodes as episode_forms
+from minerva_acme.datasets import spaces
+
+_VERSION = "0.5.3"  # of Minari, whose layout this is
+_DATA, _METADATA = "main_data.hdf5", "metadata.json"
+_SETTINGS = "minerva_acme"
+
+Progress = Callable[[int, int], None]
+"""Is called after each episode with the numbers of episodes and of steps so far."""
+
+
+def _h5py() -> Any:
+    try:
+        import h5py
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "Recorded episodes are stored with h5py, which is not installed: pip install "
+            "'minerva-acme[datasets]'",
+            name="h5py",
+        ) from error
+    return h5py
+
+
+class Writer(core.Closeable):
+    """Writes episodes as they come. As a context manager, it completes the folder, or removes it on error.
+
+    Until `close`, everything is in a folder `.<name>.new` beside the final one.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        spec: specs.EnvironmentSpec,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Begins a dataset.
+
+        Args:
+            path: The folder to make, which must not exist.
+            spec: The specs of the environment, as the agent sees it.
+            settings: What the metadata say of the data's origin, such as the agent and its config: values
+                that JSON can hold.
+            progress: Called after each episode.
+
+        Raises:
+            ValueError: The folder exists, or the file cannot hold such observations, actions or rewards.
+            ModuleNotFoundError: h5py is not installed.
+            OSError: The folder cannot be made.
+        """
+        self._path = check_free(path)
+        self._spec = spec
+        self._metadata = _describe(self._path.name, spec, settings or {})
+        self._progress = progress
+        self._num_episodes = self._num_steps = 0
+        self._new = self._path.with_name(f".{self._path.name}.new")
+        h5py = _h5py()
+        with writing.explain(self._path):
+            shutil.rmtree(self._new, ignore_errors=True)  # left by a killed process
+            (self._new / "data").mkdir(parents=True)
+            self._file: Any = h5py.File(self._new / "data" / _DATA, "x", libver="latest")
+
+    def write(self, recorded: episode_forms.Recorded) -> None:
+        """Appends an episode, in a form that `as_episode` takes.
+
+        Raises:
+            SpecError: It does not match the spec.
+            OSError: It could not be written.
+        """
+        episode = episode_forms.conform(episode_forms.as_episode(recorded), self._spec)
+        with writing.explain(self._path):
+            group = self._file.create_group(f"episode_{self._num_episodes}")
+            group.attrs["id"] = self._num_episodes
+            _add_episode(group, episode)
+        self._num_episodes += 1
+        self._num_steps += episode.num_steps
+        if self._progress is not None:
+            self._progress(self._num_episodes, self._num_steps)
+
+    def close(self) -> None:
+        """Completes the folder. Without an episode, there is none.
+
+        Raises:
+            OSError: It could not be written; nothing is left.
+        """
+        if self._file is None:
+            return
+        if not self._num_episodes:
+            self.discard()
+            return
+        try:
+            with writing.explain(self._path):
+                self._file.close()
+                data = self._new / "data"
+                size = (data / _DATA).stat().st_size / 1e6
+                counts = {"total_episodes": self._num_episodes, "total_steps": self._num_steps}
+                text = json.dumps({**self._metadata, **counts, "dataset_size": round(size, 1)}, indent=1)
+                writing.replace(data / _METADATA, [text.encode()])
+                with open(data / _DATA, "rb+") as file:
+                    os.fsync(file.fileno())
+                os.rename(self._new, check_free(self._path))
+        except BaseException:
+            self.discard()
+            raise
+        self._file = None
+
+    def discard(self) -> None:
+        """Removes what was written so far."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            shutil.rmtree(self._new, ignore_errors=True)
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def write(
+    path: str | os.PathLike[str],
+    recorded: Iterable[episode_forms.Recorded],
+    spec: specs.EnvironmentSpec,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Writes episodes to a new folder, all of them or nothing; see `Writer`."""
+    with Writer(path, spec, settings=settings, progress=progress) as writer:
+        for episode in recorded:
+            writer.write(episode)
+
+
+def check_free(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Returns the path of a folder to be made.
+
+    Raises:
+        ValueError: There is something already.
+    """
+    path = pathlib.Path(path)
+    if os.path.lexists(path):
+        raise ValueError(f"{path} must be a new folder, but exists. Choose another name, or remove it.")
+    return path
+
+
+def check_spec(spec: specs.EnvironmentSpec) -> None:
+    """Checks that the file can hold the episodes of an environment.
+
+    Raises:
+        ValueError: It cannot; the message names the leaf.
+        ModuleNotFoundError: h5py is not installed.
+    """
+    _h5py()
+    _describe("", spec, {})
+
+
+def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(spec.rewards, specs.Array) or spec.rewards.shape:
+        raise ValueError(
+            f"`reward` must be one number to be recorded, got {specs.describe(spec.rewards)}. Sum it up in a "
+            "wrapper of the environment."
+        )
+    return {
+        "dataset_id": name,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "minari_version": _VERSION,
+        "observation_space": spaces.to_json(spec.observations, "observation"),
+        "action_space": spaces.to_json(spec.actions, "action"),
+        _SETTINGS: dict(settings),
+    }
+
+
+def _add_episode(group: Any, episode: episode_forms.Episode) -> None:
+    ends = np.zeros((2, episode.num_steps), np.bool_)
+    ends[:, -1] = episode.terminated, not episode.terminated
+    group.attrs["total_steps"] = episode.num_steps
+    _add(group, "observations", episode.observation)
+    _add(group, "actions", episode.action)
+    group["rewards"], group["terminations"], group["truncations"] = episode.reward, *ends
+    if extras := episode_forms.as_dict(episode.extras):
+        _add(group, "infos", {name: _shifted(name, part) for name, part in extras.items()})
+
+
+def to_bytes(episode: episode_forms.Episode) -> bytes:
+    """Returns an HDF5 file of one episode."""
+    file = io.BytesIO()
+    with _h5py().File(file, "w", libver="latest") as group:
+        _add_episode(group, episode)
+    return file.getvalue()
+
+
+def from_bytes(file: io.BytesIO) -> episode_forms.Episode:
+    """Returns the episode that `to_bytes` wrote."""
+    with _h5py().File(file, "r") as group:
+        return _read_episode(group)
+
+
+def _add(group: Any, name: str, nest: types.NestedArray) -> None:
+    """Adds a nest of arrays to an HDF5 group."""
+    if isinstance(nest, tuple | list):
+        nest = {f"{spaces.PART}{index}": part for index, part in enumerate(nest)}
+    if isinstance(nest, Mapping):
+        inner = group.create_group(name)
+        for field, part in nest.items():
+            _add(inner, field, part)
+    else:
+        group[name] = nest
+
+
+def _shifted(name: str, nest: types.NestedArray) -> types.NestedArray:
+    """Returns arrays [T, ...] one row later, after a row of nan or 0."""
+    spaces.check_name(name, "extras")
+    if isinstance(nest, Mapping):
+        return {field: _shifted(field, part) for field, part in nest.items()}
+    if isinstance(nest, tuple | list):
+        return tuple(_shifted(name, part) for part in nest)
+    array = np.asarray(nest)
+    first = np.full((1, *array.shape[1:]), np.nan if array.dtype.kind == "f" else 0, array.dtype)
+    return np.concatenate([first, array])
+
+
+class Recording:
+    """Recorded episodes on disk. Iterating reads them one by one, again each time."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads the metadata; see `read`."""
+        self.path = pathlib.Path(path)
+        """The folder, as it was given."""
+        self._folder = _find(self.path)
+        with _explain(self.path):
+            self.metadata: Mapping[str, Any] = json.loads((self._folder / _METADATA).read_text())
+            """The whole metadata, as Minari has it."""
+            self.num_episodes = int(self.metadata["total_episodes"])
+            """The number of episodes."""
+            self.num_steps = int(self.metadata["total_steps"])
+            """The number of transitions in all episodes."""
+            self.spec = self._read_spec()
+            """The specs of the data. Rewards have the dtype that they are stored in."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What `Writer` was given as `settings`; empty for others' files."""
+        return self.metadata.get(_SETTINGS, {})
+
+    def __len__(self) -> int:
+        return self.num_episodes
+
+    def __iter__(self) -> Iterator[episode_forms.Episode]:
+        with _explain(self.path), _h5py().File(self._folder / _DATA, "r") as file:
+            for index in range(self.num_episodes):
+                yield _read_episode(file[f"episode_{index}"])
+
+    def checksum(self) -> str:
+        """Returns the SHA-256 of the data, in hexadecimal digits."""
+        with open(self._folder / _DATA, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def _read_spec(self) -> specs.EnvironmentSpec:
+        if self.metadata["data_format"] != "hdf5":
+            raise ValueError(f"its format must be hdf5, got {self.metadata['data_format']}")
+        if self.num_episodes < 1:
+            raise ValueError("it must have an episode, got none")
+        observations, actions = (
+            spaces.from_json(self.metadata[f"{name}_space"], name) for name in ("observation", "action")
+        )
+        if self.metadata.get("jpeg_encoding", True) and _has_images(observations):
+            raise ValueError("its images must be stored as they are, with jpeg_encoding=False, got JPEG")
+        with _h5py().File(self._folder / _DATA, "r") as file:
+            dtype = file["episode_0"]["rewards"].dtype
+        return specs.EnvironmentSpec(
+            observations=observations,
+            actions=actions,
+            rewards=specs.Array((), dtype, name="reward"),
+            discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+        )
+
+
+def read(path: str | os.PathLike[str]) -> Recording:
+    """Opens recorded episodes, this library's or Minari's own, for streaming.
+
+    Args:
+        path: The folder that was written, or its `data` folder.
+
+    Raises:
+        ValueError: There are none, they are damaged, or their form is not read; the message says which.
+        ModuleNotFoundError: h5py is not installed.
+    """
+    return Recording(path)
+
+
+def _find(path: pathlib.Path) -> pathlib.Path:
+    for folder in (path / "data", path):
+        if (folder / _METADATA).is_file() and (folder / _DATA).is_file():
+            return folder
+    found = "a folder without them" if path.is_dir() else "a file" if path.exists() else "nothing"
+    raise ValueError(
+        f"{path} must be a folder of recorded episodes, with {_DATA} and {_METADATA} in it or in its folder "
+        f"`data`, got {found}. `minerva train ... --record` and `minerva dataset` write one."
+    )
+
+
+@contextlib.contextmanager
+def _explain(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must be whole, and in Minari's HDF5 layout of version 0.4 or 0.5, but {error}."
+        ) from error
+
+
+def _has_images(spec: types.NestedSpec) -> bool:
+    """Returns whether Minari would store a leaf as JPEG."""
+    return any(
+        leaf.dtype == np.uint8 and len(leaf.shape) in (2, 3) and min(leaf.shape[:2]) >= 32
+        for leaf in tree.flatten(spec)
+    )
+
+
+def _read_episode(group: Any) -> episode_forms.Episode:
+    fields = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
+    return episode_forms.as_episode({name: _read_nest(group[name]) for name in fields if name in group})
+
+
+def _read_nest(stored: Any) -> types.NestedArray:
+    if not hasattr(stored, "keys"):
+        return stored[()]
+    names = list(stored)
+    if names and all(name.startswith(spaces.PART) for name in names):
+        return tuple(_read_nest(stored[f"{spaces.PART}{index}"]) for index in range(len(names)))
+    return {name: _read_nest(stored[name]) for name in names}

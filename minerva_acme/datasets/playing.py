@@ -1,0 +1,145 @@
+"""Recorded episodes, played through an adder as if they were happening now."""
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import constraints, core, specs, types
+from minerva_acme.datasets import episodes as episode_forms
+
+_logger = logging.getLogger(__name__)
+
+UNKNOWN_LOG_PROB = np.float32(constraints.LARGEST)
+"""The log-probability of an action that nothing is known of. Its importance ratio is exp(-1e15) = 0, so that
+the trace of `losses.retrace_targets` is cut at its step."""
+
+# What an adder of the builder itself records.
+_OF_THE_ADDER = ("running_return",)
+
+
+class Played(NamedTuple):
+    """What was played."""
+
+    num_episodes: int
+    num_steps: int
+    num_without_log_prob: int  # steps whose log-probability is needed and was not recorded
+
+    def __str__(self) -> str:
+        text = f"{self.num_episodes:,} episodes, {self.num_steps:,} steps"
+        if self.num_without_log_prob:
+            share = self.num_without_log_prob / self.num_steps
+            text += f", {share:.1%} of them without a log-probability, where Retrace cuts its traces"
+        return text
+
+
+def play(
+    recorded: Iterable[episode_forms.Recorded],
+    adder: core.Adder,
+    *,
+    spec: specs.EnvironmentSpec,
+    extras_spec: types.NestedSpec = (),
+) -> Played:
+    """Plays episodes through an adder, which writes what it would have written in the environment.
+
+    The extras that the adder takes are those that were recorded. Of a step without a `log_prob`, that is
+    `UNKNOWN_LOG_PROB`; without a `raw_action`, that is the executed action. A `running_return` is left to the
+    adder. An episode that was cut off ends as at a time limit.
+
+    To play data of other bounds or names, convert the episodes on the way, in a generator.
+
+    Args:
+        recorded: The episodes, such as `read` returns, or in any form that `as_episode` takes. If they have a
+            `spec`, as those of `read` do, it is checked first.
+        adder: The adder, such as the builder's `make_adder` returns. It is left open, with all items sent.
+        spec: The specs of the environment, as the agent sees it.
+        extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.
+
+    Raises:
+        SpecError: The data does not match the spec, or lacks extras; the message says where.
+    """
+    if hasattr(recorded, "spec"):
+        episode_forms.check_spec(recorded.spec, spec)
+    num_episodes = num_steps = num_unknown = 0
+    for each in recorded:
+        episode = episode_forms.conform(episode_forms.as_episode(each), spec)
+        extras, is_known = _extras(episode, extras_spec)
+        timesteps = _timesteps(episode)
+        adder.add_first(next(timesteps))
+        actions = _rows(episode.action, episode.num_steps)
+        for action, timestep, extra in zip(actions, timesteps, extras, strict=True):
+            adder.add(action, timestep, extra)
+        num_episodes += 1
+        num_steps += episode.num_steps
+        num_unknown += 0 if is_known else episode.num_steps
+    adder.flush()
+    played = Played(num_episodes, num_steps, num_unknown)
+    _logger.info("played %s", played)
+    return played
+
+
+def _timesteps(episode: episode_forms.Episode) -> Iterator[dm_env.TimeStep]:
+    observations = _rows(episode.observation, episode.num_steps + 1)
+    yield dm_env.restart(next(observations))
+    last = episode.num_steps - 1
+    signals = zip(episode.reward, episode.discount, observations, strict=True)
+    for t, (reward, discount, observation) in enumerate(signals):
+        kind = dm_env.StepType.LAST if t == last else dm_env.StepType.MID
+        yield dm_env.TimeStep(kind, reward, discount, observation)
+
+
+def _rows(nest: types.NestedArray, number: int) -> Iterator[Any]:
+    """Yields a nest of arrays row by row, in a fraction of dm-tree's time."""
+    if isinstance(nest, np.ndarray):
+        return iter(nest)
+    if not nest:
+        return itertools.repeat(nest, number)
+    if isinstance(nest, Mapping):
+        columns = zip(*(_rows(part, number) for part in nest.values()), strict=True)
+        return (dict(zip(nest, row, strict=True)) for row in columns)
+    make = getattr(type(nest), "_make", type(nest))  # a named tuple takes its parts one by one
+    return map(make, zip(*(_rows(part, number) for part in nest), strict=True))
+
+
+def _extras(
+    episode: episode_forms.Episode, spec: types.NestedSpec
+) -> tuple[Iterator[types.NestedArray], bool]:
+    """Returns the extras of each step, and whether their log-probabilities are known.
+
+    Raises:
+        SpecError: Extras are missing, or differ from their spec.
+    """
+    columns, is_known = [], True
+    for path, leaf in tree.flatten_with_path(spec):
+        name = specs.leaf_name("extras", path)
+        value = _find(episode.extras, path)
+        if value is None and path[-1] == "log_prob":
+            value, is_known = np.full(episode.num_steps, UNKNOWN_LOG_PROB), False
+        elif value is None and path[-1] == "raw_action":
+            value = np.asarray(episode.action)
+        elif value is None and path[-1] in _OF_THE_ADDER:
+            value = np.zeros((episode.num_steps, *leaf.shape), leaf.dtype)
+        elif value is None:
+            raise specs.SpecError(
+                f"`{name}` must be recorded with each step, got {sorted(episode.extras) or 'nothing'}. The "
+                "agent needs data that was recorded by itself."
+            )
+        columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
+    return _rows(tree.unflatten_as(spec, columns), episode.num_steps), is_known
+
+
+def _find(extras: Mapping[str, Any], path: tuple[Any, ...]) -> Any:
+    """Returns the leaf at a path, or None."""
+    found: Any = extras
+    for key in path:
+        if isinstance(found, Mapping):
+            found = found.get(key)
+        elif isinstance(found, tuple | list) and isinstance(key, int) and key < len(found):
+            found = found[key]
+        else:
+            return None
+    return found

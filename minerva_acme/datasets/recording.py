@@ -1,0 +1,197 @@
+"""Recording episodes while they are played."""
+
+import io
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+import tree
+
+from minerva_acme import core, specs, types, writing
+from minerva_acme.datasets import episodes as episode_forms
+from minerva_acme.datasets import minari
+from minerva_acme.replay import base as replay
+
+_logger = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("<Q")  # before each episode
+
+
+class RecordingAdder(core.Adder):
+    """Hands each episode on when it has ended; with an inner adder, writes what that writes too.
+
+        FIRST  MID  MID  LAST        one `Episode` of 3 steps, terminated if the discount of LAST is 0
+        FIRST  MID  MID  reset       one of 2 steps, which was cut off, as by a time limit
+
+    An episode without a step is none. The state is the inner adder's.
+    """
+
+    def __init__(
+        self, record: Callable[[episode_forms.Episode], None], adder: core.Adder | None = None
+    ) -> None:
+        """Takes ownership of the adder: closing this adder closes it.
+
+        Args:
+            record: Called with each episode.
+            adder: The adder to write with, or None for none.
+        """
+        self._record = record
+        self._adder = adder
+        self._steps: list[Any] = []  # (action, timestep, extras); the first has only a timestep
+
+    def __getattr__(self, name: str) -> Any:
+        # `save` and `restore`, if the inner adder has them. Private names are looked up before it is set.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._adder, name)
+
+    @property
+    def num_inserted(self) -> int:
+        return 0 if self._adder is None else self._adder.num_inserted
+
+    def add_first(self, timestep: dm_env.TimeStep) -> None:
+        if self._adder is not None:
+            self._adder.add_first(timestep)
+        self._steps = [_copy((None, timestep))]
+
+    def add(
+        self,
+        action: types.NestedArray,
+        next_timestep: dm_env.TimeStep,
+        extras: types.NestedArray = (),
+    ) -> None:
+        """Adds one transition.
+
+        Raises:
+            ValueError: The inner adder refuses it, or its discount cannot be recorded.
+        """
+        episode_forms.check_discount(next_timestep)
+        step = _copy((action, next_timestep, extras))
+        try:
+            if self._adder is not None:
+                self._adder.add(action, next_timestep, extras)
+        except replay.ReplayTimeout:  # The step is added, and its item is sent later.
+            self._steps.append(step)
+            raise
+        self._steps.append(step)
+        if next_timestep.last():
+            self._end()
+
+    def flush(self) -> None:
+        if self._adder is not None:
+            self._adder.flush()
+
+    def reset(self) -> None:
+        if self._adder is not None:
+            self._adder.reset()
+        self._end()
+
+    def close(self) -> None:
+        if self._adder is not None:
+            self._adder.close()
+        self._end()
+
+    def _end(self) -> None:
+        steps, self._steps = self._steps, []
+        if len(steps) > 1:
+            self._record(episode_forms.as_episode(steps))
+
+
+def _copy(step: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns a step in new memory, since some environments write each observation into the same array."""
+    return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, step)
+
+
+class Recorder(core.Closeable, core.Saveable):
+    """Collects the episodes of a run, which may be stopped and resumed, and writes them when it has ended.
+
+    Until then they are in one file that is only appended to. Its state is the length of that file: a run
+    that is resumed from a checkpoint goes on behind the episodes of that checkpoint, so that a recording
+    holds each step of the run once. The file stays, so that the run can be made longer.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        log: str | os.PathLike[str],
+        spec: specs.EnvironmentSpec,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Begins, or goes on with, a recording.
+
+        Args:
+            path: The dataset's folder, to be made by `finish`.
+            log: The file for the episodes until then.
+            spec: The specs of the environment.
+            settings: As for `minari.Writer`.
+
+        Raises:
+            ValueError: The dataset cannot hold such an environment's episodes.
+        """
+        minari.check_spec(spec)
+        self._path = path
+        self._spec = spec
+        self._settings = settings
+        self._log = writing.Appended(log)
+        self._is_due = True
+
+    def record(self, episode: episode_forms.Episode) -> None:
+        """Appends an episode.
+
+        Raises:
+            OSError: It could not be written, and the file is unchanged.
+        """
+        image = minari.to_bytes(episode_forms.conform(episode, self._spec))
+        self._log.write(_LENGTH.pack(len(image)) + image)
+
+    def save(self) -> core.State:
+        return {"num_bytes": self._log.path.stat().st_size}
+
+    def restore(self, state: core.State) -> None:
+        """Drops the episodes after those of a checkpoint; with None, all.
+
+        Raises:
+            ValueError: Episodes are missing.
+        """
+        found, expected = self._log.path.stat().st_size, state["num_bytes"] if state else 0
+        if found and not state:
+            _logger.warning("%s is emptied: the checkpoint was made without recording", self._log.path)
+        if found < expected:
+            raise ValueError(
+                f"{self._log.path} must hold the {expected:,} bytes that were recorded until the checkpoint, "
+                f"got {found:,}. Put the file back, or resume without `record`."
+            )
+        self._log.truncate(expected)
+
+    def begin(self, goes_on: bool) -> None:
+        """Begins to record. Args: goes_on: Whether the run has steps to make.
+
+        Raises:
+            ValueError: The dataset's folder exists, and the run goes on.
+        """
+        self._is_due = goes_on or not os.path.lexists(self._path)
+        if goes_on:
+            minari.check_free(self._path)
+
+    def finish(self) -> None:
+        """Writes the dataset, unless an earlier process has and nothing was played since.
+
+        Raises:
+            OSError: It could not be written.
+            ValueError: The folder exists.
+        """
+        if self._is_due:
+            _logger.info("writing the recorded episodes to %s", self._path)
+            minari.write(self._path, self._episodes(), self._spec, settings=self._settings)
+
+    def _episodes(self) -> Iterator[episode_forms.Episode]:
+        with open(self._log.path, "rb") as file:
+            while header := file.read(_LENGTH.size):
+                yield minari.from_bytes(io.BytesIO(file.read(*_LENGTH.unpack(header))))
+
+    def close(self) -> None:
+        self._log.close()

@@ -1,0 +1,48 @@
+"""`minerva dataset`, and the flags of `minerva train` for data."""
+
+import numpy as np
+import pytest
+
+from minerva_acme import datasets
+
+
+def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
+    status, out, _ = call("dataset", trained, "--out", tmp_path / "data", "--episodes", 2, "--seed", 5)
+    assert status == 0
+    assert "2 of 2 episodes, 400 steps" in out
+    assert f"mpo on Pendulum-v1, 60 steps, in {tmp_path / 'data'}" in out.replace("\n", "")
+    found = datasets.read(tmp_path / "data")
+    assert (len(found), found.num_steps) == (2, 400)
+    assert found.settings["agent"] == "mpo"
+    assert (found.settings["policy"], found.settings["episodes_seed"]) == ("exploring", 5)
+    for episode in found:
+        assert not episode.terminated
+        assert np.isfinite(episode.extras["log_prob"]).all()
+        np.testing.assert_array_equal(episode.action, episode.extras["raw_action"].clip(-1.0, 1.0))
+    again = call("dataset", trained, "--out", tmp_path / "again", "--episodes", 2, "--seed", 5)
+    assert again[0] == 0
+    assert datasets.read(tmp_path / "again").checksum() == found.checksum()
+
+
+def test_greedy_episodes_have_none(call, trained, tmp_path):
+    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1, "--greedy")[0] == 0
+    (episode,) = datasets.read(tmp_path / "data")
+    assert episode.extras == {}
+    assert datasets.read(tmp_path / "data").settings["policy"] == "greedy"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--episodes", 0), "`episodes` must be >= 1, got 0"), (("--episodes", 1), "must be a new folder")],
+)
+def test_what_cannot_be_recorded_is_told(call, trained, tmp_path, words, message):
+    status, _, err = call("dataset", trained, "--out", tmp_path, *words)
+    assert status == 2
+    assert message in err
+
+
+def test_a_run_records_what_another_learns_from(call, train, tmp_path):
+    assert train(tmp_path / "one", "--record", str(tmp_path / "data")) == 0
+    assert datasets.read(tmp_path / "data").num_steps == 60
+    words = ["--demonstrations", str(tmp_path / "data"), "--demonstration-share", "0.25"]
+    assert train(tmp_path / "two", *words, "--final-demonstration-share", "0") == 0

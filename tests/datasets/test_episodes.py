@@ -1,0 +1,164 @@
+"""Episodes in other forms, and their checks against specs."""
+
+import dm_env
+import numpy as np
+import pytest
+
+from minerva_acme import datasets, specs, testing
+from minerva_acme.datasets import episodes
+from tests.datasets.conftest import DISCRETE, SPEC, Wanderer
+
+
+def as_minari(episode):
+    ends = np.zeros((2, episode.num_steps), bool)
+    ends[:, -1] = episode.terminated, not episode.terminated
+    infos = {name: np.concatenate([value[:1], value]) for name, value in episode.extras.items()}
+    return {
+        "observations": episode.observation,
+        "actions": episode.action,
+        "rewards": episode.reward,
+        "terminations": ends[0],
+        "truncations": ends[1],
+        "infos": infos,
+    }
+
+
+def as_timesteps(episode):
+    steps = [(None, dm_env.restart(episode.observation[0]))]
+    for t, action in enumerate(episode.action):
+        is_last = t == episode.num_steps - 1
+        discount = 0.0 if is_last and episode.terminated else 1.0
+        kind = dm_env.StepType.LAST if is_last else dm_env.StepType.MID
+        timestep = dm_env.TimeStep(kind, episode.reward[t], discount, episode.observation[t + 1])
+        steps.append((action, timestep, {name: value[t] for name, value in episode.extras.items()}))
+    return steps
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda episode: episode,
+        lambda episode: episode._asdict(),
+        as_minari,
+        as_timesteps,
+    ],
+)
+def test_an_episode_is_the_same_in_every_form(make_episode, form, terminated):
+    episode = make_episode(4, terminated, log_prob=np.arange(4, dtype=np.float32))
+    found = datasets.as_episode(form(episode))
+    testing.assert_nests_equal(tuple(found), tuple(episode))
+    np.testing.assert_array_equal(found.discount, [1.0, 1.0, 1.0, 0.0 if terminated else 1.0])
+
+
+def test_an_episode_that_was_cut_before_its_last_is_no_terminal():
+    first, second = Wanderer().reset(), dm_env.transition(1.0, np.zeros(2), 1.0)
+    assert datasets.as_episode([(None, first), (np.zeros(1), second)]).terminated is False
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rewards": None}, r"must have `observation`, `action` and `reward`.* Add reward"),
+        ({"terminations": None}, "neither `terminated` nor `terminations`"),
+        ({"terminations": np.array([True, False, False])}, "`terminations` .* False before the last"),
+        ({"truncations": np.array([False, True, False])}, "`truncations` .* False before the last"),
+        ({"truncations": np.array([False, True])}, "one for each of its 3 steps"),
+    ],
+)
+def test_a_wrong_dict_is_refused(make_episode, change, message):
+    recorded = {k: v for k, v in {**as_minari(make_episode(3)), **change}.items() if v is not None}
+    with pytest.raises(ValueError, match=message):
+        datasets.as_episode(recorded)
+
+
+def test_wrong_timesteps_are_refused(make_episode):
+    steps = as_timesteps(make_episode(3, False))
+    for wrong in (steps[1:], steps[:1], [step[1:2] for step in steps], 3 * [1]):
+        with pytest.raises(ValueError, match="must be a `datasets.Episode`, a dict of arrays, or a sequence"):
+            datasets.as_episode(wrong)
+    with pytest.raises(ValueError, match="its only LAST and have one FIRST, got LAST"):
+        datasets.as_episode([*steps, *steps[1:]])
+    with pytest.raises(ValueError, match="its only LAST and have one FIRST, got FIRST"):
+        datasets.as_episode([*steps[:2], *steps[:2]])
+
+
+@pytest.mark.parametrize(("kind", "discount"), [("MID", 0.0), ("MID", 0.9), ("LAST", 0.5)])
+def test_a_discount_that_says_more_than_an_end_is_refused(kind, discount):
+    timestep = dm_env.TimeStep(dm_env.StepType[kind], 1.0, discount, np.zeros(2))
+    steps = [(None, dm_env.restart(np.zeros(2))), (np.zeros(1), timestep)]
+    with pytest.raises(ValueError, match=f"must be 1, or 0 at a terminal LAST, .* got {discount} at {kind}"):
+        datasets.as_episode(steps)
+
+
+def test_64_bits_become_32_if_nothing_is_lost_but_digits(make_episode):
+    episode = make_episode(3)
+    wide = episode._replace(
+        observation=episode.observation.astype(np.float64), action=np.array([0, 2, 1], np.int64)
+    )
+    found = episodes.conform(wide, DISCRETE)
+    assert found.action.dtype == np.int32
+    np.testing.assert_array_equal(found.observation, episode.observation)
+    with pytest.raises(specs.SpecError, match=r"`action` .* must be int32 of shape \(3,\), got int64"):
+        episodes.conform(wide._replace(action=np.array([0, 2, 1 << 40])), DISCRETE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observation": np.zeros((3, 2), np.float32)}, r"`observation` .* shape \(4, 2\), got .*\(3, 2\)"),
+        ({"action": np.zeros((3, 2), np.float32)}, r"`action` .* shape \(3, 1\), got .*\(3, 2\)"),
+        ({"action": np.zeros((3, 1), np.int32)}, r"`action` .* must be float32 .* got int32"),
+        ({"reward": np.zeros((3, 1), np.float32)}, r"`reward` .* one for each of its steps, got \(3, 1\)"),
+        ({"reward": np.zeros(0, np.float32)}, r"`reward` .* one for each of its steps, got \(0,\)"),
+        ({"observation": {"a": np.zeros(1)}}, r"`observation` must be an array, got a dict of \['a'\]"),
+    ],
+)
+def test_an_episode_of_another_spec_is_refused(make_episode, change, message):
+    with pytest.raises(specs.SpecError, match=message):
+        episodes.conform(make_episode(3)._replace(**change), SPEC)
+
+
+NESTED = {"a": SPEC.observations, "b": (SPEC.rewards, DISCRETE.actions)}
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            {"a": SPEC.observations},
+            r"`observation` must be a dict of \['a', 'b'\], got a dict of \['a'\]",
+        ),
+        (SPEC.observations, r"`observation` must be a dict of \['a', 'b'\], got an array"),
+        ({**NESTED, "b": (SPEC.rewards,)}, r"`observation\['b'\]` must be 2 parts, got 1 parts"),
+        ({**NESTED, "b": SPEC.rewards}, r"`observation\['b'\]` must be 2 parts, got an array"),
+        ({**NESTED, "a": specs.Array((3,), np.float32)}, r"`observation\['a'\]` of the data .* Array\(3,\)"),
+        ({**NESTED, "a": specs.Array((2,), np.int32)}, r"`observation\['a'\]` of the data .* int32"),
+        (
+            {**NESTED, "a": specs.BoundedArray((2,), np.float32, -1, 1)},
+            r"`observation\['a'\]` of the data .* in \[-1, 1\]",
+        ),
+        (
+            {**NESTED, "b": (SPEC.rewards, specs.DiscreteArray(4))},
+            r"`observation\['b'\]\[1\]` of the data must be DiscreteArray with 3 values.* with 4 values",
+        ),
+        (
+            {**NESTED, "b": (SPEC.rewards, specs.BoundedArray((), np.int32, 0, 2))},
+            r"`observation\['b'\]\[1\]` of the data must be DiscreteArray with 3 values",
+        ),
+    ],
+)
+def test_the_spec_of_data_is_compared_leaf_by_leaf(found, message):
+    expected = SPEC._replace(observations=NESTED)
+    datasets.check_spec(expected, expected)
+    with pytest.raises(specs.SpecError, match=message):
+        datasets.check_spec(SPEC._replace(observations=found), expected)
+
+
+def test_the_spec_of_wide_data_fits_an_environment_in_single_precision():
+    wide = DISCRETE._replace(
+        observations=specs.BoundedArray((2,), np.float64, -0.1, np.inf),
+        actions=specs.DiscreteArray(3, dtype=np.int64),
+    )
+    narrow = DISCRETE._replace(observations=specs.BoundedArray((2,), np.float32, -0.1, np.inf))
+    datasets.check_spec(wide, narrow)

@@ -1,0 +1,319 @@
+"""Recorded episodes on disk, in Minari's layout."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from minerva_acme import datasets, specs, testing
+from minerva_acme.datasets import minari, spaces
+from tests.datasets.conftest import SPEC
+
+h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'minerva-acme[datasets]'")
+
+NESTED = specs.EnvironmentSpec(
+    {
+        "image": specs.BoundedArray((4, 3, 1), np.uint8, 0, 255),
+        "pair": (specs.Array((), np.float32), [specs.DiscreteArray(3), specs.Array((2,), bool)]),
+        "count": specs.Array((1,), np.int32),
+    },
+    specs.BoundedArray((2,), np.float32, [-1.0, -2.0], [1.0, np.inf]),
+    specs.Array((), np.float64),
+    SPEC.discounts,
+)
+
+
+def draw(spec, length, random):
+    if isinstance(spec, dict):
+        return {name: draw(part, length, random) for name, part in spec.items()}
+    if isinstance(spec, tuple | list):
+        return tuple(draw(part, length, random) for part in spec)
+    return random.integers(0, 2, (length, *spec.shape)).astype(spec.dtype)
+
+
+@pytest.fixture
+def nested_episodes():
+    random = np.random.default_rng(0)
+    return [
+        datasets.Episode(
+            draw(NESTED.observations, length + 1, random),
+            draw(NESTED.actions, length, random),
+            random.normal(size=length),
+            terminated,
+            {"log_prob": random.normal(size=length), "state": (random.normal(size=(length, 2)),)},
+        )
+        for length, terminated in ((3, True), (1, False))
+    ]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "walk-v0"
+
+
+def test_what_was_written_is_read_bit_for_bit(path, nested_episodes):
+    counts = []
+    datasets.write(
+        path, nested_episodes, NESTED, settings={"agent": "mpo"}, progress=lambda *n: counts.append(n)
+    )
+    assert counts == [(1, 3), (2, 4)]
+    found = datasets.read(path)
+    assert (len(found), found.num_steps, found.settings) == (2, 4, {"agent": "mpo"})
+    for _ in range(2):  # again each time
+        for episode, expected in zip(found, nested_episodes, strict=True):
+            testing.assert_nests_equal(episode._asdict(), expected._asdict())
+    datasets.check_spec(found.spec, NESTED)
+    assert (found.spec.rewards.dtype, found.spec.discounts) == (np.float64, SPEC.discounts)
+    assert found.spec.observations["image"] == NESTED.observations["image"].replace(name="observation/image")
+    assert os.listdir(path.parent) == ["walk-v0"]
+    assert datasets.read(path / "data").num_steps == 4
+
+
+def test_the_file_is_laid_out_as_minari_does(path, make_episode):
+    log_prob = np.float32([-1.0, -2.0, -3.0])
+    datasets.write(path, [make_episode(3, False, log_prob=log_prob), make_episode(2)], SPEC)
+    with h5py.File(path / "data" / "main_data.hdf5") as file:
+        assert list(file) == ["episode_0", "episode_1"]
+        first, second = file["episode_0"], file["episode_1"]
+        assert dict(first.attrs) == {"id": 0, "total_steps": 3}
+        assert {name: part.shape for name, part in first.items() if name != "infos"} == {
+            "observations": (4, 2),
+            "actions": (3, 1),
+            "rewards": (3,),
+            "terminations": (3,),
+            "truncations": (3,),
+        }
+        assert first["terminations"][:].tolist() == [False] * 3
+        assert first["truncations"][:].tolist() == [False, False, True]
+        assert second["terminations"][:].tolist() == [False, True]
+        assert second["truncations"][:].tolist() == [False] * 2
+        np.testing.assert_array_equal(first["infos"]["log_prob"], [np.nan, *log_prob])
+        assert "infos" not in second
+    metadata = json.loads((path / "data" / "metadata.json").read_text())
+    box = {"type": "Box", "dtype": "float32", "shape": [2], "low": [-np.inf] * 2, "high": [np.inf] * 2}
+    assert json.loads(metadata["observation_space"]) == box
+    assert (metadata["dataset_id"], metadata["data_format"]) == ("walk-v0", "hdf5")
+    assert (metadata["total_episodes"], metadata["total_steps"]) == (2, 5)
+
+
+def test_a_checksum_is_of_the_data(path, make_episode):
+    one, other = make_episode(), make_episode()
+    sums = []
+    for index, episodes in enumerate(([one], [one], [other])):
+        datasets.write(path.with_name(str(index)), episodes, SPEC)
+        sums.append(datasets.read(path.with_name(str(index))).checksum())
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_nothing_has_the_final_name_before_everything_is_written(path, make_episode):
+    with datasets.Writer(path, SPEC) as writer:
+        writer.write(make_episode())
+        assert os.listdir(path.parent) == [".walk-v0.new"]
+    assert os.listdir(path.parent) == ["walk-v0"]
+    writer.close()  # again
+
+
+def test_an_error_leaves_nothing(path, make_episode):
+    wrong = make_episode()._replace(action=np.zeros((5, 2), np.float32))
+    with pytest.raises(specs.SpecError, match="`action`"):
+        datasets.write(path, [make_episode(), wrong], SPEC)
+    assert os.listdir(path.parent) == []
+
+
+def test_a_folder_of_no_episodes_is_not_made(path):
+    datasets.write(path, [], SPEC)
+    assert os.listdir(path.parent) == []
+
+
+def test_what_a_killed_process_left_is_replaced(path, make_episode):
+    datasets.Writer(path, SPEC).write(make_episode())
+    datasets.write(path, [make_episode()] * 2, SPEC)
+    assert len(datasets.read(path)) == 2
+
+
+def test_a_folder_that_exists_is_never_written_to(path, make_episode):
+    path.mkdir()
+    with pytest.raises(ValueError, match="walk-v0 must be a new folder, but exists"):
+        datasets.Writer(path, SPEC)
+    path.rmdir()
+    with pytest.raises(ValueError, match="but exists"), datasets.Writer(path, SPEC) as writer:
+        writer.write(make_episode())
+        path.mkdir()
+    assert os.listdir(path.parent) == ["walk-v0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observations": specs.StringArray(())}, "`observation` must be numbers to be recorded"),
+        ({"observations": {"a/b": SPEC.rewards}}, "names without '/'.* got 'a/b'"),
+        ({"observations": {"a": {"_index_0": SPEC.rewards}}}, r"`observation\['a'\]` .* got '_index_0'"),
+        ({"observations": {1: SPEC.rewards}}, "got 1"),
+        ({"rewards": (SPEC.rewards,)}, "`reward` must be one number"),
+        ({"rewards": SPEC.observations}, "`reward` must be one number"),
+    ],
+)
+def test_what_the_file_cannot_hold_is_refused_at_once(path, change, message):
+    with pytest.raises(ValueError, match=message):
+        datasets.Writer(path, SPEC._replace(**change))
+    assert os.listdir(path.parent) == []
+
+
+def test_extras_without_names_are_refused(path, make_episode):
+    with pytest.raises(ValueError, match="Extras must be a named tuple or a dict .* got ndarray"):
+        datasets.write(path, [make_episode()._replace(extras=np.zeros(5))], SPEC)
+    with pytest.raises(ValueError, match="names without '/'"):
+        datasets.write(path, [make_episode(**{"a/b": np.zeros(5)})], SPEC)
+
+
+def test_a_path_without_recorded_episodes_says_what_was_found(path):
+    for found in ("nothing", "a folder without them", "a file"):
+        with pytest.raises(ValueError, match=f"must be a folder of recorded episodes.* got {found}"):
+            datasets.read(path)
+        if found == "nothing":
+            path.mkdir()
+        elif path.is_dir():
+            path.rmdir()
+            path.touch()
+
+
+def test_damage_is_told_from_another_layout(path, make_episode):
+    datasets.write(path, [make_episode()], SPEC)
+    data = path / "data"
+    metadata = json.loads((data / "metadata.json").read_text())
+
+    def refuses(match, **changes):
+        (data / "metadata.json").write_text(json.dumps({**metadata, **changes}))
+        with pytest.raises(ValueError, match=f"walk-v0 must be whole, .*{match}"):
+            list(datasets.read(path))
+
+    refuses("its format must be hdf5, got arrow", data_format="arrow")
+    refuses("it must have an episode, got none", total_episodes=0)
+    refuses("episode_1", total_episodes=2)
+    refuses("space of `observation`", observation_space='{"type": "Graph"}')
+    image = spaces.to_json(specs.BoundedArray((64, 64, 3), np.uint8, 0, 255), "observation")
+    refuses("got JPEG", observation_space=image, jpeg_encoding=True)
+    (data / "metadata.json").write_text("{")
+    with pytest.raises(ValueError, match="must be whole"):
+        datasets.read(path)
+    (data / "metadata.json").write_text(json.dumps(metadata))
+    (data / "main_data.hdf5").write_bytes((data / "main_data.hdf5").read_bytes()[:500])
+    with pytest.raises(ValueError, match="must be whole"):
+        datasets.read(path)
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (
+            {"type": "MultiDiscrete", "dtype": "int64", "nvec": [2, 3], "start": [0, 5]},
+            specs.BoundedArray((2,), np.int64, [0, 5], [1, 7], name="action"),
+        ),
+        ({"type": "MultiBinary", "n": 3}, specs.BoundedArray((3,), np.int8, 0, 1, name="action")),
+        ({"type": "MultiBinary", "n": [2, 3]}, specs.BoundedArray((2, 3), np.int8, 0, 1, name="action")),
+        (
+            {"type": "Discrete", "dtype": "int64", "start": 0, "n": 4},
+            specs.DiscreteArray(4, dtype=np.int64, name="action"),
+        ),
+        (
+            {"type": "Box", "dtype": "float64", "shape": [1], "low": [-np.inf], "high": [2.0]},
+            specs.BoundedArray((1,), np.float64, -np.inf, 2.0, name="action"),
+        ),
+    ],
+)
+def test_spaces_of_others_are_read_as_specs(space, expected):
+    assert spaces.from_json(json.dumps(space), "action") == expected
+
+
+def test_a_space_without_a_spec_is_refused():
+    for space in ({"type": "Text"}, {"type": "Discrete", "dtype": "int64", "start": 1, "n": 4}, {}):
+        with pytest.raises(ValueError, match="The space of `action` must be made of Box, Discrete"):
+            spaces.from_json(json.dumps(space), "action")
+
+
+def test_an_episode_in_bytes_is_the_same(make_episode):
+    import io
+
+    episode = make_episode(4, False, log_prob=np.arange(4.0))
+    found = minari.from_bytes(io.BytesIO(minari.to_bytes(episode)))
+    testing.assert_nests_equal(found._asdict(), episode._asdict())
+
+
+MINARI = os.environ.get("MINERVA_MINARI_PYTHON", "")
+needs_minari = pytest.mark.skipif(
+    not MINARI,
+    reason="Minari needs numpy 2, so an environment of its own, with minari[hdf5] and pillow: set "
+    "MINERVA_MINARI_PYTHON to its Python",
+)
+
+LOADS = """
+import minari, numpy as np, sys
+dataset = minari.load_dataset("walk-v0")
+assert (dataset.total_episodes, dataset.total_steps) == (2, 4)
+for episode in dataset.iterate_episodes():
+    assert dataset.action_space.contains(episode.actions[0])
+    image = episode.observations["image"]
+    assert image.dtype == np.uint8 and image.shape == (len(episode) + 1, 4, 3, 1)
+    assert dataset.observation_space.contains(
+        {"image": image[0], "count": episode.observations["count"][0],
+         "pair": (episode.observations["pair"][0][0], tuple(x[0] for x in episode.observations["pair"][1]))}
+    ), dataset.observation_space
+    assert len(episode.infos["log_prob"]) == len(episode) + 1
+print([float(episode.rewards.sum()) for episode in dataset.iterate_episodes()])
+print([(bool(e.terminations[-1]), bool(e.truncations[-1])) for e in dataset.iterate_episodes()])
+"""
+
+WRITES = """
+import minari, numpy as np
+from gymnasium import spaces
+from minari import EpisodeData
+from minari.data_collector import EpisodeBuffer
+random = np.random.default_rng(0)
+buffers = [
+    EpisodeBuffer(
+        observations={"x": list(random.normal(size=(n + 1, 2)))}, actions=list(random.integers(0, 3, n)),
+        rewards=list(np.arange(n) + 0.5), terminations=[False] * (n - 1) + [n == 3],
+        truncations=[False] * (n - 1) + [n != 3], infos={"score": list(np.arange(n + 1.0))},
+    )
+    for n in (3, 5)
+]
+minari.create_dataset_from_buffers(
+    "theirs-v0", buffers, observation_space=spaces.Dict({"x": spaces.Box(-np.inf, np.inf, (2,), np.float64)}),
+    action_space=spaces.Discrete(3), author="a", author_email="b", algorithm_name="c", code_permalink="d",
+)
+"""
+
+
+def ask_minari(code, folder):
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder)}
+    result = subprocess.run(
+        [MINARI, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@needs_minari
+def test_minari_itself_loads_our_file(path, nested_episodes):
+    datasets.write(path, nested_episodes, NESTED)
+    rewards, ends = ask_minari(LOADS, path.parent).splitlines()
+    assert rewards == str([float(episode.reward.sum()) for episode in nested_episodes])
+    assert ends == "[(True, False), (False, True)]"
+
+
+@needs_minari
+def test_a_file_of_minari_itself_is_read(tmp_path):
+    ask_minari(WRITES, tmp_path)
+    found = datasets.read(tmp_path / "theirs-v0")
+    assert (len(found), found.num_steps, found.settings) == (2, 8, {})
+    spec = specs.EnvironmentSpec(
+        {"x": specs.Array((2,), np.float32)}, specs.DiscreteArray(3), SPEC.rewards, SPEC.discounts
+    )
+    datasets.check_spec(found.spec, spec)
+    first, second = found
+    assert (first.terminated, second.terminated) == (True, False)
+    np.testing.assert_array_equal(second.reward, np.arange(5) + 0.5)
+    np.testing.assert_array_equal(second.extras["score"], np.arange(5.0) + 1)
+    assert first.observation["x"].shape == (4, 2)

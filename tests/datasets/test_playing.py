@@ -1,0 +1,197 @@
+"""What was recorded fills replay as playing did."""
+
+import dm_env
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import core, counting, datasets, environments, replay, specs, testing
+from minerva_acme.agents import dqn, mpo, sac, td3
+from minerva_acme.losses import retrace_targets
+from minerva_acme.replay import backends
+from tests.datasets.conftest import DISCRETE, SPEC, Wanderer
+
+SMALL = {"critic_layer_sizes": (4,), "batch_size": 4, "min_replay_size": 1}
+SEQUENCES = {**SMALL, "policy_layer_sizes": (4,), "sequence_length": 3}
+BUILDERS = {
+    "mpo, sequences": (mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES)), SPEC),
+    "mpo, sequences that begin every second step": (
+        mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES, sequence_period=2)),
+        SPEC,
+    ),
+    "mpo, with the sum of rewards so far": (
+        mpo.MPOBuilder(
+            mpo.MPOConfig(
+                **SEQUENCES, critic_head="two_hot", vmin=-5.0, vmax=5.0, num_bins=101, scale_returns=True
+            )
+        ),
+        SPEC,
+    ),
+    "mpo, discrete": (mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES)), DISCRETE),
+    "sac, 3 steps": (sac.SACBuilder(sac.SACConfig(**SMALL, policy_layer_sizes=(4,), n_step=3)), SPEC),
+    "td3": (td3.TD3Builder(td3.TD3Config(**SMALL, policy_layer_sizes=(4,))), SPEC),
+    "dqn, 2 steps": (dqn.DQNBuilder(dqn.DQNConfig(**SMALL, n_step=2)), DISCRETE),
+}
+
+
+def make_store(builder, spec, backend):
+    """A server whose items are read once, in order."""
+    (table,) = builder.make_replay_tables(spec)
+    queue = replay.TableConfig(
+        name=table.name,
+        signature=table.signature,
+        max_size=1000,
+        rate_limiter=replay.MinSize(1),
+        sampler=replay.Fifo(),
+        max_times_sampled=1,
+    )
+    return backends.make_server([queue], backend, seed=0)
+
+
+def play_online(builder, spec, adder, num_steps):
+    """Plays with the exploring policy; the last episode is cut off in the middle."""
+    generator = torch.Generator().manual_seed(0)
+    networks = builder.make_networks(spec, generator)
+    policy = builder.make_policy(networks, spec, generator, counter=counting.Counter())
+    actor = builder.make_actor(policy, adder=adder)
+    environments.EnvironmentLoop(environment=Wanderer(spec=spec), actor=actor).run(num_steps=num_steps)
+    adder.reset()
+
+
+@pytest.mark.parametrize("backend", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_was_recorded_fills_replay_row_for_row_as_playing_did(tmp_path, name, backend):
+    builder, spec = BUILDERS[name]
+    unpack = builder.make_layout(spec).unpack
+    items = []
+    with (
+        datasets.Writer(tmp_path / "data", spec) as writer,
+        make_store(builder, spec, backend) as server,
+        server.client() as client,
+        builder.make_adder(client, spec) as inner,
+    ):
+        adder = datasets.RecordingAdder(writer.write, inner)
+        play_online(builder, spec, adder, num_steps=60)
+        assert adder.num_inserted > 20
+        items.append(testing.read_items(client, "replay", unpack))
+    recording = datasets.read(tmp_path / "data")
+    assert recording.num_steps == 60
+    ends = [episode.terminated for episode in recording]
+    assert True in ends and False in ends
+    with make_store(builder, spec, backend) as server, server.client() as client:
+        with builder.make_adder(client, spec) as adder:
+            played = datasets.play(recording, adder, spec=spec, extras_spec=builder.extras_spec(spec))
+        assert played == (len(recording), 60, 0)
+        items.append(testing.read_items(client, "replay", unpack))
+    testing.assert_nests_equal(items[1], items[0])
+
+
+class Tape(core.Adder):
+    """Remembers what it is given."""
+
+    num_inserted = 0
+
+    def __init__(self):
+        self.steps = []
+
+    def add_first(self, timestep):
+        self.steps.append((None, timestep, ()))
+
+    def add(self, action, next_timestep, extras=()):
+        self.steps.append((action, next_timestep, extras))
+
+    def flush(self):
+        self.is_flushed = True
+
+    def reset(self):
+        pass
+
+    def close(self):
+        pass
+
+
+EXTRAS = mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES)).extras_spec(SPEC)
+
+
+def test_a_step_without_a_log_probability_has_the_executed_action_and_is_counted(make_episode):
+    tape, episode = Tape(), make_episode(4)
+    log_prob = np.arange(3, dtype=np.float32)
+    known = make_episode(3, log_prob=log_prob, raw_action=np.full((3, 1), 7.0, np.float32))
+    played = datasets.play([episode, known], tape, spec=SPEC, extras_spec=EXTRAS)
+    assert tape.is_flushed
+    assert played == (2, 7, 4)
+    assert str(played) == (
+        "2 episodes, 7 steps, 57.1% of them without a log-probability, where Retrace cuts its traces"
+    )
+    extras = [step[2] for step in tape.steps if step[0] is not None]
+    assert [float(each.log_prob) for each in extras] == [*[np.float32(1e15)] * 4, 0.0, 1.0, 2.0]
+    for each, action in zip(extras[:4], episode.action, strict=True):
+        np.testing.assert_array_equal(each.raw_action, action)
+    assert all(each.raw_action == 7.0 for each in extras[4:])
+
+
+def test_retrace_cuts_its_trace_at_a_step_without_a_log_probability():
+    random = torch.Generator().manual_seed(0)
+    q, v, r, pi, b = torch.rand(5, 2, 4, generator=random)
+    ones = torch.ones(2, 4)
+    b[:, 2] = torch.from_numpy(np.asarray(datasets.UNKNOWN_LOG_PROB))
+    targets = retrace_targets(q, v, r, 0.9 * ones, pi, b, ones, lambda_=1.0)
+    # As if the sequence had ended before the step, and begun again with it.
+    for part in (slice(2), slice(2, None)):
+        pieces = [x[:, part] for x in (q, v, r, 0.9 * ones, pi, b, ones)]
+        torch.testing.assert_close(targets[:, part], retrace_targets(*pieces, lambda_=1.0))
+
+
+def test_steps_are_played_as_an_environment_would_have_returned_them(make_episode):
+    tape = Tape()
+    ended, cut = make_episode(2, True), make_episode(1, False)
+    datasets.play([ended, cut], tape, spec=SPEC)
+    kinds = [step[1].step_type for step in tape.steps]
+    first, mid, last = dm_env.StepType
+    assert kinds == [first, mid, last, first, last]
+    assert [step[1].discount for step in tape.steps] == [None, 1.0, 0.0, None, 1.0]
+    assert [step[1].reward for step in tape.steps] == [None, *ended.reward, None, *cut.reward]
+    assert [step[2] for step in tape.steps] == [()] * 5
+    observations = [step[1].observation for step in tape.steps]
+    np.testing.assert_array_equal(observations, [*ended.observation, *cut.observation])
+
+
+def test_extras_that_only_the_agent_itself_records_are_asked_for_by_name(make_episode):
+    spec = {"state": (specs.Array((2,), np.float32),)}
+    with pytest.raises(specs.SpecError, match=r"`extras\['state'\]\[0\]` must be recorded .* got nothing"):
+        datasets.play([make_episode()], Tape(), spec=SPEC, extras_spec=spec)
+    tape, state = Tape(), np.arange(10, dtype=np.float32).reshape(5, 2)
+    datasets.play([make_episode(state=(state,))], tape, spec=SPEC, extras_spec=spec)
+    np.testing.assert_array_equal([step[2]["state"][0] for step in tape.steps[1:]], state)
+    with pytest.raises(specs.SpecError, match=r"must be float32 of shape \(5, 2\), got float32 of shape"):
+        datasets.play([make_episode(state=(state[:4],))], Tape(), spec=SPEC, extras_spec=spec)
+
+
+def test_data_of_another_environment_is_refused_before_anything_is_played(tmp_path, make_episode):
+    datasets.write(tmp_path / "data", [make_episode()], SPEC)
+    other = SPEC._replace(actions=specs.BoundedArray((1,), np.float32, -2.0, 1.0, name="action"))
+    tape = Tape()
+    with pytest.raises(specs.SpecError, match=r"`action` of the data must be .* in \[-2, 1\].* in \[-1, 1\]"):
+        datasets.play(datasets.read(tmp_path / "data"), tape, spec=other)
+    assert tape.steps == []
+
+
+def test_nested_observations_and_actions_are_played_row_by_row(make_episode):
+    spec = SPEC._replace(
+        observations={"a": SPEC.observations, "b": (specs.Array((), np.int32),)},
+        actions=(SPEC.actions, DISCRETE.actions),
+    )
+    episode = make_episode(3)
+    numbers = np.arange(4, dtype=np.int64)
+    nested = episode._replace(
+        observation={"b": (numbers,), "a": episode.observation}, action=(episode.action, numbers[:3] % 3)
+    )
+    tape = Tape()
+    datasets.play([nested], tape, spec=spec)
+    for t, (action, timestep, _) in enumerate(tape.steps):
+        specs.check_conforms("observation", timestep.observation, spec.observations)
+        assert timestep.observation["b"][0] == t
+        if t:
+            specs.check_conforms("action", tree.map_structure(np.asarray, action), spec.actions)
+            assert action[1] == t - 1

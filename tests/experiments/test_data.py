@@ -1,0 +1,205 @@
+"""Runs that record their episodes, and runs that learn from demonstrations too."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from minerva_acme import datasets, distributed, experiments, replay, specs, testing
+from minerva_acme.agents import mpo, ppo, td3
+from minerva_acme.runs import checkpointing
+from tests.experiments import test_exact_resume as exact
+
+BY_AGE_AND_PRIORITY = exact.MPO_OF_TODAY
+
+
+def make_config(directory, builder=exact.MPO, **options):
+    return exact.make_config(directory, builder, **options)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """What a run of 210 steps recorded, and the run's folder."""
+    folder = tmp_path_factory.mktemp("recorded")
+    config = make_config(
+        folder / "run", record=str(folder / "data"), evaluation_period=0, checkpoint_period=90
+    )
+    experiments.run_experiment(config)
+    return folder
+
+
+def arrays(replay_folder):
+    with np.load(replay_folder / "memory.npz") as stored:
+        return {name: stored[name] for name in stored.files if name != "described"}
+
+
+def test_a_runs_replay_equals_the_one_that_is_filled_from_what_it_recorded(tmp_path, recording):
+    data = datasets.read(recording / "data")
+    assert data.num_steps == 210  # each once, those at the end of the run and before a checkpoint too
+    assert all({"log_prob", "raw_action"} == set(episode.extras) for episode in data)
+    spec = specs.make_environment_spec(exact.Wanderer(0))
+    builder = exact.MPO
+    tables = builder.make_replay_tables(spec)
+    with replay.MemoryServer(tables, seed=0, checkpoint_directory=str(tmp_path)) as server:
+        client = server.client()
+        with builder.make_adder(client, spec) as adder:
+            datasets.play(data, adder, spec=spec, extras_spec=builder.extras_spec(spec))
+        filled = arrays(checkpointing.pathlib.Path(client.checkpoint()))
+    checkpoint = checkpointing.latest(recording / "run" / "checkpoints")
+    online = arrays(checkpointing.replay_folder(checkpoint))
+    assert online.keys() == filled.keys()
+    for name in online:
+        if "times" not in name:  # how often the run has sampled
+            np.testing.assert_array_equal(filled[name], online[name], err_msg=name)
+
+
+def test_a_recording_says_where_it_is_from(recording):
+    settings = datasets.read(recording / "data").settings
+    assert settings["seed"] == 0
+    assert settings["environment"].endswith("Wanderer")
+    assert settings["hyperparameters"]["batch_size"] == 4
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [BY_AGE_AND_PRIORITY, dataclasses.replace(exact.TD3.config, num_environments=2)],
+    ids=["mpo, fading by priority", "td3, prioritised, 2 environments"],
+)
+def test_a_killed_run_that_records_and_has_demonstrations_becomes_the_run_that_was_not(
+    tmp_path, recording, builder
+):
+    builder = builder if isinstance(builder, mpo.MPOBuilder) else td3.TD3Builder(builder)
+
+    def config(folder):
+        return make_config(
+            folder,
+            builder,
+            record=str(tmp_path / f"data_{folder.name}"),
+            demonstrations=str(recording / "data"),
+            final_demonstration_share=0.0,
+        )
+
+    straight = tmp_path / "straight"
+    kills = exact.Kills(straight, tmp_path)
+    experiments.run_experiment(config(straight), kills)
+    folder = kills.folders[len(kills.folders) // 2]
+    experiments.run_experiment(config(folder))
+    exact.assert_equal(folder, straight, builder, exact.Wanderer)
+    one, other = (list(datasets.read(tmp_path / f"data_{run.name}")) for run in (folder, straight))
+    testing.assert_nests_equal([e._asdict() for e in one], [e._asdict() for e in other])
+    assert sum(episode.num_steps for episode in one) == 210 * builder.num_environments
+    state = checkpointing.load_state(checkpointing.latest(folder / "checkpoints"))["demonstrations"]
+    assert state["path"] == str(recording / "data")
+    assert state["checksum"] == datasets.read(recording / "data").checksum()
+
+
+def test_a_run_without_new_steps_leaves_its_recording_alone_and_a_longer_one_asks_for_another_name(tmp_path):
+    options = {"evaluation_period": 0, "record": str(tmp_path / "data"), "num_env_steps": 40}
+    config = make_config(tmp_path / "run", **options)
+    experiments.run_experiment(config)
+    experiments.run_experiment(config)
+    assert datasets.read(tmp_path / "data").num_steps == 40
+    longer = dataclasses.replace(config, num_env_steps=70)
+    with pytest.raises(ValueError, match="data must be a new folder, but exists"):
+        experiments.run_experiment(longer)
+    experiments.run_experiment(dataclasses.replace(longer, record=str(tmp_path / "longer")))
+    assert datasets.read(tmp_path / "longer").num_steps == 70
+
+
+def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path):
+    (tmp_path / "data").mkdir()
+    config = make_config(tmp_path / "run", record=str(tmp_path / "data"))
+    with pytest.raises(ValueError, match="data must be a new folder, but exists"):
+        experiments.run_experiment(config, lambda progress: pytest.fail("it began"))
+
+
+def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(tmp_path):
+    def stop(progress):
+        if progress.env_steps == 25:
+            raise experiments.StopRun("enough")
+
+    experiments.run_experiment(make_config(tmp_path / "run", record=str(tmp_path / "data")), stop)
+    assert datasets.read(tmp_path / "data").num_steps == 25
+
+
+class SharesSeen(mpo.MPOBuilder):
+    """Notes how many items of each batch are demonstrations."""
+
+    def make_dataset(self, client, spec, device):
+        for sample in super().make_dataset(client, spec, device):
+            self.seen.append(int((sample.info.key >= 1 << 63).sum()))
+            yield sample
+
+
+def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_counts_demonstrations(
+    tmp_path, recording
+):
+    results = {}
+    for name, options in (
+        ("without", {}),
+        ("with", {"demonstrations": str(recording / "data"), "final_demonstration_share": 0.0}),
+    ):
+        builder = SharesSeen(exact.MPO.config)
+        builder.seen = []
+        config = make_config(tmp_path / name, builder, evaluation_period=0, **options)
+        results[name] = experiments.run_experiment(config), builder.seen
+    (without, _), (result, seen) = results["without"], results["with"]
+    assert result.learner_steps == without.learner_steps == len(seen) > 20
+    num = builder.num_learner_steps(210)
+    assert seen == [round((0.5 - 0.5 * step / num) * 4) for step in range(len(seen))]
+    inserted = [
+        checkpointing.load_state(checkpointing.latest(tmp_path / name / "checkpoints"))["inserted"]
+        for name in results
+    ]
+    assert inserted[0] == inserted[1]
+
+
+def test_demonstrations_that_have_changed_are_told_when_a_run_is_resumed(tmp_path, recording):
+    datasets.write(tmp_path / "other", list(datasets.read(recording / "data"))[:3], exact.Wanderer(0)._specs)
+    config = make_config(
+        tmp_path / "run", demonstrations=str(recording / "data"), num_env_steps=60, evaluation_period=0
+    )
+    experiments.run_experiment(config)
+    changed = dataclasses.replace(config, demonstrations=str(tmp_path / "other"), num_env_steps=90)
+    with pytest.raises(ValueError, match="The demonstrations must be those of .*data, with the checksum"):
+        experiments.run_experiment(changed)
+    experiments.run_experiment(dataclasses.replace(changed, demonstrations=None))  # none is a choice
+
+
+@pytest.mark.parametrize("name", ["record", "demonstrations"])
+def test_what_needs_a_run_in_one_process_that_plays_is_refused_elsewhere(tmp_path, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be None in a run that makes no environment steps"):
+        experiments.RunOptions(num_env_steps=0, num_learner_steps=1, **{name: "data"})
+    config = make_config(tmp_path / "run", replay="auto", **{name: "data"})
+    with pytest.raises(ValueError, match=f"`{name}` must be None for a distributed run, got 'data'"):
+        distributed.run_distributed_experiment(config, num_actors=1)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_is_between_0_and_1(share):
+    for name in ("demonstration_share", "final_demonstration_share"):
+        with pytest.raises(ValueError, match=rf"`{name}` must be in \[0, 1\]"):
+            experiments.RunOptions(num_env_steps=1, **{name: share})
+
+
+def test_an_agent_that_learns_from_each_item_once_has_no_demonstrations(tmp_path, recording):
+    config = make_config(tmp_path / "run", exact.make_ppo(1), demonstrations=str(recording / "data"))
+    with pytest.raises(ValueError, match="is a queue, whose items are learned from once"):
+        experiments.run_experiment(config)
+
+
+def test_an_on_policy_agent_is_recorded_with_its_log_probabilities(tmp_path):
+    config = make_config(tmp_path / "run", exact.make_ppo(2), record=str(tmp_path / "data"), num_env_steps=56)
+    assert isinstance(config.builder, ppo.PPOBuilder)
+    experiments.run_experiment(config)
+    recorded = datasets.read(tmp_path / "data")
+    assert recorded.num_steps == 56
+    assert all(np.isfinite(episode.extras["log_prob"]).all() for episode in recorded)
+
+
+def test_without_h5py_both_options_say_how_to_install_it(monkeypatch):
+    from minerva_acme.runs import options
+
+    monkeypatch.setattr(options.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"`record` needs h5py.* pip install 'minerva-acme\[datasets\]'"):
+        experiments.RunOptions(num_env_steps=1, record="data")
