@@ -4,7 +4,7 @@ Shapes: B batch.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -163,8 +163,8 @@ class _MixedClient(replay.ReplayClient):
         self._demonstrations = demonstrations
         self._share = share
 
-    def writer(self, max_window: int) -> replay.Writer:
-        return self._client.writer(max_window)
+    def writer(self, max_window: int, narrow_columns: Collection[str] = ()) -> replay.Writer:
+        return self._client.writer(max_window, narrow_columns)
 
     def sampler(self, table: str) -> replay.Sampler:
         return _MixedSampler(self._client.sampler(table), self._demonstrations.sampler(table), self._share)
