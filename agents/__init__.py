@@ -10,6 +10,8 @@ from minerva_acme import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents import (  # noqa: F401 -- offered by `__getattr__`
+        bc,
+        crr,
         d4pg,
         dqn,
         mpo,

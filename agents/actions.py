@@ -117,6 +117,28 @@ def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
     return SquashedActions(action_spec) if squash else RawActions(action_spec)
 
 
+def executed_log_prob(
+    policy: Any, action: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+) -> torch.Tensor:
+    """Computes the log-likelihood of executed actions under a policy of `RawActions`.
+
+    Args:
+        policy: A `distributions.DiagonalGaussian` or `Categorical` [...].
+        action: The executed actions, [..., D], or [...] if discrete.
+        low: The smallest action, [D], to which raw actions are clipped; [] if discrete, which are not.
+        high: The largest action, likewise.
+
+    Returns:
+        The log-likelihoods, nats, [...].
+    """
+    log_prob: torch.Tensor
+    if low.ndim == 0:
+        log_prob = policy.log_prob(action)
+    else:
+        log_prob = policy.log_prob_clipped(action, low.to(action), high.to(action))
+    return log_prob
+
+
 def executed(action_spec: types.NestedSpec) -> Any:
     """Makes raw actions, in a nest like the specs, for a module that outputs environment actions."""
     return tree.map_structure(RawActions, action_spec)

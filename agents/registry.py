@@ -159,6 +159,20 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "R2D2Builder",
             use="as DQN, where an observation does not show all that matters: with a recurrent network",
         ),
+        "bc": AgentEntry(
+            "BC",
+            "minerva_acme.agents.bc",
+            "BCConfig",
+            "BCBuilder",
+            use="a policy that acts as recorded data does, without rewards; any actions",
+        ),
+        "crr": AgentEntry(
+            "CRR",
+            "minerva_acme.agents.crr",
+            "CRRConfig",
+            "CRRBuilder",
+            use="continuous control from recorded data alone, better than the data",
+        ),
     }
 )
 """This library's own agents."""

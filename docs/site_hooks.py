@@ -26,6 +26,8 @@ _SOURCES = ROOT / "build" / "docs-sources"  # the package folders in their insta
 # Files outside docs/ that are pages, or parts of pages.
 PAGE_OF = {
     "README.md": "index.md",
+    "agents/bc/README.md": "agents/bc.md",
+    "agents/crr/README.md": "agents/crr.md",
     "agents/d4pg/README.md": "agents/d4pg.md",
     "agents/dqn/README.md": "agents/dqn.md",
     "agents/r2d2/README.md": "agents/r2d2.md",

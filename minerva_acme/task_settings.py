@@ -5,6 +5,10 @@ This module only handles text: stored results are read without a simulator and w
 
 from typing import NamedTuple, Self
 
+RECORDED = "recorded/"
+"""The beginning of the id of an environment that only has the specs of recorded episodes, in the folder that
+follows."""
+
 _WAY_OUT = "Write repeat=4, or pixels, or settings after pixels: pixels,repeat=8,frames=3,size=84"
 
 

@@ -81,26 +81,16 @@ def make_networks(
         memory = memory or networks.make_memory(config.memory, *sizes, generator=generator)
         encoder = networks.RecurrentEncoder(encoder, memory)
     parts = encoder.output_size, spec.actions, config, generator
-    policy = _make_policy(*parts)
+    policy = kit.make_raw_policy(
+        encoder.output_size,
+        spec.actions,
+        config.policy_layer_sizes,
+        generator,
+        kit.TORSOS[config.torso],
+        config.init_stddev,
+    )
     torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
     scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
     critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
     critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
     return MPONetworks(policy=policy, critic=critic, encoder=encoder)
-
-
-def _make_policy(
-    features: int, action_spec: specs.BoundedArray, config: mpo_config.MPOConfig, generator: torch.Generator
-) -> nn.Module:
-    sizes, torso = config.policy_layer_sizes, kit.TORSOS[config.torso]
-    if isinstance(action_spec, specs.DiscreteArray):
-        num_actions = action_spec.num_values
-        return networks.CategoricalPolicy(features, num_actions, sizes, generator=generator, torso=torso)
-    return networks.GaussianPolicy(
-        features,
-        action_spec.shape[0],
-        sizes,
-        generator=generator,
-        initial_stddev=config.init_stddev,
-        torso=torso,
-    )

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         make_gaussian_policy,
         make_head,
         make_member,
+        make_raw_policy,
         regress,
     )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
@@ -85,6 +86,7 @@ __all__ = [
     "make_gaussian_policy",
     "make_head",
     "make_member",
+    "make_raw_policy",
     "mode",
     "over_sequences",
     "random_at_first",

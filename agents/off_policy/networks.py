@@ -192,6 +192,34 @@ def make_gaussian_policy(
     return networks.EncodedPolicy(encoder, networks.SquashedPolicy(policy, squash))
 
 
+def make_raw_policy(
+    features: int,
+    action_spec: specs.BoundedArray,
+    layer_sizes: Sequence[int],
+    generator: torch.Generator,
+    torso: networks.TorsoFactory,
+    initial_stddev: float = 0.7,
+) -> nn.Module:
+    """Makes a policy from features to `distributions.DiagonalGaussian`, or to `Categorical` actions.
+
+    Samples of the Gaussian are raw actions: they are clipped to their bounds when they are executed.
+
+    Args:
+        features: The number of features.
+        action_spec: The spec of the actions: float32 [D], or discrete.
+        layer_sizes: The number of units of each layer of the torso.
+        generator: Draws the initial weights.
+        torso: One of `TORSOS`.
+        initial_stddev: The standard deviation of the untrained Gaussian, in units of the action.
+    """
+    options: dict[str, Any] = {"generator": generator, "torso": torso}
+    if isinstance(action_spec, specs.DiscreteArray):
+        return networks.CategoricalPolicy(features, action_spec.num_values, layer_sizes, **options)
+    return networks.GaussianPolicy(
+        features, action_spec.shape[0], layer_sizes, initial_stddev=initial_stddev, **options
+    )
+
+
 def make_deterministic_policy(
     spec: specs.EnvironmentSpec,
     layer_sizes: Sequence[int],

@@ -20,7 +20,8 @@ class TD3Config(
     """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3.
 
     Sources: [1] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [2]
-    Yarats et al. 2021, "Mastering visual continuous control" (DrQ-v2), on the dm_control suite.
+    Yarats et al. 2021, "Mastering visual continuous control" (DrQ-v2), on the dm_control suite; [3] Fujimoto
+    and Gu 2021, "A minimalist approach to offline reinforcement learning" (TD3+BC).
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256)
@@ -35,6 +36,9 @@ class TD3Config(
     """Standard deviation of the target policy's noise [1], in units of half the action's range."""
     target_noise_clip: constraints.NonNegative = 0.5
     """Largest magnitude of the target policy's noise [1], in the same units."""
+    bc_alpha: constraints.Positive | None = None
+    """Weight of the values in the policy's loss of TD3+BC [3], whose other part keeps actions near those of
+    the data; 2.5 is usual for learning from data alone. None: TD3, whose policy follows the values only."""
     exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.1
     """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000
@@ -42,6 +46,14 @@ class TD3Config(
 
     num_critics: constraints.Count = 2
     prioritized: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bc_alpha is not None and self.has_memory:
+            raise ValueError(
+                f"`bc_alpha` must be None with `memory`, got {self.bc_alpha}. TD3+BC has no recurrent "
+                "version here: set `memory` to none."
+            )
 
 
 PRESETS: Mapping[str, TD3Config] = MappingProxyType(
@@ -58,6 +70,8 @@ PRESETS: Mapping[str, TD3Config] = MappingProxyType(
         ),
         # Three-step returns, a faster target and more noise, as in [2].
         "control": TD3Config(n_step=3, target_rate=0.01, exploration_stddev=0.2, target_noise_clip=0.3),
+        # TD3+BC, from recorded data alone [3].
+        "offline": TD3Config(bc_alpha=2.5),
     }
 )
-"""Named settings: `default`, `memory` and `control` (dm_control suite)."""
+"""Named settings: `default`, `memory`, `control` (dm_control suite) and `offline` (TD3+BC)."""

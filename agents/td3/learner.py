@@ -7,7 +7,7 @@ import dataclasses
 
 import torch
 
-from minerva_acme import learners
+from minerva_acme import learners, losses
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.td3.config import TD3Config
 from minerva_acme.agents.td3.networks import TD3Networks
@@ -46,10 +46,20 @@ class TD3Losses:
     def policy(
         self, nets: TD3Networks, batch: learners.Batch, generator: torch.Generator | None
     ) -> learners.Loss:
-        """Computes the loss by which the policy follows the first critic: J_pi = -mean Q_1(s, pi(s))."""
-        observation = batch.data.observation
-        q = nets.critic.first(observation, nets.policy(observation)).mean()
-        return learners.Loss(-batch.mean(q))
+        """Computes the loss by which the policy follows the first critic: J_pi = -mean Q_1(s, pi(s)).
+
+        With `bc_alpha` the policy also stays near the actions of the data: see `losses.td3_bc_loss`.
+        """
+        data, alpha = batch.data, self.config.bc_alpha
+        action = nets.policy(data.observation)
+        q = nets.critic.first(data.observation, action).mean()
+        if alpha is None:
+            return learners.Loss(-batch.mean(q))
+        half_range = 0.5 * (self.high.to(action) - self.low.to(action))
+        error = losses.action_error(action, data.action, half_range)
+        return learners.Loss(
+            losses.td3_bc_loss(q, error, alpha=alpha), {"policy/action_error": error.detach()}
+        )
 
     def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Smooths the target policy, section 5.3: similar actions should have similar values."""

@@ -45,7 +45,8 @@ class Train:
     --agent my_package.my_module:MyBuilder. Modules in the current folder are found too."""
     env: str
     """Environment: dm_control/<domain>/<task>, a Gymnasium id, or module:name of your own class or function,
-    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too."""
+    which makes a dm_env or Gymnasium environment. Modules in the current folder are found too. With --dataset
+    it plays evaluations only; without it, there are none."""
     env_kwargs: _Words = ()
     """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
     preset: str = "default"
@@ -274,7 +275,7 @@ class Plot:
     """The metric to plot: <csv file>/<column>."""
     x: Literal["steps", "updates", "wall"] = "steps"
     """The x-axis: frames, learner steps or seconds. Frames are the environment's own steps: the environment
-    steps of the logs, which are decisions, times the action repeat."""
+    steps of the logs, which are decisions, times the action repeat. Runs without any have learner steps."""
     group: str = "agent"
     """What the runs of one curve have in common: agent, repeat, hyperparameters or several of these,
     separated by commas."""

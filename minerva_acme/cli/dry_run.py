@@ -49,7 +49,7 @@ def run(
     )
     spec = description.make_specs(import_code=import_code)
     backend: backends.Backend = "reverb" if processes else config.replay
-    beginning.check_agent(builder, spec, backend)
+    beginning.check_agent(builder, spec, backend, config.dataset)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
     tables = builder.make_replay_tables(spec)
     resolved = {"device": config.torch_device, "replay": backends.choose(tables, backend)}

@@ -19,7 +19,7 @@ from minerva_acme.cli import choices
 AGENT = "--agent"
 """Another way to name the agent of `minerva train`, natural for the path of a builder."""
 
-OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env"}
+OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env", "--from": "--from-run"}
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 

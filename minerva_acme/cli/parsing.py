@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 import tyro
 
-from minerva_acme import _version
+from minerva_acme import _version, task_settings
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
 from minerva_acme.runs import env_kwargs, tasks
@@ -23,6 +23,7 @@ DEBUG = "--debug"
 _HELP = ("-h", "--help")
 _LIKE_AN_ENVIRONMENT = re.compile(r"^(dm_control|gymnasium)/|-v\d+$")
 _RUN = "run.json"
+_OFFLINE_STEPS = 20_000  # the default number of learner steps on recorded episodes
 _TASK = "task"  # the preset that is looked up by agent and environment
 _ENV = ("--env", "--environment")
 # Flags that the defaults of `minerva train` depend on.
@@ -31,6 +32,7 @@ _PEEKED = (
     _ENV,
     ("--num-env-steps", "--num_env_steps"),
     ("--num-learner-steps", "--num_learner_steps"),
+    ("--dataset",),
 )
 
 
@@ -71,6 +73,7 @@ def parse(arguments: Sequence[str]) -> Any:
         if file:
             file.check_environment(flags.take(rest, *_ENV)[0], typed)
             from_file = file.settle(dict(flags.of(train_command(agent))), typed)
+        rest += _data_as_environment([*from_file, *rest])
         command = train_command(agent, [*from_file, *rest])
         title = registry.find(agent).title
     elif command is commands.Sweep and not set(_HELP) & set(rest):
@@ -108,6 +111,12 @@ def _show(page: str) -> NoReturn:
     raise SystemExit(0)
 
 
+def _data_as_environment(arguments: Sequence[str]) -> list[str]:
+    """Returns the flag of the environment that recorded episodes stand for, if there is no other one."""
+    dataset, env = (flags.take(arguments, *names)[0] for names in (("--dataset",), _ENV))
+    return [] if dataset is None or env is not None else ["--env", f"{task_settings.RECORDED}{dataset}"]
+
+
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
     """Returns `Train` with the flags of an agent, whose defaults are those of the preset in the arguments."""
     if ":" in agent:
@@ -115,7 +124,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     entry = registry.find(agent)
     flags.check_config(entry.config, taken=[flags.AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
-    preset, env, env_steps, learner_steps = (flags.take(arguments, *names)[0] for names in _PEEKED)
+    preset, env, env_steps, learner_steps, dataset = (flags.take(arguments, *names)[0] for names in _PEEKED)
     preset = choices.choose("preset", preset or "default", presets)
     run, steps_by_default = dataclasses.field(), ""
     config = find_preset(agent, preset, env)
@@ -124,8 +133,12 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         if preset == _TASK:
             num_env_steps = tasks.find(agent, env).num_env_steps
         options = commands.TrainOptions(num_env_steps=num_env_steps)
-        if learner_steps is not None:
-            options = commands.TrainOptions(num_env_steps=0, num_learner_steps=1)
+        if learner_steps is not None or (dataset is not None and env_steps is None):
+            options = commands.TrainOptions(num_env_steps=0, num_learner_steps=_OFFLINE_STEPS)
+            if env.startswith(task_settings.RECORDED):
+                options = dataclasses.replace(options, evaluation_episodes=0)
+            if learner_steps is None:
+                steps_by_default = "usual for recorded episodes"
         elif env_steps is None:
             steps_by_default = why
         run = dataclasses.field(default=options)

@@ -30,7 +30,7 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
                     "Record with `minerva train`, or play episodes afterwards with `minerva dataset`."
                 )
             recorded.add(record)
-        if (key := (train.env, train.hyperparameters, train.run.replay)) in seen:
+        if (key := (train.env, train.hyperparameters, train.run.replay, train.run.dataset)) in seen:
             continue
         seen.add(key)
         description = training.describe(train)
@@ -43,7 +43,7 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
             continue
         try:
             builder = description.make_builder(import_code=True)
-            beginning.check_agent(builder, spec, train.run.replay)
+            beginning.check_agent(builder, spec, train.run.replay, train.run.dataset)
         except (ValueError, replay.ReplayError) as error:
             problems.append(f"{run.title}: {error}")
     if problems:

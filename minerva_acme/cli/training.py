@@ -11,7 +11,7 @@ from typing import Any
 import dm_env
 from rich.table import Column, Table
 
-from minerva_acme import distributed, experiments, video
+from minerva_acme import distributed, experiments, task_settings, video
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.console import Console
@@ -42,8 +42,9 @@ def _plan(command: commands.Train) -> dict[str, Any]:
         description.check_same_as(run_folder.read(directory), directory)
     # Code that is named on the command line may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
+    flag = "--num-env-steps" if command.run.num_env_steps else "--num-learner-steps"
     why = (
-        f" by default ({command.steps_by_default}; --num-env-steps sets another number)"
+        f" by default ({command.steps_by_default}; {flag} sets another number)"
         if command.steps_by_default
         else ""
     )
@@ -243,7 +244,8 @@ def _show(
         rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
         table.add_row(name, f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-")
-    console.print(table, soft_wrap=False)
+    if description.options["evaluation_episodes"]:
+        console.print(table, soft_wrap=False)
     files = result.directory
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]
     console.print(f"Files: {files}/ ({', '.join(['run.json', '*.csv', 'checkpoints/', *folders])})")
@@ -253,7 +255,10 @@ def _show(
         console.print(f"Stopped by {result.interrupted_by} and saved. To resume: {to_resume}")
     elif result.stopped_by:
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
-    console.print(f"To evaluate it again: {_command('eval', files, description)}")
+    unplayed = ["--env", "..."] if description.environment.startswith(task_settings.RECORDED) else []
+    console.print(
+        f"To evaluate it{' again' * (not unplayed)}: {_command('eval', files, description, *unplayed)}"
+    )
     if has_better:
         to_evaluate = _command("eval", files, description, "--checkpoint", "best")
         console.print(f"To evaluate the best: {to_evaluate}")

@@ -130,7 +130,7 @@ def _replayed(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableConf
         if table.max_times_sampled or isinstance(table.rate_limiter, replay.Queue):
             raise ValueError(
                 f"Demonstrations need an agent that replays items, but '{table.name}' is a queue, whose "
-                "items are learned from once. Use MPO, SAC, TD3, D4PG or DQN."
+                "items are learned from once. Choose one of the others: `minerva list agents`."
             )
     if not tables:
         raise ValueError("Demonstrations need an agent with a replay table, got none.")

@@ -425,7 +425,7 @@ def _check(
             "`num_env_steps` must be >= 1 for a distributed run, got 0. A run that learns from a dataset "
             "alone has nothing to distribute: use `run_experiment`."
         )
-    for name in ("record", "demonstrations"):
+    for name in ("record", "demonstrations", "from_run"):
         if getattr(config, name) is not None:
             raise ValueError(
                 f"`{name}` must be None for a distributed run, got {getattr(config, name)!r}. Train in one "

@@ -71,6 +71,29 @@ class DiagonalGaussian(NamedTuple):
         z = (x - self.mean) * torch.exp(-self.log_std)
         return (-0.5 * z.square() - self.log_std - LOG_SQRT_2PI).sum(dim=-1)
 
+    def log_prob_clipped(self, action: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """Computes the log-likelihood of samples that were then clipped to bounds, summed over D.
+
+            log N(a; mean, std) between the bounds,  log P(x <= low) at the lower one,  log P(x >= high) above
+
+        At a bound the likelihood is that of all samples beyond it, which are the same action once they are
+        clipped. It is at most 1, whereas a density there would grow without limit as the Gaussian narrows.
+
+        Args:
+            action: The clipped samples, [..., D], or [N, ..., D]: extra axes come first.
+            low: The lower bounds, [D].
+            high: The upper bounds, [D].
+
+        Returns:
+            The log-likelihoods, nats, with the shape of `action` without its last axis.
+        """
+        scale = torch.exp(-self.log_std)
+        z = (action - self.mean) * scale
+        inside = -0.5 * z.square() - self.log_std - LOG_SQRT_2PI
+        below = torch.special.log_ndtr((low - self.mean) * scale)
+        above = torch.special.log_ndtr((self.mean - high) * scale)
+        return torch.where(action <= low, below, torch.where(action >= high, above, inside)).sum(dim=-1)
+
     def entropy(self) -> torch.Tensor:
         """Computes the differential entropy, nats, summed over D: [...]."""
         return (self.log_std + LOG_SQRT_2PI + 0.5).sum(dim=-1)

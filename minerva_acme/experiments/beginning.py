@@ -33,7 +33,10 @@ class Beginning(NamedTuple):
 
 
 def check_agent(
-    builder: builders.AgentBuilder[Any], spec: specs.EnvironmentSpec, backend: backends.Backend
+    builder: builders.AgentBuilder[Any],
+    spec: specs.EnvironmentSpec,
+    backend: backends.Backend,
+    dataset: str | None = None,
 ) -> None:
     """Checks that an agent can be trained in an environment.
 
@@ -41,14 +44,22 @@ def check_agent(
         builder: The agent's builder.
         spec: The specs of the environment, wrapped as in training.
         backend: The store for its replay.
+        dataset: The recorded episodes that it is to learn from alone, or None.
 
     Raises:
-        ValueError: The agent cannot handle the environment.
+        ValueError: The agent cannot handle the environment, or cannot learn from recorded episodes.
         ReplayError: The store cannot sample the agent's tables as required.
     """
     builder.check_spec(spec)
-    if tables := builder.make_replay_tables(spec):
-        backends.choose(tables, backend)
+    tables = builder.make_replay_tables(spec)
+    if dataset is not None and (not tables or any(table.max_times_sampled for table in tables)):
+        name = getattr(builder, "name", type(builder).__name__)
+        raise ValueError(
+            f"{name} cannot learn from recorded episodes (`dataset` {dataset!r}): it learns once from what "
+            "its own newest policy has played. Choose an agent that replays items: `minerva list agents`."
+        )
+    if tables:
+        backends.choose(tables, "memory" if dataset else backend)
 
 
 def begin(
@@ -75,7 +86,7 @@ def begin(
     # An environment and a vector of them provide their specs in the same way.
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
-    check_agent(config.builder, spec, "reverb" if num_actors else config.replay)
+    check_agent(config.builder, spec, "reverb" if num_actors else config.replay, config.dataset)
     # Held from before anything is written until everything that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)

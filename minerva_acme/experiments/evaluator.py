@@ -135,7 +135,7 @@ class Evaluator(evaluation.Evaluations):
         stop: signals.StopRequest,
         num_environments: int,
     ) -> evaluation.Evaluation | None:
-        if stop:
+        if stop or not self._run.config.evaluation_episodes:
             return None
         with self._own_generators():
             made = self._make_environment(0)

@@ -132,7 +132,7 @@ class Parts:
             self.has_old_replay = restore_from is not None
             return backends.make_server(
                 self.tables,
-                self.config.replay if self.tables else "memory",
+                "memory" if self.config.dataset or not self.tables else self.config.replay,
                 seed=self.seeds.number("replay"),
                 device=str(self.config.torch_device),
                 checkpoint_directory=str(scratch),
@@ -208,15 +208,20 @@ def make_learner(
 
 
 def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets.Demonstrations | None:
-    """Makes the demonstrations of a run, or None if it has none; `resources` closes them.
+    """Makes the recorded episodes in a run's batches, or None if it has none; `resources` closes them.
+
+    A run with a `dataset` has batches of nothing else.
 
     Raises:
         ValueError: They cannot be read, do not match the environment, or the agent cannot learn from them.
     """
     config, builder, spec = run.config, run.config.builder, run.spec
-    if config.demonstrations is None:
+    path = config.dataset or config.demonstrations
+    if path is None:
         return None
     first, last = config.demonstration_share, config.final_demonstration_share
+    if config.dataset:
+        first, last = 1.0, None
     num_steps = max(1, builder.num_learner_steps(config.num_env_steps))
 
     def share() -> float:
@@ -226,7 +231,7 @@ def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets
     on_device = config.torch_device.type != "cpu" and run.tables
     return resources.enter_context(
         datasets.Demonstrations(
-            datasets.read(config.demonstrations),
+            datasets.read(path),
             tables=run.tables,
             make_adder=lambda client: acme_shaped.complete(builder.make_adder(client, spec)),
             spec=spec,
@@ -234,7 +239,7 @@ def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets
             share=share,
             seed=run.seeds.number("demonstrations"),
             device=str(config.torch_device)
-            if on_device and backends.choose(run.tables, config.replay) == "memory"
+            if on_device and (config.dataset or backends.choose(run.tables, config.replay) == "memory")
             else None,
         )
     )

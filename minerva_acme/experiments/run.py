@@ -16,6 +16,7 @@ from minerva_acme.experiments import (
     rescue,
     saver,
     signals,
+    starting,
     stopping,
 )
 from minerva_acme.experiments import progress as run_progress
@@ -153,6 +154,9 @@ def run_experiment(
         save_best = errors.not_in("saving")(checkpoints.save_best)
         if run.beginning.checkpoint is not None:
             checkpoints.restore(run.beginning.checkpoint)
+        elif config.from_run is not None:
+            starting.take_weights(run.learner, config.from_run, config.torch_device)
+            run.actor.update(wait=True)
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )

@@ -36,6 +36,13 @@ from minerva_acme.losses.r2d2 import (
     signed_parabolic,
     transformed_n_step_targets,
 )
+from minerva_acme.losses.regression import (
+    action_error,
+    binary_weights,
+    exponential_weights,
+    td3_bc_loss,
+    weighted_likelihood_loss,
+)
 from minerva_acme.losses.retrace import retrace_targets
 from minerva_acme.losses.returns import (
     RolloutTargets,
@@ -63,8 +70,10 @@ __all__ = [
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
+    "action_error",
     "action_penalty_values",
     "alpha_loss",
+    "binary_weights",
     "c51_projection",
     "categorical_loss",
     "check_shapes",
@@ -75,6 +84,7 @@ __all__ = [
     "dpg_loss",
     "e_step",
     "explained_variance",
+    "exponential_weights",
     "gae",
     "hl_gauss",
     "importance_weights",
@@ -96,6 +106,7 @@ __all__ = [
     "spread_within_states",
     "symexp",
     "symlog",
+    "td3_bc_loss",
     "transformed_n_step_targets",
     "two_hot",
     "value_loss",
@@ -103,4 +114,5 @@ __all__ = [
     "vmpo_kls",
     "vmpo_policy_loss",
     "vtrace",
+    "weighted_likelihood_loss",
 ]

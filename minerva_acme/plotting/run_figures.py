@@ -62,7 +62,7 @@ def draw_runs(
         directories: Folders of runs, or folders that contain them; one or several.
         metric: The metric, `<csv file>/<column>`.
         x: The horizontal axis: "steps" for frames, which are the environment's own steps, "updates" for
-            learner steps or "wall" for seconds.
+            learner steps or "wall" for seconds. Runs that make no environment steps have learner steps.
         group: What the runs of one curve have in common: agent, repeat, hyperparameters or several of these,
             separated by commas.
         published: Published curves to draw in the background, by frames; () for none, and None for those that
@@ -115,6 +115,8 @@ def read_runs(
     """
     if x not in _AXES:
         raise ValueError(f"`x` must be among {', '.join(_AXES)}, got {x!r}.")
+    if x == "steps":
+        x = _steps_of(run_results.find_runs(directories))
     found = sorted(
         _read(directories, metric, x, group, note), key=lambda run: run.description.base_task.env_name
     )
@@ -131,6 +133,23 @@ def read_runs(
     made = [_make_panel(part, metric, x, published, generator, note) for part in parts]
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
     return RunPanels(made, y_label, _AXES[x][2])
+
+
+def _steps_of(directories: Sequence[pathlib.Path]) -> Axis:
+    """Returns the axis of the steps of runs: learner steps if they make no environment steps.
+
+    Raises:
+        ValueError: Some of them do, and some do not.
+    """
+    offline = {path for path in directories if run_folder.read(path).steps_key != run_curves.STEPS}
+    if not offline:
+        return "steps"
+    if others := [path for path in directories if path not in offline]:
+        raise ValueError(
+            f"`x` must be updates or wall for runs of which some make no environment steps, got steps for "
+            f"{min(offline)} and {others[0]}. Add --x updates, or plot them apart."
+        )
+    return "updates"
 
 
 def _read(

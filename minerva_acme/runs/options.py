@@ -37,6 +37,12 @@ class RunOptions(foreign_names.Translated):
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """The replay store: `reverb`; `memory`, which only this process can use, and with which a seed gives the
     same run twice; `auto`: Reverb if it is installed and can sample as the agent requires."""
+    dataset: str | None = None
+    """A folder of recorded episodes to learn from, in a run that plays only evaluations (`num_env_steps` 0).
+    They are kept in memory, as the agent's replay would be, and its checkpoints hold where the data is."""
+    from_run: str | None = None
+    """The folder of a run whose weights a new run starts from, or of one of its checkpoints: to train in the
+    environment after a run on recorded episodes, for example. Agent and networks must be the same."""
     record: str | None = None
     """A new folder for the episodes of training, which are written there when the run has ended, in Minari's
     layout. Needs h5py (extra `datasets`)."""
@@ -50,8 +56,8 @@ class RunOptions(foreign_names.Translated):
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000
     """Environment steps between evaluations; 0: only before and after training."""
-    evaluation_episodes: constraints.Count = 10
-    """Episodes in each evaluation, whose returns are averaged."""
+    evaluation_episodes: constraints.Natural = 10
+    """Episodes in each evaluation, whose returns are averaged; 0: there are no evaluations."""
     evaluation_environments: constraints.Count = 1
     """Environments that an evaluation plays in parallel, with one policy call for all of them."""
     evaluation_video: bool = False
@@ -93,7 +99,14 @@ class RunOptions(foreign_names.Translated):
                 "`evaluation_video` must be False if both `tensorboard` and `wandb` are False, got True. "
                 "Enable one of them, or leave `evaluation_video` out."
             )
-        for name in ("record", "demonstrations"):
+        if not self.evaluation_episodes:
+            for name, off in (("stop_at_return", None), ("evaluation_video", False)):
+                if getattr(self, name) != off:
+                    raise ValueError(
+                        f"`{name}` must be {off} without evaluations (`evaluation_episodes` 0), got "
+                        f"{getattr(self, name)}."
+                    )
+        for name in ("dataset", "record", "demonstrations"):
             if getattr(self, name) is not None:
                 _check_datasets(name, self.num_env_steps)
         if self.replay == "reverb":
@@ -140,8 +153,15 @@ def _check_reverb() -> None:
 
 
 def _check_datasets(name: str, num_env_steps: int) -> None:
-    """Raises ValueError unless the run makes environment steps and h5py is installed."""
-    if not num_env_steps:
+    """Raises ValueError unless the run plays, or for `dataset` does not, and h5py is installed."""
+    if name == "dataset":
+        if num_env_steps:
+            raise ValueError(
+                f"`dataset` must be None in a run that makes environment steps, here {num_env_steps}. Set "
+                "`num_learner_steps` instead, to learn from the recorded episodes alone, or mix them into "
+                "what is played: `demonstrations`."
+            )
+    elif not num_env_steps:
         raise ValueError(
             f"`{name}` must be None in a run that makes no environment steps (`num_env_steps` 0): episodes "
             "are recorded, and demonstrations mixed in, as they are played."

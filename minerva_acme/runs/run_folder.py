@@ -21,7 +21,7 @@ from minerva_acme import _version, builders, environments, specs, task_settings,
 from minerva_acme.agents import registry
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import env_kwargs, options, plain_specs
+from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 
 FILE = "run.json"
 FORMAT = 2
@@ -95,6 +95,11 @@ class RunDescription:
         """True if it names code other than this library's, which is imported only on request."""
         return self._has_code or ":" in self.environment
 
+    @property
+    def steps_key(self) -> str:
+        """The name in the logs of the steps that the run makes, as in `RunOptions.steps_key`."""
+        return "actor_steps" if self.options.get("num_env_steps", 1) else "learner_steps"
+
     def content(self) -> dict[str, Any]:
         """Returns the content of the file."""
         return {"format": FORMAT, "version": _version.__version__, **dataclasses.asdict(self)}
@@ -103,6 +108,10 @@ class RunDescription:
         """Returns the values that loggers show."""
         names = ("agent", "environment", "seed", "hyperparameters", "options")
         return {name: getattr(self, name) for name in names}
+
+    def data(self) -> dict[str, Any]:
+        """Returns the options that a resumed run must not change: what the run learns and starts from."""
+        return {name: self.options.get(name) for name in ("dataset", "from_run")}
 
     def origin(self) -> dict[str, Any]:
         """Returns where recorded episodes of this run come from, for their metadata."""
@@ -186,6 +195,8 @@ class RunDescription:
                 "environment", self.environment_factory, import_code
             )
             return factory
+        if self.environment.startswith(task_settings.RECORDED):
+            return recorded_environment.make_factory(self.environment.removeprefix(task_settings.RECORDED))
         if ":" in self.environment and not import_code:
             raise _refusal("environment", self.environment)
         settings = env_kwargs.with_tuples(self.environment_settings)
@@ -270,7 +281,8 @@ class RunDescription:
         """Returns the values that must not change, including the hyperparameters, as read back from JSON."""
         agent = self.title if self._has_code else self.agent  # a class may be moved
         own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
-        identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own, "agent": agent})
+        own |= {**self.data(), "agent": agent}
+        identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own})
         return identity
 
 

@@ -50,7 +50,7 @@ def exp_name(description: run_folder.RunDescription) -> str:
     if preset is None:
         name = re.sub(r"\W+", "_", description.title)
     else:
-        name = results.make_name(description.agent, preset, changes)
+        name = results.make_name(description.agent, preset, {**changes, **_data(description)})
     return results.with_repeat(name, description.base_task.action_repeat)
 
 
@@ -88,9 +88,13 @@ def default_directory(description: run_folder.RunDescription, presets: Mapping[s
         description: The run.
         presets: The configs of its agent by name.
     """
-    setting = setting_name(description.agent, description.hyperparameters, presets)
+    setting = setting_name(description.agent, description.hyperparameters, presets, **_data(description))
     environment = environment_name(description.environment, description.environment_settings)
     return pathlib.Path("runs", environment, f"{setting}-seed{description.seed}")
+
+
+def _data(description: run_folder.RunDescription) -> dict[str, Any]:
+    return {name: value for name, value in description.data().items() if value is not None}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

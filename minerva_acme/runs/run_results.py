@@ -25,6 +25,8 @@ UNSEEN_SEED = 10_000
 
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
 OPTIONS = (
+    "dataset",
+    "from_run",
     "stop_at_return",
     "replay",
     "environment_processes",
@@ -60,7 +62,7 @@ def collect(
     """Makes experiments from runs: rows of every evaluation, and of the cost of training up to the last one.
 
     A run's logs count the agent's decisions, rows count frames: the steps are multiplied by the action repeat
-    in the environment's id.
+    in the environment's id. Rows of a run that makes no environment steps count learner steps.
 
     Args:
         directories: The runs' folders, such as `find_runs` returns.
@@ -102,20 +104,19 @@ def _make_experiment(
     directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
 ) -> results.Experiment:
     description = run_folder.read(directory)
-    returns = run_curves.read_curve(directory, "evaluator/episode_return")
+    steps = description.steps_key
+    returns = run_curves.read_curve(directory, "evaluator/episode_return", steps)
     last = int(returns.x[-1]) if len(returns.x) else 0
     if last == 0:
-        raise ValueError(
-            f"{directory} has no evaluation after its first environment step yet. Wait for it, or train on."
-        )
+        raise ValueError(f"{directory} has no evaluation after its first step yet. Wait for it, or train on.")
     env_name, repeat = description.base_task
-    frames = repeat or 1  # of a decision
+    frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
     logged = run_curves.list_metrics(directory)
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
-            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}").values[-1]
+            values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]
     random = random_return(directory)
     if random is not None:
         values["random_return", 0] = random
@@ -163,5 +164,6 @@ def _command(description: run_folder.RunDescription) -> str:
     changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
     words += tasks.make_flags(changes)
     if "num_env_steps" in description.options:
-        words += ["--num-env-steps", str(description.options["num_env_steps"])]
+        steps = "num_env_steps" if description.options["num_env_steps"] else "num_learner_steps"
+        words += tasks.make_flags({steps: description.options[steps]})
     return f"{shlex.join(words)} --seed {{seed}}"

@@ -20,6 +20,7 @@ LOSSES = {
     "sac": ["critic", "policy"],
     "td3": ["critic", "policy"],
     "d4pg": ["critic", "policy"],
+    "crr": ["critic", "policy"],
     "ppo": ["network"],
 }
 

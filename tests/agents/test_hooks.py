@@ -7,16 +7,18 @@ import torch
 from torch import nn
 
 from minerva_acme import learners, networks, specs, testing
-from minerva_acme.agents import dqn, ppo, r2d2, registry, vmpo
+from minerva_acme.agents import bc, dqn, ppo, r2d2, registry, vmpo
 
 from .conftest import TINY as TINY_ROLLOUTS
 from .mpo import scene as mpo_scene
 from .transition_scene import AGENTS as OF_TRANSITIONS
 from .transition_scene import TINY as TINY_REPLAY
+from .transition_scene import TINY as TINY_TRANSITIONS
 
 CONFIGS = {
     "mpo": mpo_scene.SMALL,
     "ppo": ppo.PPOConfig(**TINY_ROLLOUTS, minibatch_size=4, num_epochs=2),
+    "bc": bc.BCConfig(**TINY_TRANSITIONS, policy_layer_sizes=(8,)),
     "vmpo": vmpo.VMPOConfig(**TINY_ROLLOUTS, m_steps=2),
     **{name: agent.make().config for name, agent in OF_TRANSITIONS.items()},
     "r2d2": r2d2.R2D2Config(
@@ -88,7 +90,7 @@ def test_an_encoder_of_ones_own_is_made_trained_and_acted_by(name, run):
     assert made and not any(torch.equal(encoder.mine.weight, encoder.before) for encoder in made)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "d4pg"])
+@pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "crr"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_so(name, shared):
     made = []

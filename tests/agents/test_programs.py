@@ -10,7 +10,9 @@ from minerva_acme import acceleration, environments, experiments, runs, specs
 from minerva_acme.agents import (
     acting,
     actions,
+    bc,
     choosing,
+    crr,
     d4pg,
     dqn,
     mpo,
@@ -48,6 +50,8 @@ AGENTS = {
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
     "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
     "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
+    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED, DISCRETE]),
+    "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
     "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE, SMALL_DISCRETE]),
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),

@@ -105,6 +105,7 @@ def test_the_table_has_every_agent_over_replay_and_every_head():
         name
         for name, entry in registry.AGENTS.items()
         if issubclass(entry.builder, off_policy.OffPolicyBuilder)
+        and issubclass(entry.config, off_policy.CriticConfig | mpo.MPOConfig)
     }
     heads = {"scalar", "c51", "two_hot", "hl_gauss", "mixture"}
     found = {(agent, settings(words)["critic_head"]) for agent, words in COMBINATIONS}
@@ -126,7 +127,7 @@ IMAGES = {"pixels": (84, 84, 3), "nature": (84, 84, 4), "rainbow": (84, 84, 4), 
 
 @pytest.mark.parametrize(
     ("agent", "name"),
-    [(a, name) for a in ("sac", "td3", "d4pg", "dqn") for name in registry.find(a).presets],
+    [(a, name) for a in ("sac", "td3", "d4pg", "crr", "dqn") for name in registry.find(a).presets],
 )
 def test_every_preset_of_an_agent_over_transitions_learns(agent, name):
     entry = registry.find(agent)

@@ -13,6 +13,13 @@ from minerva_acme.agents import registry
 from . import transition_scene as scene
 
 CONTINUOUS = [name for name, agent in scene.AGENTS.items() if not agent.discrete]
+OTHER_PRESETS = {
+    "sac": ["control"],
+    "td3": ["control", "offline"],
+    "d4pg": ["control"],
+    "crr": ["binary"],
+    "dqn": [],
+}
 
 
 @pytest.fixture(params=scene.AGENTS)
@@ -29,8 +36,7 @@ def test_the_agent_has_its_name_and_presets(name, agent):
     entry = registry.find(name)
     assert (entry.builder, entry.config) == (agent.builder, agent.config)
     assert agent.make().name == entry.title
-    presets = {"default"} if agent.discrete else {"default", "control"}
-    assert presets <= set(entry.presets)
+    assert {"default", *OTHER_PRESETS[name]} <= set(entry.presets)
 
 
 class TestLearner(testing.LearnerConformance):
@@ -140,7 +146,7 @@ def act(agent, env_steps, evaluation=False, number=2000, **config):
     return policy.batch(np.ones((number, 3), np.float32)).action
 
 
-@pytest.mark.parametrize("name", CONTINUOUS)
+@pytest.mark.parametrize("name", ["sac", "td3", "d4pg"])
 def test_actions_are_random_within_their_bounds_at_first_and_the_policys_later(agent):
     first, later = (act(agent, steps, random_steps=100) for steps in (99, 100))
     low, high = np.array(scene.LOW, np.float32), np.array(scene.HIGH, np.float32)
@@ -223,6 +229,12 @@ LEARNS_FAST = {
         "target_critic_update_period": 10,
         "vmin": -5.0,
         "vmax": 2.0,
+    },
+    "crr": {
+        **{name: value for name, value in FAST.items() if name != "random_steps"},
+        "learning_rate": 1e-2,
+        "target_update_period": 10,
+        "beta": 0.1,
     },
     "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
 }

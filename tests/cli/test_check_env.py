@@ -153,9 +153,9 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
     assert {judged for judged, _ in rows.values()} == {"ok"}
     assert {*check_env._NAMES.values(), "ends", "observations", "actions"} <= set(rows)
     # Several choices, one choice, one vector.
-    of_vectors, of_choices = {"sac", "td3", "d4pg"}, {"dqn", "r2d2"}
+    of_vectors, of_choices = {"sac", "td3", "d4pg", "crr"}, {"dqn", "r2d2"}
     refusing = {
-        "Gym": {"mpo"} | of_vectors | of_choices,
+        "Gym": {"mpo", "bc"} | of_vectors | of_choices,
         "CartPole-v1": of_vectors,
         "dm_control/point_mass/easy": of_choices,
         "Good": of_choices,

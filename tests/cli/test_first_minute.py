@@ -140,6 +140,23 @@ def test_learner_steps_alone_mean_no_environment_steps():
     assert (command.run.num_env_steps, command.run.num_learner_steps) == (0, 9)
 
 
+def test_recorded_episodes_mean_no_environment_steps_and_need_no_environment():
+    command = parse("train crr --env Pendulum-v1 --dataset data/a")
+    assert (command.run.num_env_steps, command.run.num_learner_steps) == (0, 20_000)
+    assert (command.run.dataset, command.run.evaluation_episodes) == ("data/a", 10)
+    assert command.steps_by_default == "usual for recorded episodes"
+    command = parse("train bc --dataset data/a --num-learner-steps 9")
+    assert (command.env, command.run.num_learner_steps) == ("recorded/data/a", 9)
+    assert (command.run.evaluation_episodes, command.steps_by_default) == (0, "")
+    with pytest.raises(ValueError, match="`dataset` must be None in a run that makes environment steps"):
+        parse("train bc --env Pendulum-v1 --dataset data/a --num-env-steps 9")
+
+
+def test_the_weights_of_another_run_have_a_short_flag():
+    command = parse("train td3 --env Pendulum-v1 --from runs/offline")
+    assert command.run.from_run == "runs/offline" and command.run.num_env_steps > 0
+
+
 @pytest.fixture
 def toml(tmp_path):
     def write(text):

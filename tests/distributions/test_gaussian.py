@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import pytest
@@ -75,3 +76,32 @@ def test_gradient_of_a_sample_reaches_mean_and_log_std() -> None:
 def test_mode_is_the_mean() -> None:
     gaussian = make_gaussian(4, 3)
     assert gaussian.mode() is gaussian.mean
+
+
+def test_clipped_samples_have_the_density_between_the_bounds_and_the_mass_beyond_at_them():
+    generator = torch.Generator().manual_seed(0)
+    mean, log_std = (torch.randn(5, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    low, high = torch.tensor([-1.0, -0.5, -2.0]).double(), torch.tensor([0.5, 1.0, 0.3]).double()
+    action = 2.0 * torch.randn(4, 5, 3, generator=generator, dtype=torch.float64)
+    action = action.minimum(high).maximum(low)
+    policy = distributions.DiagonalGaussian(mean.requires_grad_(), log_std.requires_grad_())
+    found = policy.log_prob_clipped(action, low, high)
+    expected, kinds = torch.zeros(4, 5, dtype=torch.float64), set()
+    for n, b, d in itertools.product(range(4), range(5), range(3)):
+        normal = torch.distributions.Normal(mean[b, d].detach(), log_std[b, d].detach().exp())
+        x = action[n, b, d]
+        kinds.add("low" if x == low[d] else "high" if x == high[d] else "inside")
+        if x == low[d]:
+            expected[n, b] += math.log(0.5 * math.erfc((normal.mean - x) / normal.stddev / math.sqrt(2.0)))
+        elif x == high[d]:
+            expected[n, b] += math.log(0.5 * math.erfc((x - normal.mean) / normal.stddev / math.sqrt(2.0)))
+        else:
+            expected[n, b] += normal.log_prob(x)
+    assert kinds == {"low", "high", "inside"}
+    torch.testing.assert_close(found.detach(), expected)
+    # Far from a bound too, where the mass beyond it is 0 in any precision.
+    (gradient,) = torch.autograd.grad(
+        distributions.DiagonalGaussian(mean - 1e3, log_std - 3.0).log_prob_clipped(action, low, high).sum(),
+        mean,
+    )
+    assert torch.isfinite(gradient).all() and torch.isfinite(found).all()

@@ -35,6 +35,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "sequence_length": 4,
         "sequence_period": 1,
     },
+    "bc": {**OFF_POLICY, "policy_layer_sizes": (4,)},
+    "crr": {**OFF_POLICY, **SIZES},
     "vmpo": {**ROLLOUTS, "policy_layer_sizes": (4,), "value_layer_sizes": (4,)},
     "ppo": {**ROLLOUTS, "minibatch_size": 8, "num_epochs": 1, "target_kl": 1.0},
 }

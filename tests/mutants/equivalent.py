@@ -6,6 +6,10 @@ _LOOKS_AGAIN = "what this does not call finite is looked at number by number"
 
 # By file, function and change: the mutant's name without its number in brackets.
 EQUIVALENT: dict[str, str] = {
+    "minerva_acme/losses/regression.py action_error: "
+    "return ((action - recorded) / half_range). -> return (((recorded - action)) / half_range).": (
+        "the square of a difference is the same the other way round"
+    ),
     "adders/n_step.py NStepTransitionAdder.write_step: "
     "last_large = self._num_steps if self._layou..._n_step) else self._last_large -> last_large = self._num_steps": "folds that no large reward needs change nothing",
     "minerva_acme/acceleration/compiled.py _Changeable.__init__: "

@@ -457,8 +457,8 @@ MPO = [
         ("tests/agents/td3/test_reference_step.py", "tests/agents/td3/test_td3.py"),
         breakage(
             "TD3's policy follows all critics",
-            "nets.critic.first(observation",
-            "nets.critic(observation",
+            "nets.critic.first(data.observation",
+            "nets.critic(data.observation",
         ),
     ),
     *of(

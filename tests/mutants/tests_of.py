@@ -35,6 +35,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/runs/test_policies.py",
     ),
     "agents/choosing.py": ("tests/agents/off_policy/test_acting.py",),
+    "agents/bc": ("tests/agents/bc", "tests/agents/test_hooks.py", "tests/agents/test_acting_on_arrays.py"),
+    "agents/crr": (
+        "tests/agents/crr",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/d4pg": (
         "tests/agents/d4pg",
         "tests/agents/test_transition_agents.py",
@@ -151,10 +157,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/experiments/test_data.py",
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
+    "minerva_acme/experiments/starting.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/experiments/parts.py": (
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
+    "minerva_acme/runs/recorded_environment.py": ("tests/experiments/test_recorded_runs.py",),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (

@@ -178,7 +178,7 @@ def test_two_runs_of_one_seed_are_refused(make_run):
 def test_a_run_without_an_evaluation_of_training_is_refused(make_run):
     directory = make_run("a")
     (directory / "evaluator.csv").write_text("actor_steps,episode_return\n0,1\n")
-    with pytest.raises(ValueError, match="a has no evaluation after its first environment step yet"):
+    with pytest.raises(ValueError, match="a has no evaluation after its first step yet"):
         run_results.collect([directory])
 
 

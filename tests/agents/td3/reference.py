@@ -50,7 +50,17 @@ class Reference:
         if self._num_steps % config.policy_period == 0:
             policy = plain.leaves(modules["policy"])
             action = plain.deterministic(policy, batch.observation)
-            loss = -plain.head(modules["critic"], 0, batch.observation, action).mean()
+            values = plain.head(modules["critic"], 0, batch.observation, action)[:, 0]
+            loss = -values.mean()
+            if config.bc_alpha is not None:
+                error = 0.0
+                for b in range(len(action)):
+                    for d, (low, high) in enumerate(zip(self._low, self._high, strict=True)):
+                        unit = (high - low) / 2.0
+                        error = error + ((action[b, d] - batch.action[b, d]) / unit) ** 2 / action.numel()
+                size = sum(abs(value) for value in values.tolist()) / len(values)
+                loss = config.bc_alpha / size * loss + error
+                metrics["policy/action_error"] = error
             modules["policy"], norm = plain.descend(policy, loss, config.learning_rate)
             metrics |= {"loss/policy": loss, "grad_norm/policy": norm}
             for name in ("policy", "critic"):

@@ -1,5 +1,6 @@
 """What is TD3's own: where its target looks, and which critic the policy follows."""
 
+import pytest
 import torch
 
 from minerva_acme import learners, networks
@@ -45,3 +46,8 @@ def test_the_policy_is_trained_in_every_second_step_and_targets_move_with_it():
         moved.append({name for name in nets._fields if not torch.equal(before[name], weights(name))})
     assert moved == [{"critic"}, set(nets._fields)] * 2
     assert ["loss/policy" in row for row in rows] == [False, True] * 2
+
+
+def test_recorded_actions_are_not_followed_with_a_memory():
+    with pytest.raises(ValueError, match="`bc_alpha` must be None with `memory`, got 2.5. "):
+        td3.TD3Config(memory="lstm", bc_alpha=2.5)

@@ -1,0 +1,61 @@
+"""The start of a run from the weights of another one."""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from minerva_acme import core
+from minerva_acme.runs import checkpointing
+
+_logger = logging.getLogger(__name__)
+
+
+def take_weights(learner: core.Learner, source: str | os.PathLike[str], device: torch.device) -> None:
+    """Gives a new learner the weights of a run's learner, with target networks, statistics and multipliers.
+
+    The learner's optimisers, counts and random numbers stay new.
+
+    Args:
+        learner: The learner, which has made no step.
+        source: The folder of the run, whose newest checkpoint is taken, or of a checkpoint.
+        device: The learner's device.
+
+    Raises:
+        ValueError: There is no such run, or its networks are not this learner's; the message says where they
+            differ.
+        DamagedCheckpoint: It has no undamaged checkpoint.
+    """
+    checkpoint = checkpointing.find(source)
+    state: Any = core.save_if_saveable(learner)
+    found: Any = checkpointing.load_state(checkpoint, str(device)).get("learner")
+    for each, whose in ((state, "this agent"), (found, str(checkpoint))):
+        if not isinstance(each, Mapping) or not isinstance(each.get("modules"), Mapping):
+            raise ValueError(
+                f"The learner of {whose} must save its networks as `modules`, as a `learners.ModuleLearner` "
+                "does, to start from another run's weights. Restore them in `make_learner`."
+            )
+    if differences := list(_differences(state["modules"], found["modules"])):
+        raise ValueError(
+            f"The networks of {source} must be those of this run to start from its weights, but "
+            f"{'; '.join(differences[:3])}. Use the same agent, with the same networks, on an environment of "
+            "the same observations and actions."
+        )
+    learner.restore({**state, "modules": found["modules"]})
+    _logger.info("started from the weights of %s", checkpoint)
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Returns what differs between the weights of two learners, by module and name."""
+    if ours.keys() != theirs.keys():
+        return [f"its networks are {', '.join(theirs)} there, {', '.join(ours)} here"]
+    found = []
+    for module, own in ours.items():
+        shapes = [{name: tuple(x.shape) for name, x in weights.items()} for weights in (own, theirs[module])]
+        for name in dict.fromkeys([*shapes[0], *shapes[1]]):
+            here, there = (str(each.get(name, "missing")) for each in shapes)
+            if here != there:
+                found.append(f"'{name}' of the {module} is {there} there, {here} here")
+    return found

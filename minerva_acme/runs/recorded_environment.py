@@ -1,0 +1,63 @@
+"""The environment of a run that has only recorded episodes: it has their specs, and cannot be played."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import NoReturn
+
+import dm_env
+
+from minerva_acme import datasets, specs, task_settings, wrappers
+from minerva_acme.environments import origin
+
+
+class RecordedEnvironment(dm_env.Environment):
+    """An environment with the specs of recorded episodes, for agents that learn from them alone.
+
+    A run with it must not evaluate: set `evaluation_episodes` to 0.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Reads the specs.
+
+        Args:
+            path: The folder of the recorded episodes.
+
+        Raises:
+            ValueError: There are none, or they cannot be read.
+        """
+        self._path = path
+        self._spec = datasets.read(path).spec
+
+    def observation_spec(self) -> specs.Array:
+        return self._spec.observations
+
+    def action_spec(self) -> specs.Array:
+        return self._spec.actions
+
+    def reward_spec(self) -> specs.Array:
+        return self._spec.rewards
+
+    def discount_spec(self) -> specs.BoundedArray:
+        return self._spec.discounts
+
+    def reset(self) -> NoReturn:
+        raise ValueError(
+            f"An environment must be given to play in, such as --env CartPole-v1: {self._path} only has "
+            "recorded episodes."
+        )
+
+    def step(self, action: object) -> NoReturn:
+        self.reset()
+
+
+def make(path: str | os.PathLike[str], seed: int = 0) -> dm_env.Environment:
+    """Makes the environment of recorded episodes, in single precision, as agents take it."""
+    environment = wrappers.SinglePrecisionWrapper(RecordedEnvironment(path))
+    origin.mark(environment, origin.Origin(f"{task_settings.RECORDED}{path}", {}))
+    return environment
+
+
+def make_factory(path: str | os.PathLike[str]) -> Callable[[int], dm_env.Environment]:
+    """Returns an `environment_factory` for a run that learns from recorded episodes and does not evaluate."""
+    return functools.partial(make, path)

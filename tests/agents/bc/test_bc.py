@@ -1,0 +1,104 @@
+"""Behaviour cloning: what its losses are, what they find, and how it acts."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minerva_acme import learners, losses
+from minerva_acme.agents import bc
+from minerva_acme.distributions import Categorical, DiagonalGaussian
+
+from .. import transition_scene as scene
+
+
+def make_builder(**settings):
+    return bc.BCBuilder(bc.BCConfig(**scene.TINY, policy_layer_sizes=(8,), **settings))
+
+
+class Fixed(nn.Module):
+    """Returns the same for every observation."""
+
+    def __init__(self, output):
+        super().__init__()
+        self.output = output
+
+    def forward(self, observation):
+        return self.output
+
+
+def loss_of(builder, spec, output, batch):
+    objective = builder.make_objectives(spec)["policy"]
+    return objective.loss(bc.BCNetworks(Fixed(output)), learners.Batch(batch, 1.0), None)
+
+
+def test_the_likelihood_of_continuous_actions_is_that_of_clipped_samples():
+    spec = scene.make_spec()
+    batch = scene.make_batch(spec, dtype=torch.float64)
+    batch.action[0, 0], batch.action[3, 1] = scene.LOW[0], scene.HIGH[1]
+    policy = DiagonalGaussian(*(torch.randn(8, 2, dtype=torch.float64) for _ in range(2)))
+    low, high = (torch.tensor(bound, dtype=torch.float32).double() for bound in (scene.LOW, scene.HIGH))
+    batch.action[0, 0], batch.action[3, 1] = low[0], high[1]
+    expected = -sum(policy.at(b).log_prob_clipped(batch.action[b], low, high) for b in range(8)) / 8
+    loss = loss_of(make_builder(), spec, policy, batch)
+    torch.testing.assert_close(loss.value, expected)
+    assert loss.metrics["policy/stddev_max"] == policy.log_std.exp().max()
+
+
+def test_the_likelihood_of_discrete_actions_is_the_cross_entropy():
+    spec = scene.make_spec(discrete=True)
+    batch = scene.make_batch(spec)
+    logits = torch.randn(8, 3)
+    loss = loss_of(make_builder(), spec, Categorical(logits), batch)
+    torch.testing.assert_close(loss.value, nn.functional.cross_entropy(logits, batch.action.long()))
+
+
+def test_the_squared_error_is_in_units_of_half_the_range():
+    spec = scene.make_spec()
+    batch = scene.make_batch(spec, dtype=torch.float64)
+    action = torch.randn(8, 2, dtype=torch.float64)
+    half_range = 0.5 * (torch.tensor(scene.HIGH) - torch.tensor(scene.LOW)).double()
+    loss = loss_of(make_builder(loss="squared_error"), spec, action, batch)
+    torch.testing.assert_close(loss.value, losses.action_error(action, batch.action, half_range))
+
+
+@pytest.mark.parametrize(
+    ("settings", "discrete"), [({}, False), ({}, True), ({"loss": "squared_error"}, False)]
+)
+def test_its_greedy_action_is_that_of_the_data_in_each_state(settings, discrete):
+    spec = scene.make_spec(discrete)
+    builder = make_builder(**settings, learning_rate=1e-2)
+
+    def batches():
+        seed = 0
+        while True:
+            seed += 1
+            batch = scene.make_batch(spec, seed, batch_size=32)
+            sign = batch.observation[:, 0] > 0
+            action = torch.where(sign[:, None], torch.tensor(scene.LOW), torch.tensor(scene.HIGH))
+            yield batch._replace(action=(2 * sign).int() if discrete else 0.5 * action)
+
+    learner, nets, _ = scene.make_learner(builder, spec, batches())
+    learner.run(num_steps=200)
+    observations = np.array([[1.5, 0.0, 0.0], [-1.5, 0.0, 0.0]], np.float32)
+    expected = [2, 0] if discrete else 0.5 * np.array([scene.LOW, scene.HIGH])
+    policy = builder.make_policy(nets, spec, torch.Generator().manual_seed(0), evaluation=True)
+    np.testing.assert_allclose(policy.batch(observations).action, expected, atol=0.15)
+
+
+def test_its_samples_vary_and_its_mode_does_not():
+    spec, builder = scene.make_spec(), make_builder()
+    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    spread = [
+        builder.make_policy(nets, spec, torch.Generator().manual_seed(0), evaluation)
+        .batch(np.zeros((50, 3), np.float32))
+        .action.ptp(axis=0)
+        for evaluation in (False, True)
+    ]
+    assert (spread[0] > 0.5).all() and (spread[1] == 0.0).all()
+
+
+def test_a_distance_between_discrete_actions_is_refused():
+    with pytest.raises(ValueError, match="`loss` must be likelihood with discrete actions, between which"):
+        make_builder(loss="squared_error").check_spec(scene.make_spec(discrete=True))
+    make_builder().check_spec(scene.make_spec(discrete=True))

@@ -1,0 +1,107 @@
+"""A learner step of CRR written out by hand: float64, torch's distributions, loops over states."""
+
+import math
+
+import torch
+from torch import distributions
+
+from .. import plain
+from ..mpo import reference
+
+
+class Reference:
+    """The weights, and a step of plain gradient descent on each loss."""
+
+    def __init__(self, modules, generator, *, config, low, high):
+        """Takes weights, and a generator in the learner's state, which draws [B, D], then [N, B, D]."""
+        self.modules = modules
+        self._generator = generator
+        self._config = config
+        self._low = low
+        self._high = high
+        self._num_steps = 0
+
+    def gaussian(self, weights, observation):
+        policy = plain.part(weights, "policy")
+        features = reference.torso(policy, observation)
+        mean, log_std = (plain.linear(policy, f"{name}_head", features) for name in ("mean", "log_std"))
+        return distributions.Normal(mean, log_std.exp())
+
+    def smallest(self, weights, observation, action):
+        values = [
+            plain.head(weights, i, observation, action)[..., 0] for i in range(plain.num_members(weights))
+        ]
+        return torch.stack(values).min(dim=0).values
+
+    def log_likelihood(self, policy, action):
+        rows = []
+        for b in range(len(action)):
+            total = 0.0
+            for d, (low, high) in enumerate(zip(self._low, self._high, strict=True)):
+                normal = distributions.Normal(policy.mean[b, d], policy.stddev[b, d])
+                x = action[b, d]
+                if x <= low:
+                    total = total + (0.5 * torch.erfc((normal.mean - x) / normal.stddev / 2**0.5)).log()
+                elif x >= high:
+                    total = total + (0.5 * torch.erfc((x - normal.mean) / normal.stddev / 2**0.5)).log()
+                else:
+                    total = total + normal.log_prob(x)
+            rows.append(total)
+        return torch.stack(rows)
+
+    def step(self, batch):
+        self._num_steps += 1
+        modules, config = self.modules, self._config
+        critic = plain.leaves(modules["critic"])
+        with torch.no_grad():
+            after = self.gaussian(modules["target_policy"], batch.next_observation)
+            noise = torch.randn(after.mean.shape, generator=self._generator, dtype=torch.float64)
+            value = self.smallest(
+                modules["target_critic"], batch.next_observation, after.mean + after.stddev * noise
+            )
+            target = batch.reward + batch.discount * value
+        taken = [plain.head(critic, i, batch.observation, batch.action)[:, 0] for i in range(2)]
+        critic_loss = sum((q - target).square().mean() for q in taken)
+        modules["critic"], critic_norm = plain.descend(critic, critic_loss, config.learning_rate)
+
+        weights = plain.leaves(modules["policy"])
+        policy = self.gaussian(weights, batch.observation)
+        advantages = []
+        with torch.no_grad():
+            noise = torch.randn(
+                config.num_action_samples,
+                *policy.mean.shape,
+                generator=self._generator,
+                dtype=torch.float64,
+            )
+            q = self.smallest(modules["critic"], batch.observation, batch.action)
+            for b in range(len(q)):
+                values = [
+                    self.smallest(
+                        modules["critic"],
+                        batch.observation[b : b + 1],
+                        (policy.mean[b] + policy.stddev[b] * one[b])[None],
+                    ).item()
+                    for one in noise
+                ]
+                advantages.append(q[b].item() - sum(values) / len(values))
+        if config.weights == "binary":
+            chosen = [1.0 if a > 0 else 0.0 for a in advantages]
+        else:
+            chosen = [min(math.exp(a / config.beta), config.max_weight) for a in advantages]
+        log_prob = self.log_likelihood(policy, batch.action)
+        policy_loss = -sum(w * x for w, x in zip(chosen, log_prob, strict=True)) / len(chosen)
+        modules["policy"], policy_norm = plain.descend(weights, policy_loss, config.learning_rate)
+        if self._num_steps % config.target_update_period == 0:
+            for name in ("policy", "critic"):
+                modules[f"target_{name}"] = dict(modules[name])
+        return {
+            "loss/critic": critic_loss,
+            "grad_norm/critic": critic_norm,
+            "q/mean": torch.stack(taken).min(dim=0).values.mean(),
+            "q/target": target.mean(),
+            "loss/policy": policy_loss,
+            "grad_norm/policy": policy_norm,
+            "advantage/mean": torch.tensor(advantages, dtype=torch.float64).mean(),
+            "advantage/weight": torch.tensor(chosen, dtype=torch.float64).mean(),
+        }

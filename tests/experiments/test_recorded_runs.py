@@ -1,0 +1,358 @@
+"""Runs that learn from recorded episodes alone, and runs that start from the weights of another one."""
+
+import csv
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import datasets, experiments, plotting, specs, testing
+from minerva_acme.agents import bc, crr, mpo, td3
+from minerva_acme.plotting import run_figures
+from minerva_acme.runs import checkpointing, recorded_environment, run_folder, run_results
+from tests.experiments import test_exact_resume as exact
+
+NUM_STEPS = 6
+SMALL = {"policy_layer_sizes": (8,), "batch_size": 4, "prioritized": True}
+TD3_BC = td3.TD3Builder(td3.TD3Config(**SMALL, critic_layer_sizes=(8,), bc_alpha=2.5))
+BUILDERS = {
+    "bc": bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(8,), batch_size=4)),
+    "crr": crr.CRRBuilder(crr.CRRConfig(**SMALL, critic_layer_sizes=(8,))),
+    "td3": TD3_BC,
+    "mpo": exact.MPO_OF_TODAY,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The folder of 20 episodes of random actions, of which the first half has log-probabilities."""
+    random = np.random.default_rng(0)
+    environment, recorded = exact.Wanderer(0), []
+    for index in range(20):
+        timestep = environment.reset()
+        steps = [(None, timestep)]
+        while not timestep.last():
+            action = random.uniform(-1.0, 1.0, 2).astype(np.float32)
+            timestep = environment.step(action)
+            extras = {"log_prob": np.float32(-1.4), "raw_action": action} if index < 10 else {}
+            steps.append((action, timestep, *[extras] * bool(extras)))
+        recorded.append(steps)
+    folder = tmp_path_factory.mktemp("recorded") / "data"
+    datasets.write(folder, recorded, specs.make_environment_spec(environment))
+    return folder
+
+
+def make_config(directory, builder, data, **options):
+    return experiments.ExperimentConfig(
+        **{
+            "builder": builder,
+            "environment_factory": exact.Wanderer,
+            "directory": directory,
+            "num_env_steps": 0,
+            "num_learner_steps": NUM_STEPS,
+            "dataset": str(data),
+            "evaluation_period": 3,
+            "evaluation_episodes": 1,
+            "checkpoint_period": 2,
+            "log_period_seconds": 0.0,
+            "tensorboard": False,
+            **options,
+        }
+    )
+
+
+def stop_at(step):
+    def callback(progress):
+        if progress.learner_steps == step:
+            raise experiments.StopRun("enough")
+
+    return callback
+
+
+def state_of(directory):
+    """All that a later step depends on, but for the times."""
+    state = checkpointing.load_state(checkpointing.find(directory))
+    names = ("learner", "demonstrations", "generators", "learned")
+    return {name: state[name] for name in names}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name, data, tmp_path):
+    for folder, callbacks in (("straight", [()]), ("stopped", [(stop_at(3),), (stop_at(4),), ()])):
+        for each in callbacks:
+            experiments.run_experiment(make_config(tmp_path / folder, BUILDERS[name], data), *each)
+    states = [state_of(tmp_path / folder) for folder in ("straight", "stopped")]
+    testing.assert_nests_equal(*states, "A resumed run must be the uninterrupted one.")
+    assert states[0]["learned"] == NUM_STEPS
+    assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
+
+
+def test_batches_hold_the_data_of_the_file_and_the_environment_only_plays_evaluations(data, tmp_path):
+    seen, played = [], []
+
+    class Noted(crr.CRRBuilder):
+        def make_dataset(self, client, spec, device):
+            for sample in super().make_dataset(client, spec, device):
+                seen.append(sample.data)
+                yield sample
+
+    class Counted(exact.Wanderer):
+        def step(self, action):
+            played.append(action)
+            return super().step(action)
+
+    config = make_config(
+        tmp_path, Noted(BUILDERS["crr"].config), data, environment_factory=Counted, evaluation_period=0
+    )
+    result = experiments.run_experiment(config)
+    assert (result.env_steps, result.learner_steps, len(seen)) == (0, NUM_STEPS, NUM_STEPS)
+    episodes = [len(evaluation.returns) for evaluation in (result.random, result.before, result.after)]
+    assert episodes == [1, 1, 1] and len(played) < 100
+    known = {action.tobytes() for episode in datasets.read(data) for action in episode.action}
+    assert {action.numpy().tobytes() for batch in seen for action in batch.action} <= known
+
+
+def test_a_checkpoint_holds_where_the_data_is_and_not_the_data(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path, BUILDERS["bc"], data))
+    checkpoint = checkpointing.find(tmp_path)
+    state = checkpointing.load_state(checkpoint)["demonstrations"]
+    assert (state["path"], state["checksum"]) == (str(data), datasets.read(data).checksum())
+    with np.load(checkpointing.replay_folder(checkpoint) / "memory.npz") as arrays:
+        assert not [name for name in arrays.files if name.startswith("rows/") and arrays[name].size > 100]
+
+
+def test_data_that_has_changed_is_told_when_a_run_is_resumed(data, tmp_path):
+    copy = tmp_path / "data"
+    shutil.copytree(data, copy)
+    config = make_config(tmp_path / "run", BUILDERS["bc"], copy)
+    experiments.run_experiment(config, stop_at(2))
+    shutil.rmtree(copy)
+    datasets.write(copy, list(datasets.read(data))[:5], exact.Wanderer(0)._specs)
+    with pytest.raises(ValueError, match="with the checksum"):
+        experiments.run_experiment(config)
+    shutil.copytree(data, tmp_path / "other")
+    config = dataclasses.replace(config, dataset=str(tmp_path / "other"))
+    with pytest.raises(ValueError, match="holds another run: dataset is .*data' there, .*other' here"):
+        experiments.run_experiment(config)
+
+
+@pytest.mark.parametrize(
+    ("builder", "name"), [(exact.make_ppo(1), "PPO"), (exact.make_vmpo(1), "V-MPO")], ids=["ppo", "vmpo"]
+)
+def test_agents_that_learn_from_each_step_once_refuse_by_name(builder, name, data, tmp_path):
+    with pytest.raises(ValueError, match=f"{name} cannot learn from recorded episodes .* learns once"):
+        experiments.run_experiment(make_config(tmp_path / "run", builder, data))
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_of_another_environment_is_refused(data, tmp_path):
+    config = make_config(tmp_path, BUILDERS["td3"], data, environment_factory=exact.make_reacher)
+    with pytest.raises(ValueError, match="`observation` of the data must be .* got Array"):
+        experiments.run_experiment(config)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_env_steps": 5}, "`dataset` must be None in a run that makes environment steps, here 5"),
+        ({"evaluation_episodes": 0, "stop_at_return": 1.0}, "`stop_at_return` must be None without eval"),
+        ({"evaluation_episodes": 0, "evaluation_video": True}, "`evaluation_video` must be False without"),
+        ({"demonstrations": "data"}, "`demonstrations` must be None in a run that makes no environment st"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(options, message):
+    plain = {
+        "num_env_steps": 0,
+        "num_learner_steps": 0 if "num_env_steps" in options else 5,
+        "dataset": "data",
+    }
+    with pytest.raises(ValueError, match=message):
+        experiments.RunOptions(**{**plain, **options})
+
+
+# Without an environment.
+
+
+@pytest.fixture
+def unplayed(data, tmp_path):
+    """The folder of a run that had no environment, and its result."""
+    config = make_config(
+        tmp_path / "unplayed",
+        BUILDERS["bc"],
+        data,
+        environment_factory=recorded_environment.make_factory(data),
+        evaluation_episodes=0,
+    )
+    return tmp_path / "unplayed", experiments.run_experiment(config)
+
+
+def test_without_an_environment_the_data_says_what_observations_and_actions_are(unplayed, data):
+    folder, result = unplayed
+    assert (result.learner_steps, result.random, result.before, result.after) == (NUM_STEPS, None, None, None)
+    description = run_folder.read(folder)
+    assert description.environment == f"recorded/{data}" and not description.unknown
+    expected = specs.make_environment_spec(exact.Wanderer(0))
+    assert description.make_specs().observations == expected.observations
+    assert description.make_specs().actions == expected.actions
+    assert not (folder / "evaluator.csv").exists() or not exact.rows(folder, "evaluator")
+
+
+def test_what_was_recorded_cannot_be_played(unplayed):
+    folder, _ = unplayed
+    environment = run_folder.read(folder).make_environment_factory()(0)
+    with pytest.raises(ValueError, match="An environment must be given to play in, such as --env CartPole"):
+        environment.reset()
+
+
+# What becomes of the results.
+
+
+def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "run", BUILDERS["crr"], data))
+    options = {"metric": "evaluator/episode_return", "group": "agent", "published": (), "aggregate": False}
+    content = run_figures.read_runs([tmp_path / "run"], x="steps", **options)
+    ((group,),) = [panel.groups for panel in content.panels]
+    assert content.x_label == "Learner steps" and group.mean.x.tolist() == [0, 3, NUM_STEPS]
+    assert plotting.make_caption(*content)
+    experiments.run_experiment(
+        make_config(
+            tmp_path / "played", BUILDERS["crr"], data, dataset=None, num_learner_steps=0, num_env_steps=20
+        )
+    )
+    both = [tmp_path / "run", tmp_path / "played"]
+    with pytest.raises(ValueError, match="`x` must be updates or wall for runs of which some make no env"):
+        run_figures.read_runs(both, x="steps", **options)
+    assert run_figures.read_runs([tmp_path / "played"], x="steps", **options).x_label != "Learner steps"
+
+
+def test_rows_of_results_count_learner_steps_and_say_what_data_they_are_of(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "run", BUILDERS["crr"], data))
+    (made,) = run_results.collect([tmp_path / "run"])
+    assert "+dataset=" in made.exp_name
+    with open(tmp_path / "run" / "evaluator.csv", newline="") as file:
+        logged = {int(row["learner_steps"]): float(row["episode_return"]) for row in csv.DictReader(file)}
+    found = {row.env_step: row.value for row in made.rows if row.metric == "avg_return"}
+    assert found == pytest.approx(logged) and sorted(found) == [0, 3, NUM_STEPS]
+    (command,) = made.commands.values()
+    assert f"--dataset {data}" in command and f"--num-learner-steps {NUM_STEPS}" in command
+
+
+# From another run's weights.
+
+
+def test_a_run_goes_on_online_from_the_weights_of_one_on_data(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "offline", TD3_BC, data))
+    before = checkpointing.load_state(checkpointing.find(tmp_path / "offline"))["learner"]
+    online = td3.TD3Builder(dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5))
+    made = []
+
+    class Noted(td3.TD3Builder):
+        def make_learner(self, parts):
+            made.append(super().make_learner(parts))
+            return made[-1]
+
+    def look(progress):
+        if progress.phase == "evaluate" and not progress.env_steps:
+            seen.append(made[0].save())
+
+    seen = []
+    config = make_config(
+        tmp_path / "online",
+        Noted(online.config),
+        data,
+        dataset=None,
+        num_learner_steps=0,
+        num_env_steps=20,
+        from_run=str(tmp_path / "offline"),
+    )
+    result = experiments.run_experiment(config, look)
+    testing.assert_nests_equal(seen[0]["modules"], before["modules"])
+    assert seen[0]["num_steps"] == 0 and not seen[0]["updates"]["optimizers"]["policy"]["state"]
+    assert result.learner_steps > 0
+    after = checkpointing.load_state(checkpointing.find(tmp_path / "online"))["learner"]["modules"]
+    assert not torch.equal(after["policy"]["policy.1.bias"], before["modules"]["policy"]["policy.1.bias"])
+    # Once it has begun it goes on from its own checkpoints, whatever became of the other run.
+    shutil.rmtree(tmp_path / "offline")
+    longer = experiments.run_experiment(dataclasses.replace(config, num_env_steps=30))
+    assert longer.env_steps == 30
+
+
+def test_mpo_and_its_multipliers_start_from_a_run_too(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["mpo"], data))
+    config = make_config(
+        tmp_path / "second", BUILDERS["mpo"], data, num_learner_steps=1, from_run=str(tmp_path / "first")
+    )
+    experiments.run_experiment(config)
+    first, second = (
+        checkpointing.load_state(checkpointing.find(tmp_path / name))["learner"]
+        for name in ("first", "second")
+    )
+    assert second["num_steps"] == 1
+    for name, dual in first["modules"]["duals"].items():
+        assert (second["modules"]["duals"][name] - dual).abs().max() < 0.02, name  # a step from there
+
+
+def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
+    config = make_config(
+        tmp_path / "second",
+        BUILDERS["bc"],
+        data,
+        from_run=str(tmp_path / "first"),
+        # The evaluation before training has the same episodes whatever the run.
+        evaluation_environment_factory=lambda seed: exact.Wanderer(3),
+    )
+    other = dataclasses.replace(config, directory=tmp_path / "third", from_run=None, num_learner_steps=1)
+    first = dataclasses.replace(config, directory=tmp_path / "first", from_run=None, num_learner_steps=9)
+    second, third = experiments.run_experiment(config), experiments.run_experiment(other)
+    assert second.before.returns != third.before.returns
+    assert first.directory == tmp_path / "first"
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        (BUILDERS["crr"], "its networks are policy there, policy, critic, target_policy, target_critic here"),
+        (
+            bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(9,), batch_size=4)),
+            r"'policy.torso.0.weight' of the policy is \(8, 2\) there, \(9, 2\) here",
+        ),
+        (
+            bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(8,), batch_size=4, loss="squared_error")),
+            r"'policy.0.0.weight' of the policy is missing there, \(8, 2\) here",
+        ),
+    ],
+)
+def test_networks_that_differ_are_named(builder, message, data, tmp_path):
+    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
+    config = make_config(tmp_path / "second", builder, data, from_run=str(tmp_path / "first"))
+    with pytest.raises(ValueError, match=message):
+        experiments.run_experiment(config)
+
+
+def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tmp_path):
+    config = make_config(tmp_path / "run", BUILDERS["bc"], data, from_run=str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="nowhere"):
+        experiments.run_experiment(config)
+
+    class Opaque(bc.BCBuilder):
+        def make_learner(self, parts):
+            learner = super().make_learner(parts)
+            learner.save = lambda: {"secret": 1}
+            return learner
+
+    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
+    config = make_config(
+        tmp_path / "second", Opaque(BUILDERS["bc"].config), data, from_run=str(tmp_path / "first")
+    )
+    with pytest.raises(ValueError, match="learner of this agent must save its networks as `modules`"):
+        experiments.run_experiment(config)
+
+
+def test_mpo_learns_from_data_of_which_half_has_no_log_probability(data, tmp_path):
+    builder = mpo.MPOBuilder(dataclasses.replace(exact.MPO.config, critic_target="retrace"))
+    result = experiments.run_experiment(make_config(tmp_path, builder, data))
+    assert result.learner_steps == NUM_STEPS
+    assert [float(row["skipped_batches"]) for row in exact.rows(tmp_path, "learner")] == [0.0] * NUM_STEPS

@@ -1,0 +1,283 @@
+"""Scores of agents that learn from recorded episodes alone, on data of this library's own MPO.
+
+python -m tests.learning.offline --folder runs/offline
+
+The data is made first. Each agent's setting is then chosen on seeds that are not reported, and trained on
+those that are. It takes hours in one thread. The same command continues after an interruption: data, runs and
+rows that are there are not made again. Rows are written to `results` in the folder, as by `minerva collect`.
+"""
+
+import argparse
+import dataclasses
+import itertools
+import pathlib
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy import stats
+
+from minerva_acme import builders, cli, datasets, environments, experiments, results
+from minerva_acme.agents import bc, crr, mpo, td3
+from minerva_acme.runs import config as run_config
+from minerva_acme.runs import evaluation, run_results
+
+PREFIX = "offline_"
+FINAL, DATA = f"{PREFIX}final", f"{PREFIX}data"  # the agent that made the data, and the data itself
+TUNING_SEEDS = (100, 101)
+SAMPLED = "sampled_return"  # of a policy that acts by samples, as the data did
+
+
+class Task(NamedTuple):
+    """A task, and what is made and reported of it."""
+
+    env_name: str
+    num_env_steps: int  # of the agent that makes the data
+    num_episodes: int  # of medium, and of mixed data
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...]
+    tunes: bool = True  # whether settings are chosen on it
+
+    @property
+    def name(self) -> str:
+        return self.env_name.removeprefix("dm_control/").replace("/", "_")
+
+
+TASKS = (
+    Task("Pendulum-v1", 20_000, 100, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
+    Task("dm_control/cartpole/swingup", 50_000, 40, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
+    Task("dm_control/walker/walk", 100_000, 40, ("replay",), (0, 1, 2), tunes=False),
+)
+MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
+# The settings to choose from, by agent.
+SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
+    "bc": {"default": bc.BCBuilder(bc.BCConfig())},
+    "crr": {
+        "binary": crr.CRRBuilder(crr.CRRConfig(weights="binary")),
+        **{f"beta={beta:g}": crr.CRRBuilder(crr.CRRConfig(beta=beta)) for beta in (0.1, 1.0, 10.0)},
+    },
+    "td3": {
+        f"bc_alpha={alpha:g}": td3.TD3Builder(td3.TD3Config(bc_alpha=alpha)) for alpha in (0.5, 2.5, 10.0)
+    },
+    "mpo": {
+        "modern": MAKER,
+        "lambda=0": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], retrace_lambda=0.0)),
+        "epsilon_mean=0.001": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], epsilon_mean=0.001)),
+    },
+}
+
+
+class Study:
+    """Makes data, runs and rows in a folder, unless they are there."""
+
+    def __init__(self, folder: pathlib.Path, num_learner_steps: int, num_scored: int) -> None:
+        """Args: num_scored: The episodes of each final score."""
+        self.folder, self._num_learner_steps, self._num_scored = folder, num_learner_steps, num_scored
+
+    def data(self, task: Task, kind: str) -> pathlib.Path:
+        return self.folder / "data" / f"{task.name}-{kind}-v0"
+
+    def make_data(self, task: Task) -> None:
+        """Trains the agent of a task, and again until a third of what it has learned; plays with both."""
+        whole = {"record": str(self.data(task, "replay")), "evaluation_period": task.num_env_steps // 20}
+        if not self.data(task, "replay").exists():
+            experiments.run_experiment(self._config(task, "maker", MAKER, 0, **whole))
+        if not self.rows(FINAL, task):
+            self._collect(FINAL, self.folder / task.name / "maker-seed0")
+        low, high = self.bounds(task)
+        if "medium" in task.kinds and not self.data(task, "medium").exists():
+            options = {
+                "evaluation_period": max(1, task.num_env_steps // 100),
+                "stop_at_return": low + (high - low) / 3,
+            }
+            experiments.run_experiment(self._config(task, "medium", MAKER, 0, **options))
+            self._play(task, "medium", "medium-seed0")
+        if "mixed" in task.kinds and not self.data(task, "mixed").exists():
+            if not self.data(task, "final").exists():
+                self._play(task, "final", "maker-seed0")
+            parts = [datasets.read(self.data(task, kind)) for kind in ("medium", "final")]
+            halves = [itertools.islice(part, task.num_episodes // 2) for part in parts]
+            datasets.write(self.data(task, "mixed"), itertools.chain(*halves), parts[0].spec)
+        for kind in task.kinds:
+            if not self.rows(DATA, task, kind):
+                value = data_return(datasets.read(self.data(task, kind)))
+                self._add(results.Row(f"{DATA}+{kind}", task.env_name, 0, "avg_return", 0, value))
+
+    def score(self, task: Task, kind: str, agent: str, setting: str, seed: int) -> None:
+        """Trains an agent on data, and stores its rows."""
+        name = f"{PREFIX}{agent}+{setting}"
+        if seed in self.rows(name, task, kind):
+            return
+        builder = SETTINGS[agent][setting]
+        config = self._config(task, f"{kind}-{agent}+{setting}", builder, seed, data=self.data(task, kind))
+        experiments.run_experiment(config)
+        more = []
+        if agent == "bc":
+            with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
+                found = evaluation.evaluate_checkpoint(
+                    config.directory, builder, environment, self._num_scored, seed=seed, explore=True
+                )
+            steps = self._num_learner_steps
+            more.append(results.Row(f"{name}+{kind}", task.env_name, seed, SAMPLED, steps, found.mean))
+        self._collect(f"{name}+{kind}", pathlib.Path(config.directory), more)
+
+    def bounds(self, task: Task) -> tuple[float, float]:
+        """Returns the returns of scores 0 and 1: random actions, and the agent that made the data."""
+        (low,) = self.rows(FINAL, task, metric="random_return").values()
+        (high,) = self.rows(FINAL, task).values()
+        return low, high
+
+    def rows(self, name: str, task: Task, kind: str = "", metric: str | None = None) -> dict[int, float]:
+        """Returns the numbers of an experiment by seed."""
+        path = self.folder / "results" / f"{name}{'+' * bool(kind)}{kind}.csv"
+        metric = metric or ("avg_return" if name == DATA else "final_return")
+        rows = results.read(path)[0].rows if path.exists() else ()
+        return {row.seed: row.value for row in rows if (row.env_name, row.metric) == (task.env_name, metric)}
+
+    def scores(self, name: str, task: Task, kind: str, metric: str | None = None) -> dict[int, float]:
+        low, high = self.bounds(task)
+        return {seed: (x - low) / (high - low) for seed, x in self.rows(name, task, kind, metric).items()}
+
+    def _config(
+        self,
+        task: Task,
+        name: str,
+        builder: builders.AgentBuilder[Any],
+        seed: int,
+        data: pathlib.Path | None = None,
+        **options: Any,
+    ) -> run_config.ExperimentConfig:
+        steps = (
+            {"num_env_steps": task.num_env_steps}
+            if data is None
+            else {"num_env_steps": 0, "num_learner_steps": self._num_learner_steps, "dataset": str(data)}
+        )
+        return experiments.ExperimentConfig(
+            builder=builder,
+            environment_factory=lambda seed: environments.make_training_environment(task.env_name, seed=seed),
+            directory=self.folder / task.name / f"{name}-seed{seed}",
+            seed=seed,
+            **{"evaluation_period": 0, **steps, **options},
+            replay="memory",
+            tensorboard=False,
+            log_period_seconds=60.0,
+        )
+
+    def _play(self, task: Task, kind: str, run: str) -> None:
+        words = ["dataset", self.folder / task.name / run, "--out", self.data(task, kind), "--episodes"]
+        assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
+
+    def _collect(self, name: str, run: pathlib.Path, more: Sequence[results.Row] = ()) -> None:
+        (found,) = run_results.collect([run], name=name, num_episodes=self._num_scored)
+        self._write(dataclasses.replace(found, rows=(*found.rows, *more)))
+
+    def _add(self, row: results.Row) -> None:
+        context = results.Context(frozenset({(row.env_name, row.seed)}), None, None, {}, None)
+        self._write(
+            results.Experiment(exp_name=row.exp_name, rows=(row,), contexts=(context,), action_repeat=1)
+        )
+
+    def _write(self, new: results.Experiment) -> None:
+        path = self.folder / "results" / f"{new.exp_name}.csv"
+        old = results.read(path) if path.exists() else []
+        results.write(path.parent, results.merge(old[0], new) if old else new)
+
+
+def data_return(recorded: datasets.Recording) -> float:
+    """Returns the mean return of the episodes of full length: shorter ones may have been cut off."""
+    episodes = [(episode.num_steps, float(np.sum(episode.reward))) for episode in recorded]
+    longest = max(length for length, _ in episodes)
+    return statistics.fmean(value for length, value in episodes if length == longest)
+
+
+def best(scores: Mapping[str, Sequence[float]]) -> str:
+    """Returns the setting with the highest mean, the first of several."""
+    return max(scores, key=lambda setting: statistics.fmean(scores[setting]))
+
+
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean of paired differences and half the width of its 95 % interval, by Student's t."""
+    mean, number = statistics.fmean(differences), len(differences)
+    if number < 2:
+        return mean, float("nan")
+    error = statistics.stdev(differences) / number**0.5
+    return mean, float(stats.t.ppf(0.975, number - 1)) * error
+
+
+def table(rows: Sequence[tuple[str, str, str, float, Mapping[int, float], Mapping[int, float]]]) -> str:
+    """Returns a Markdown table.
+
+    Args:
+        rows: Task, kind of data, agent, score of the data, and the scores of agent and BC by seed.
+    """
+    lines = ["| task | data | score of the data | agent | score | minus BC, 95 % interval | seeds |"]
+    lines.append("|---" * 7 + "|")
+    for task, kind, agent, of_data, own, of_bc in rows:
+        pairs = [own[seed] - of_bc[seed] for seed in sorted(own) if seed in of_bc]
+        mean, half = interval(pairs) if pairs else (float("nan"), float("nan"))
+        difference = "" if agent.startswith("BC") else f"{mean:+.3f} +- {half:.3f}"
+        score = f"{statistics.fmean(own.values()):.3f}" if own else ""
+        lines.append(f"| {task} | {kind} | {of_data:.3f} | {agent} | {score} | {difference} | {len(own)} |")
+    return "\n".join(lines)
+
+
+def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
+    for task in tasks:
+        for kind in task.kinds:
+            (of_data,) = study.scores(DATA, task, kind).values()
+
+            def reported(
+                agent: str, metric: str | None = None, task: Task = task, kind: str = kind
+            ) -> dict[int, float]:
+                found = study.scores(f"{PREFIX}{agent}+{chosen[agent]}", task, kind, metric)
+                return {seed: score for seed, score in found.items() if seed in task.seeds}
+
+            greedy = reported("bc")
+            yield task.name, kind, "BC, as the data did", of_data, reported("bc", SAMPLED), greedy
+            for agent, setting in chosen.items():
+                label = f"{agent.upper()}, {setting}"
+                yield task.name, kind, label, of_data, reported(agent), greedy
+
+
+def main(arguments: Sequence[str] | None = None) -> str:
+    """Makes what is missing, prints the table and returns it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/offline"))
+    parser.add_argument("--num-learner-steps", type=int, default=20_000)
+    parser.add_argument("--episodes", type=int, default=20, help="episodes of each final score")
+    parser.add_argument("--tasks", nargs="+", default=[task.name for task in TASKS])
+    parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
+    parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    changes: dict[str, Any] = {} if given.num_env_steps is None else {"num_env_steps": given.num_env_steps}
+    tasks = [
+        task._replace(seeds=task.seeds[: given.seeds], **changes)
+        for task in TASKS
+        if task.name in given.tasks
+    ]
+    study = Study(given.folder, given.num_learner_steps, given.episodes)
+    for task in tasks:
+        study.make_data(task)
+    chosen = {}
+    for agent, settings in SETTINGS.items():
+        scores: dict[str, list[float]] = {setting: [] for setting in settings}
+        for setting, task in itertools.product(settings, tasks):
+            if task.tunes and len(settings) > 1:
+                for seed in TUNING_SEEDS:
+                    study.score(task, "replay", agent, setting, seed)
+                found = study.scores(f"{PREFIX}{agent}+{setting}", task, "replay")
+                scores[setting] += [found[seed] for seed in TUNING_SEEDS]
+        chosen[agent] = best(scores) if all(scores.values()) else next(iter(settings))
+    for task in tasks:
+        for kind, seed, (agent, setting) in itertools.product(task.kinds, task.seeds, chosen.items()):
+            study.score(task, kind, agent, setting, seed)
+    printed = table(list(_rows(study, tasks, chosen)))
+    print(printed)
+    return printed
+
+
+if __name__ == "__main__":
+    main()

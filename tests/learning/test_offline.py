@@ -1,0 +1,61 @@
+"""Scores on recorded data: which setting is chosen, and the paired differences, by hand."""
+
+import math
+
+import pytest
+
+from minerva_acme import datasets
+from tests.learning import offline
+
+
+def test_the_setting_with_the_highest_mean_is_chosen():
+    assert offline.best({"a": [0.1, 0.9], "b": [0.6, 0.6], "c": [0.6, 0.6]}) == "b"
+
+
+def test_the_interval_of_paired_differences_is_students():
+    mean, half = offline.interval([0.1, 0.2, 0.3])
+    assert mean == pytest.approx(0.2) and half == pytest.approx(4.302653 * 0.1 / math.sqrt(3))
+    assert math.isnan(offline.interval([0.1])[1])
+
+
+def test_differences_are_paired_by_seed():
+    rows = [
+        ("t", "replay", "BC", 0.5, {0: 0.4, 1: 0.6}, {0: 0.4, 1: 0.6}),
+        ("t", "replay", "CRR", 0.5, {1: 0.8, 0: 0.5, 7: 0.0}, {0: 0.4, 1: 0.6}),
+    ]
+    lines = offline.table(rows).splitlines()
+    assert lines[2] == "| t | replay | 0.500 | BC | 0.500 |  | 2 |"
+    assert lines[3].startswith("| t | replay | 0.500 | CRR | 0.433 | +0.150 +- 0.635 | 3 |")
+
+
+def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path, make_episodes):
+    folder = tmp_path / "data"
+    make_episodes(folder, lengths=[3, 5, 5], reward=2.0)
+    assert offline.data_return(datasets.read(folder)) == pytest.approx(10.0)
+
+
+@pytest.fixture
+def make_episodes():
+    import numpy as np
+
+    from minerva_acme import specs
+
+    def make(folder, lengths, reward):
+        spec = specs.EnvironmentSpec(
+            specs.Array((2,), np.float32, name="observation"),
+            specs.BoundedArray((1,), np.float32, -1.0, 1.0, name="action"),
+            specs.Array((), np.float32, name="reward"),
+            specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+        )
+        episodes = [
+            datasets.Episode(
+                np.zeros((length + 1, 2), np.float32),
+                np.zeros((length, 1), np.float32),
+                np.full(length, reward, np.float32),
+                False,
+            )
+            for length in lengths
+        ]
+        datasets.write(folder, episodes, spec)
+
+    return make
