@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         off_policy,
         on_policy,
         ppo,
+        r2d2,
         registry,
         sac,
         td3,

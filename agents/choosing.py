@@ -59,7 +59,7 @@ def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
         drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
-        return torch.where(torch.rand(len(best), generator=generator) < shares, drawn, best)
+        return torch.where(torch.rand(best.shape, generator=generator) < shares, drawn, best)
 
     return choose
 

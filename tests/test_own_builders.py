@@ -45,10 +45,10 @@ def test_an_encoder_where_a_part_asks_for_one_is_taken(entry):
 
 def test_a_make_method_in_a_mixin_and_on_a_builder_from_scratch_is_checked_too():
     class Mixin:
-        def make_memory(self, input_size, generator):
+        def make_reward(self, spec):
             raise AssertionError
 
-    with pytest.raises(ValueError, match="`make_memory` of Mixin must make a part of Own"):
+    with pytest.raises(ValueError, match="`make_reward` of Mixin must make a part of Own"):
         type("Own", (Mixin, sac.SACBuilder), {})
     with pytest.raises(ValueError, match="`make_adders` of Own .*Did you mean `make_adder`"):
         type("Own", (builders.AgentBuilder,), {"make_adders": lambda self: None})

@@ -30,7 +30,7 @@ class R2D2Config(
     """Whether the trained network chooses the next action, whose value the target network computes [2]."""
     dueling: bool = True
     """Whether values combine a network for the state's value with one for the actions' advantages [3]."""
-    n_step: constraints.Count = 5
+    n_step: Annotated[constraints.Count, Range(1, 10)] = 5
     """Most rewards in a target before it bootstraps; fewer at the end of a sequence [1]."""
     learning_rate: constraints.LearningRate = 1e-3
     """Learning rate of the network."""
@@ -40,7 +40,7 @@ class R2D2Config(
     """Learner steps between copies of the network to its target."""
     max_priority_share: constraints.Share = 0.9
     """Eta: share of the largest error in a sequence's priority; the rest is the mean error's [1]."""
-    first_epsilon: constraints.Share = 0.4
+    first_epsilon: Annotated[constraints.Share, Range(0.1, 0.8)] = 0.4
     """Share of random actions in the first environment of the first actor [4]."""
     epsilon_exponent: constraints.NonNegative = 7.0
     """Alpha: environment i of N, over all actors, acts at random with a share of first_epsilon^(1 + alpha i /

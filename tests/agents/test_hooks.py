@@ -28,6 +28,7 @@ CONFIGS = {
         sequence_length=3,
         sequence_period=1,
         num_environments=1,
+        stored_state=False,  # or its size is read from networks that are made for it alone
         **{name: TINY_REPLAY[name] for name in ("batch_size", "samples_per_insert", "min_replay_size")},
     ),
 }

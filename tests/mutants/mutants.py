@@ -197,13 +197,39 @@ NETWORKS = [
         ),
     ),
     *of(
-        "minerva_acme/networks/actor_critic.py",
-        ("tests/networks/test_memory.py",),
+        "minerva_acme/networks/memory.py",
+        ("tests/networks/test_memory.py", "tests/networks/test_recurrent.py"),
         breakage(
             "the burn-in warms nothing up",
-            "                _, state = self.memory(steps[:burn_in], state, start[:burn_in])",
-            "                self.memory(steps[:burn_in], state, start[:burn_in])",
+            "                _, state = self(features[:burn_in], state, start[:burn_in])",
+            "                self(features[:burn_in], state, start[:burn_in])",
         ),
+    ),
+    *of(
+        "minerva_acme/networks/recurrent.py",
+        ("tests/networks/test_recurrent.py",),
+        breakage("an episode in a sequence begins a step late", "(1, 1))", "(2, 0))"),
+        breakage("a sequence goes on into the next episode", "~happened[:, :-1] &", "happened[:, :-1] &"),
+    ),
+    *of(
+        "adders/sequence.py",
+        ("tests/adders/test_states.py",),
+        breakage(
+            "a sequence has the state of another row",
+            "states[-self._layout.burn_in - self._length]",
+            "states[-self._length]",
+        ),
+        breakage(
+            "the last sequence has the state of another row",
+            "self._states[1 - self._layout.burn_in - num_rows]",
+            "self._states[-num_rows]",
+        ),
+    ),
+    *of(
+        "agents/off_policy/sequences.py",
+        ("tests/agents/off_policy/test_memory.py",),
+        breakage("steps end where they begin", "burn_in=burn_in + 1", "burn_in=burn_in"),
+        breakage("padding has weight", "weights = mask * (", "weights = torch.ones_like(mask) * ("),
     ),
     *of(
         "minerva_acme/networks/normalizer.py",
@@ -420,7 +446,9 @@ MPO = [
     *of(
         "agents/off_policy/builder.py",
         ("tests/agents/off_policy/test_builder.py", "tests/agents/off_policy/test_priorities.py"),
-        breakage("an agent's sequences start side by side", "period=self.config.sequence_period", "period=1"),
+        breakage(
+            "an agent's sequences start side by side", "period=builder.config.sequence_period", "period=1"
+        ),
         breakage("an agent's transitions are of one step", "n_step=self.config.n_step", "n_step=1"),
         breakage(
             "the draw lacks the priorities' exponent",
@@ -492,8 +520,8 @@ ON_POLICY_AGENTS = [
         ("tests/agents/on_policy/test_memory.py",),
         breakage(
             "extras hold the state after the step",
-            "self._act(features, state), state_after",
-            "self._act(features, state_after), state_after",
+            "self._act(features, state if",
+            "self._act(features, state_after if",
         ),
     ),
     *of(

@@ -169,7 +169,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         self._frame_stack = frame_stack
         self._burn_in = burn_in
         self._state = packing.RowPacker(state_spec, "state")
-        self.no_state = {name: np.zeros(*column) for name, column in self.state_columns.items()}
+        self.no_state = {name: np.zeros(*spec) for name, spec in self.state_columns.items()}
         # The data that arrived with an item's first observation is not part of the item.
         arrived = ("action", "reward", "discount", "mask", "extras")
         self._left_out = dict.fromkeys(arrived, frame_stack)
