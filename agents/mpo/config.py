@@ -177,10 +177,15 @@ class MPOConfig(
         super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
+        if self.memory != "none" and self.critic_loss_steps == "first":
+            raise ValueError(
+                f"`critic_loss_steps` must be all with `memory` {self.memory}, got first: a gradient through "
+                "one step does not teach a memory to remember. Set it to all, as the preset memory does."
+            )
         if self.memory != "none" and self.encoder_loss == "policy":
             raise ValueError(
                 f"`encoder_loss` must be critic or both with `memory` {self.memory}, got policy: its "
-                "gradient goes back through one step of the memory, which would never learn to remember."
+                "gradient goes back through one step, which does not teach a memory to remember."
             )
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")

@@ -14,6 +14,7 @@ from minerva_acme import core, specs, types
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import minari, playing
 from minerva_acme.replay import base as replay
+from minerva_acme.replay.layouts import trajectories
 from minerva_acme.replay.memory import store
 
 # Set in the keys of demonstrations. Keys in memory are counts, and Reverb's random ones would have to hit
@@ -55,7 +56,8 @@ class Demonstrations(core.Closeable, core.Saveable):
             device: The device of the agent's store in memory; None if that holds arrays.
 
         Raises:
-            ValueError: The agent's tables are queues, or there are none; or no item could be made.
+            ValueError: The agent's tables are queues or store recurrent states, or there are none; or no item
+                could be made.
             SpecError: The data does not match the spec.
         """
         self._recorded = recorded
@@ -131,6 +133,11 @@ def _replayed(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableConf
             raise ValueError(
                 f"Demonstrations need an agent that replays items, but '{table.name}' is a queue, whose "
                 "items are learned from once. Choose one of the others: `minerva list agents`."
+            )
+        if any(name.startswith(trajectories.STATE_COLUMNS) for name in table.signature.columns):
+            raise ValueError(
+                f"Recorded episodes hold no recurrent states, but table '{table.name}' stores them. Set "
+                "`stored_state` to False, so that the memory starts from that of a new episode."
             )
     if not tables:
         raise ValueError("Demonstrations need an agent with a replay table, got none.")

@@ -96,8 +96,9 @@ SAC_WITH_MEMORY, TD3_WITH_MEMORY = (
 
 def with_memory(builder, kind):
     """Rollouts or sequences of a few steps, which begin within episodes too."""
-    minibatch = {"minibatch_size": 14} if isinstance(builder.config, ppo.PPOConfig) else {}
-    config = dataclasses.replace(builder.config, memory=kind, memory_size=4, burn_in=1, **minibatch)
+    own = {ppo.PPOConfig: {"minibatch_size": 14}, mpo.MPOConfig: {"critic_loss_steps": "all"}}
+    settings = {"memory": kind, "memory_size": 4, "burn_in": 1, **own.get(type(builder.config), {})}
+    config = dataclasses.replace(builder.config, **settings)
     return type(builder)(config)
 
 

@@ -46,7 +46,7 @@ MEMORIES = {
         "Pendulum-v1",
     ),
     "MPO, GRU": (
-        mpo.MPOBuilder(mpo.MPOConfig(**MPO, memory="gru", memory_size=8, burn_in=2)),
+        mpo.MPOBuilder(mpo.MPOConfig(**MPO, memory="gru", memory_size=8, burn_in=2, critic_loss_steps="all")),
         "Pendulum-v1",
     ),
     "V-MPO, GRU": (vmpo.VMPOBuilder(vmpo.VMPOConfig(**SMALL, memory="gru", memory_size=8)), "Pendulum-v1"),

@@ -14,7 +14,7 @@ from minerva_acme.replay import base, frames, packing
 
 _FLOAT = specs.Array((), np.float32)
 _REAL = np.float32(1.0)  # the mask of a step that happened
-_STATE = "state/"  # begins the names of the columns of recurrent states
+STATE_COLUMNS = "state/"  # begins the names of the columns of recurrent states
 
 _Item = TypeVar("_Item")
 
@@ -195,7 +195,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
     @property
     def state_columns(self) -> dict[str, base.ColumnSpec]:
         """The columns of which an item has one row, its recurrent state; empty if none is stored."""
-        return {_STATE + name: column for name, column in self._state.columns.items()}
+        return {STATE_COLUMNS + name: column for name, column in self._state.columns.items()}
 
     @property
     def signature(self) -> base.ItemSignature:
@@ -264,7 +264,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         if not self.no_state:
             return {}
         rows = self._state.pack(_check_state(extras).state)
-        return {_STATE + name: row for name, row in rows.items()}
+        return {STATE_COLUMNS + name: row for name, row in rows.items()}
 
     def check_stack(self, observation: types.NestedArray, rows: Sequence[packing.Rows]) -> None:
         """Checks that a stack equals the one that `unpack` will build.
@@ -306,7 +306,7 @@ class TrajectoryLayout(WindowLayout[types.Trajectory]):
         Raises:
             ValueError: Items of variable length are longer than T.
         """
-        states = {name: fields[_STATE + name][:, 0] for name in self._state.columns}
+        states = {name: fields[STATE_COLUMNS + name][:, 0] for name in self._state.columns}
         fields = {name: fields[name] for name in self._columns}
         if self._variable:
             fields = self._pad(fields)

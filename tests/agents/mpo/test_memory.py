@@ -200,10 +200,12 @@ def test_the_memory_is_trained_by_the_losses_that_train_the_encoder(spec, encode
 
 
 def test_a_memory_that_one_step_would_train_is_refused():
+    with pytest.raises(ValueError, match="`critic_loss_steps` must be all with `memory` gru, got first"):
+        mpo.MPOConfig(memory="gru")
     with pytest.raises(
         ValueError, match="`encoder_loss` must be critic or both with `memory` gru, got policy"
     ):
-        mpo.MPOConfig(memory="gru", encoder_loss="policy")
+        mpo.MPOConfig(memory="gru", critic_loss_steps="all", encoder_loss="policy")
 
 
 def test_critic_and_policy_behind_the_memory_are_computed_as_fast_as_without_it(spec, caplog, monkeypatch):

@@ -146,7 +146,7 @@ class MemoryCase(Case):
 
 OPTIONS = {
     "LSTM": {},
-    "GRU": {"memory": "gru", "critic_target": "n_step", "critic_loss_steps": "first"},
+    "GRU": {"memory": "gru", "critic_target": "n_step"},
     "no burn-in": {"burn_in": 0, "sequence_length": 6, "target_rate": 0.2},
     "SimBa": {"torso": "simba", "weight_decay": 0.7, "critic_target": "one_step", "m_steps": 2},
     "batch norm": {"critic_torso": "batch_norm", "max_grad_norm": 0.5},
