@@ -244,7 +244,7 @@ def _show(
         rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
         table.add_row(name, f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-")
-    if description.options["evaluation_episodes"]:
+    if description.options.get("evaluation_episodes", 1):
         console.print(table, soft_wrap=False)
     files = result.directory
     folders = [f"{name}/" for name in ("tensorboard", "wandb") if (files / name).exists()]

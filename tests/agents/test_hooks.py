@@ -88,7 +88,9 @@ def test_an_encoder_of_ones_own_is_made_trained_and_acted_by(name, run):
     train(run, builder)
     served = {key for module in builder.learner.get_variables(builder.policy_variables) for key in module}
     assert any(key.endswith("mine.weight") for key in served)
-    assert made and not any(torch.equal(encoder.mine.weight, encoder.before) for encoder in made)
+    is_trained = [not torch.equal(encoder.mine.weight, encoder.before) for encoder in made]
+    # With a memory, more networks are made, for the spec of their state alone.
+    assert any(is_trained) if name == "r2d2" else made and all(is_trained)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "crr"])

@@ -134,6 +134,8 @@ def test_every_preset_of_an_agent_over_transitions_learns(agent, name):
     config = dataclasses.replace(
         entry.presets[name], batch_size=4, min_replay_size=4, max_replay_size=100, samples_per_insert=1.0
     )
+    if getattr(config, "memory", "none") != "none":  # over sequences, of which short episodes must give four
+        config = dataclasses.replace(config, burn_in=2, sequence_length=2, sequence_period=1)
     environment = make_environment(agent, IMAGES.get(name))
     if config.frame_stack > 1:
         environment = wrappers.FrameStackWrapper(environment, num_frames=config.frame_stack)

@@ -462,7 +462,7 @@ def test_an_agent_that_cannot_play_says_so_before_anything_is_written(tmp_path):
         ({"evaluation_environments": 0}, "`evaluation_environments` must be >= 1"),
         ({"seed": -1}, "`seed` must be >= 0, got -1."),
         ({"device": "gpu0"}, "`device` must be like 'cpu'"),
-        ({"evaluation_episodes": 0}, "`evaluation_episodes` must be >= 1"),
+        ({"evaluation_episodes": -1}, "`evaluation_episodes` must be >= 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path, overrides, message):

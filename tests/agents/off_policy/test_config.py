@@ -31,7 +31,11 @@ def documented(cls):
         (off_policy.PrioritizedConfig, off_policy.OffPolicyConfig),
         (off_policy.CriticConfig, off_policy.OffPolicyConfig),
         (off_policy.OffPolicyConfig, ()),
-        (mpo.MPOConfig, (off_policy.SequenceConfig, off_policy.PrioritizedConfig)),
+        (off_policy.MemoryConfig, off_policy.OffPolicyConfig),
+        (
+            mpo.MPOConfig,
+            (off_policy.SequenceConfig, off_policy.MemoryConfig, off_policy.PrioritizedConfig),
+        ),
     ],
 )
 def test_every_field_is_documented_once(cls, base):
