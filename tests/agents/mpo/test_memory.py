@@ -60,7 +60,7 @@ def differences(nets, batch, burn_in):
         ({}, "memory"),
         ({"memory": "gru", "burn_in": 0}, "memory"),
         ({"stored_state": False, "burn_in": EPISODE_LENGTH}, "memory"),
-        ({"memory": "gru"}, "reverb"),
+        pytest.param({"memory": "gru"}, "reverb", marks=pytest.mark.reverb),
     ],
     ids=str,
 )
@@ -106,8 +106,8 @@ def test_what_must_be_remembered_is_learned_with_a_memory_alone(run, memory):
     )
     num_env_steps = 400 if memory == "none" else 1000
     result = run(mpo.MPOBuilder(config), Recall, num_env_steps, evaluation_episodes=20)
-    # At most 4; whoever forgets has the first step right and half of the others.
-    assert (result.after.mean == 4.0) == (memory != "none")
+    # At most 4; whoever forgets has the first step right and half of the others, 2.5.
+    assert (result.after.mean > 3.5) == (memory != "none")
     assert result.after.mean >= 4.0 or result.after.mean < 3.5
 
 
