@@ -57,7 +57,7 @@ def test_the_size_of_dm_controls_frames_can_be_chosen():
 
 
 def test_an_environment_without_a_control_timestep_is_refused():
-    with pytest.raises(ValueError, match="must have a method `control_timestep`.*wrapper around yours"):
+    with pytest.raises(ValueError, match="must have a method `control_timestep`.*wrapper around it"):
         wrappers.VideoFramesWrapper(testing.FakeEnvironment())
 
 
