@@ -48,10 +48,11 @@ class R2D2Losses:
             )
         q = _select(prediction[:, :-1], action)
         td_error = target - q
+        learned = batch._replace(mask=mask)
         value = losses.sequence_loss(td_error, mask, torch.ones_like(mask[:, 0]) * batch.weights)
         return learners.Loss(
             value,
-            {"q/mean": _mean(q.detach(), mask), "q/target": _mean(target, mask)},
+            {"q/mean": learned.mean(q.detach()), "q/target": learned.mean(target)},
             losses.sequence_priorities(td_error, mask, config.max_priority_share),
         )
 
@@ -59,8 +60,3 @@ class R2D2Losses:
 def _select(q: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """Selects [B, T, K] -> [B, T]."""
     return q.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
-
-
-def _mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Averages over unmasked steps, [B, T] -> []."""
-    return x.where(mask > 0, 0.0).sum() / mask.sum().clamp(min=1.0)

@@ -122,7 +122,7 @@ class RunOptions(foreign_names.Translated):
     @property
     def steps_key(self) -> str:
         """The name in the logs of the count of these steps."""
-        return "actor_steps" if self.num_env_steps else "learner_steps"
+        return steps_key(self.num_env_steps)
 
     @property
     def torch_device(self) -> "torch.device":
@@ -150,6 +150,11 @@ def _check_reverb() -> None:
             "`replay` is 'reverb' but Reverb is not installed; it has wheels only for Python 3.11 on "
             "x86-64 Linux. Use 'memory', or such an environment."
         )
+
+
+def steps_key(num_env_steps: int) -> str:
+    """Returns the name in the logs of the steps that a run with so many environment steps counts."""
+    return "actor_steps" if num_env_steps else "learner_steps"
 
 
 def _check_datasets(name: str, num_env_steps: int) -> None:

@@ -11,7 +11,7 @@ from minerva_acme import datasets, specs, task_settings, wrappers
 from minerva_acme.environments import origin
 
 
-class RecordedEnvironment(dm_env.Environment):
+class RecordedEnvironment(specs.SpecMethods, dm_env.Environment):
     """An environment with the specs of recorded episodes, for agents that learn from them alone.
 
     A run with it must not evaluate: set `evaluation_episodes` to 0.
@@ -27,19 +27,7 @@ class RecordedEnvironment(dm_env.Environment):
             ValueError: There are none, or they cannot be read.
         """
         self._path = path
-        self._spec = datasets.read(path).spec
-
-    def observation_spec(self) -> specs.Array:
-        return self._spec.observations
-
-    def action_spec(self) -> specs.Array:
-        return self._spec.actions
-
-    def reward_spec(self) -> specs.Array:
-        return self._spec.rewards
-
-    def discount_spec(self) -> specs.BoundedArray:
-        return self._spec.discounts
+        self._specs = datasets.read(path).spec
 
     def reset(self) -> NoReturn:
         raise ValueError(

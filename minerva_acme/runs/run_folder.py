@@ -98,7 +98,7 @@ class RunDescription:
     @property
     def steps_key(self) -> str:
         """The name in the logs of the steps that the run makes, as in `RunOptions.steps_key`."""
-        return "actor_steps" if self.options.get("num_env_steps", 1) else "learner_steps"
+        return options.steps_key(self.options.get("num_env_steps", 1))
 
     def content(self) -> dict[str, Any]:
         """Returns the content of the file."""

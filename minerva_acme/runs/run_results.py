@@ -52,7 +52,8 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
         below = sorted(path.parent for path in directory.rglob(run_folder.FILE))
         if not below:
             run_folder.read(directory)  # raises: there is no run
-        found |= {path.resolve(): path for path in below if not {*path.parents} & {*below}}
+        folders = {*below}
+        found |= {path.resolve(): path for path in below if folders.isdisjoint(path.parents)}
     return list(found.values())
 
 
