@@ -114,7 +114,7 @@ class MemoryConfig(OffPolicyConfig):
     # Replay and acting.
     burn_in: constraints.Natural = 0
     """Steps before each sequence, fewer where an episode begins, on which the newest weights warm up the
-    memory. They are in no loss of this sequence, but in that of others."""
+    memory. The loss of this sequence leaves them out; the losses of others include them."""
     stored_state: bool = True
     """Whether the memory starts from the state that the actor had before a sequence, stored with it, instead
     of the state at the beginning of an episode."""

@@ -243,7 +243,7 @@ def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) ->
 
     Args:
         critic: The critic, with its head's `loss`.
-        batch: The transitions with their weights; or those of sequences, see `over_sequences`.
+        batch: The transitions, possibly of sequences (see `over_sequences`), with their weights.
         prediction: The critic's prediction at their observations and actions, [B], or [B, T].
         target: Values or a `networks.ReturnDistribution`, [B] or [B, T], without gradient.
     """

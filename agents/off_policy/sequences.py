@@ -16,7 +16,7 @@ def over_sequences(loss: learners.LossFunction, *, burn_in: int, discount: float
     The transitions of a sequence are a `types.Transition` [B, T]. Its two observations are
     `networks.Sequences`, which the networks' encoders turn into features [B, T, F]: of the states that the
     steps begin with, and of those that they end with. Steps that did not happen have weight 0, see
-    `learners.Batch.mean`. A sequence's priority is that of R2D2, see `losses.sequence_priorities`.
+    `learners.Batch.mean`. A sequence's priority is computed as in R2D2, see `losses.sequence_priorities`.
 
     Args:
         loss: The loss of a batch of transitions, [B] or [B, T].

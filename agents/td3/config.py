@@ -37,8 +37,9 @@ class TD3Config(
     target_noise_clip: constraints.NonNegative = 0.5
     """Largest magnitude of the target policy's noise [1], in the same units."""
     bc_alpha: constraints.Positive | None = None
-    """Weight of the values in the policy's loss of TD3+BC [3], whose other part keeps actions near those of
-    the data; 2.5 is usual for learning from data alone. None: TD3, whose policy follows the values only."""
+    """Weight of the values in the policy's loss of TD3+BC [3], whose other part keeps the policy near the
+    recorded actions; 2.5 is usual for learning from data alone. None: TD3, whose policy follows the values
+    only."""
     exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.1
     """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000

@@ -110,7 +110,7 @@ class Recorder(core.Closeable, core.Saveable):
     """Collects the episodes of a run, which may be stopped and resumed, and writes them when it has ended.
 
     Until then they are in one file that is only appended to. Its state is the length of that file: a run
-    that is resumed from a checkpoint goes on behind the episodes of that checkpoint, so that a recording
+    that is resumed from a checkpoint continues after the episodes of that checkpoint, so that a recording
     holds each step of the run once. The file stays, so that the run can be made longer.
     """
 
@@ -121,7 +121,7 @@ class Recorder(core.Closeable, core.Saveable):
         spec: specs.EnvironmentSpec,
         settings: Mapping[str, Any],
     ) -> None:
-        """Begins, or goes on with, a recording.
+        """Begins or continues a recording.
 
         Args:
             path: The dataset's folder, to be made by `finish`.
@@ -168,7 +168,10 @@ class Recorder(core.Closeable, core.Saveable):
         self._log.truncate(expected)
 
     def begin(self, goes_on: bool) -> None:
-        """Begins to record. Args: goes_on: Whether the run has steps to make.
+        """Begins to record.
+
+        Args:
+            goes_on: Whether the run has steps to make.
 
         Raises:
             ValueError: The dataset's folder exists, and the run goes on.

@@ -46,7 +46,16 @@ class BatchedEnvironment(specs.SpecMethods, core.Closeable):
     def __init__(
         self, num_environments: int, environment_spec: specs.EnvironmentSpec, device: torch.device | str
     ) -> None:
-        """Args: num_environments: B. environment_spec: Of one environment. device: The tensors' device."""
+        """Initialises the environment.
+
+        Args:
+            num_environments: The number of environments, B.
+            environment_spec: The specs of one environment.
+            device: The device of the tensors.
+
+        Raises:
+            ValueError: `num_environments` is below 1.
+        """
         if num_environments < 1:
             raise ValueError(f"`num_environments` must be >= 1, got {num_environments}.")
         self.num_environments = num_environments
