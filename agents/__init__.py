@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         crr,
         d4pg,
         dqn,
+        impala,
         mpo,
         off_policy,
         on_policy,

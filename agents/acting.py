@@ -38,6 +38,9 @@ class BehaviourExtras(NamedTuple):
     running_return: types.NestedArray = ()
     """[] The discounted sum of the episode's rewards up to and with this step's, which
     `adders.RunningReturnAdder` records; () if not recorded."""
+    age: types.NestedArray = ()
+    """[] The number of learner steps by which the weights that chose the action are older than the learner's;
+    () if not known. A queue of rollouts adds it when the learner takes them."""
 
 
 def extras_spec(

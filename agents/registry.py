@@ -121,6 +121,13 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             ("ppo_acme_fixhp",),
             "a first try at anything: fast where environment steps are cheap; any actions",
         ),
+        "impala": AgentEntry(
+            "IMPALA",
+            "minerva_acme.agents.impala",
+            "IMPALAConfig",
+            "IMPALABuilder",
+            use="many actors in their own processes that never wait for the learner; any actions",
+        ),
         "sac": AgentEntry(
             "SAC",
             "minerva_acme.agents.sac",

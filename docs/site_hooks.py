@@ -30,6 +30,7 @@ PAGE_OF = {
     "agents/crr/README.md": "agents/crr.md",
     "agents/d4pg/README.md": "agents/d4pg.md",
     "agents/dqn/README.md": "agents/dqn.md",
+    "agents/impala/README.md": "agents/impala.md",
     "agents/r2d2/README.md": "agents/r2d2.md",
     "agents/mpo/README.md": "agents/mpo.md",
     "agents/ppo/README.md": "agents/ppo.md",

@@ -17,6 +17,8 @@ from minerva_acme.agents.on_policy import config as on_policy_config
 
 _logger = logging.getLogger(__name__)
 
+_CLIPPED = 1.01  # ratios above are counted as clipped: rounding alone does not get there
+
 
 class RolloutBatch(NamedTuple):
     """The samples of a rollout, time first; nothing here carries a gradient."""
@@ -25,11 +27,13 @@ class RolloutBatch(NamedTuple):
     past: networks.Past | tuple[()]  # a memory's inputs in addition to the observations; () without one
     raw_action: torch.Tensor  # [n, D], or [n] if discrete
     log_det: torch.Tensor  # [n] log |d action / d raw|
-    log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
-    parameters: types.NestedTensor  # the behaviour policy, leaves [n, ...]; () if not recorded
+    log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy, or the corrected one
+    parameters: types.NestedTensor  # the same policy, leaves [n, ...]; () if not recorded
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
     target: torch.Tensor  # [n] regression target of the value
+    weight: torch.Tensor  # [n] of the sample in the policy's loss: min(1, ratio), or 1 without correction
+    metrics: dict[str, torch.Tensor]  # of the correction; {} without one
 
 
 class AdvantageEstimator(Protocol):
@@ -56,12 +60,23 @@ def advantage_estimator(config: on_policy_config.OnPolicyConfig) -> AdvantageEst
     return losses.return_advantages
 
 
+def correction_lambda(config: on_policy_config.OnPolicyConfig) -> float | None:
+    """Returns the lambda for which V-trace corrects a config's estimator; None if actions are never stale."""
+    if not config.asynchronous:
+        return None
+    return {"gae": config.gae_lambda, "dae": 0.0, "returns": 1.0}[config.advantage_estimator]
+
+
 class RolloutPreparer:
     """Turns rollouts into batches, and holds the statistics that are updated once for each rollout.
 
     Rewards are scaled by statistics that include the rollout. The observation statistics, which are the
     network's, include it only after the update: during the update they are the ones under which the actions
     were chosen, so that the first ratio of every update is 1.
+
+    If the actions may be from older weights, V-trace corrects values and advantages, each sample gets the
+    weight min(1, ratio), and the policy before the update takes the place of the behaviour policy. The first
+    ratio of the update is then 1, too.
     """
 
     def __init__(
@@ -72,6 +87,7 @@ class RolloutPreparer:
         estimator: AdvantageEstimator,
         discount: float,
         burn_in: int = 0,
+        correction_lambda: float | None = None,
         scale_rewards: bool,
         device: torch.device,
     ) -> None:
@@ -83,6 +99,8 @@ class RolloutPreparer:
             estimator: Computes advantages and value targets.
             discount: Gamma.
             burn_in: The number of first steps of each rollout that only warm up the network's memory.
+            correction_lambda: The lambda of V-trace, which then takes the place of `estimator`; None for
+                rollouts of the newest weights.
             scale_rewards: Whether rewards are divided by the running standard deviation of the discounted
                 return.
             device: The device of the rollouts.
@@ -92,6 +110,7 @@ class RolloutPreparer:
         self._estimator = estimator
         self._discount = discount
         self._burn_in = burn_in
+        self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
         self._statistics = learners.Statistics()
 
@@ -124,17 +143,35 @@ class RolloutPreparer:
                 "values of the next observations": v_tp1,
             }
         )
-        targets = self._estimator(
-            r_t=self._scaled(rollout),
-            discount_t=rollout.discount * self._discount,
-            v_t=v_t,
-            v_tp1=v_tp1,
-            last_t=rollout.last,
-        )
+        inputs = {
+            "r_t": self._scaled(rollout),
+            "discount_t": rollout.discount * self._discount,
+            "v_t": v_t,
+            "v_tp1": v_tp1,
+            "last_t": rollout.last,
+        }
+        extras, weight = rollout.extras, torch.ones_like(v_t)
+        metrics: dict[str, torch.Tensor] = {}
+        if self._correction_lambda is None:
+            targets = self._estimator(**inputs)
+        else:
+            policy = self._network.policy(rollout.observation, past)
+            log_probs = {
+                "log_prob_t": policy.log_prob(extras.raw_action),
+                "behaviour_log_prob_t": extras.log_prob,
+            }
+            learners.require_finite(log_probs)
+            targets = losses.vtrace(
+                **inputs, **log_probs, lambda_=self._correction_lambda, clip_advantage_rho=None
+            )
+            weight, metrics = _weigh(**log_probs, age=extras.age)
+            extras = extras._replace(
+                log_prob=log_probs["log_prob_t"], parameters=extras.parameters and policy
+            )
         learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
         # Steps that only warm up the memory are left out of every loss.
-        v_t, targets, extras = tree.map_structure(
-            lambda leaf: leaf[self._burn_in :], (v_t, targets, rollout.extras)
+        v_t, targets, weight, extras = tree.map_structure(
+            lambda leaf: leaf[self._burn_in :], (v_t, targets, weight, extras)
         )
         raw_action = extras.raw_action.flatten(0, 1)
         log_prob = extras.log_prob.flatten()
@@ -150,6 +187,8 @@ class RolloutPreparer:
             value=v_t.flatten(),
             advantage=targets.advantage.flatten(),
             target=targets.target.flatten(),
+            weight=weight.flatten(),
+            metrics=metrics,
         )
 
     def update_observation_statistics(self, rollout: types.Rollout) -> None:
@@ -192,6 +231,21 @@ class RolloutPreparer:
             states.append(state)
         state = tuple(torch.cat(parts)[ends] for parts in zip(*states, strict=True))
         return networks.Past(state, torch.zeros(1, len(ends), device=ends.device))
+
+
+def _weigh(
+    *, log_prob_t: torch.Tensor, behaviour_log_prob_t: torch.Tensor, age: types.NestedTensor
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Returns min(1, ratio), [T, E], and how stale the rollout was."""
+    ratio = torch.exp(log_prob_t - behaviour_log_prob_t)
+    weight = ratio.clamp(max=1.0)
+    metrics = {
+        "stale/clipped_share": (ratio > _CLIPPED).float().mean(),
+        "stale/weight": weight.mean(),
+    }
+    if isinstance(age, torch.Tensor):
+        metrics |= {"stale/share": (age > 0).float().mean(), "stale/learner_steps": age.float().mean()}
+    return weight, metrics
 
 
 def _steps(nest: types.NestedTensor) -> list[types.NestedTensor]:

@@ -29,7 +29,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     With several actors in other processes (`for_actors`), each actor plays a rollout in each of its
     environments, then waits for the updated weights; the learner takes the rollouts of all actors, see
-    `rounds`.
+    `rounds`. If the config is `asynchronous`, no actor waits, and a learner step takes as many rollouts as in
+    one process, whichever actors they come from.
     """
 
     learner_class: Callable[..., core.Learner]
@@ -100,6 +101,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for the items of an environment that is ahead of the others, so that no writer ever waits.
         capacity = 4 * self.config.num_environments * (self.num_actors or 1)
+        if self.num_actors is not None and not self._in_rounds:
+            capacity = 2 * self.config.num_environments  # Here they wait: a long queue makes old rollouts.
         return [
             replay.TableConfig(
                 name=TABLE,
@@ -118,12 +121,15 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         adder = RolloutAdder(
             client=client, table=TABLE, layout=self.make_layout(spec), discount=self.config.discount
         )
-        return adder if self.num_actors is None else rounds.StampingAdder(adder)
+        if self.num_actors is None:
+            return adder
+        return rounds.StampingAdder(adder, in_rounds=self._in_rounds)
 
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
-        if self.num_actors is not None:
+        if self._in_rounds:
+            assert self.num_actors is not None
             return rounds.RoundDataset(
                 client.sampler(TABLE),
                 self.make_layout(spec).unpack,
@@ -133,7 +139,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             )
         from minerva_acme.replay.dataset import Dataset
 
-        return Dataset(
+        dataset = Dataset(
             client.sampler(TABLE),
             unpack=self.make_layout(spec).unpack,
             batch_size=self.config.num_environments,
@@ -141,6 +147,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             prefetch=0,
             device=device,
         )
+        return rounds.QueueDataset(dataset) if self.num_actors is not None else dataset
 
     def make_policy(
         self,
@@ -180,7 +187,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     @property
     def learner_step(self) -> str:
-        of_each = f" of each of {self.num_actors} actors" if self.num_actors is not None else ""
+        of_each = f" of each of {self.num_actors} actors" if self._in_rounds else ""
         return f"all updates from one rollout of {self.config.rollout_steps:,} environment steps{of_each}"
 
     def learner_steps_due(self, num_inserted: int) -> int:
@@ -191,7 +198,13 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        return num_env_steps // (self.config.rollout_steps * (self.num_actors or 1))
+        num_rollouts = (self.num_actors or 1) if self._in_rounds else 1
+        return num_env_steps // (self.config.rollout_steps * num_rollouts)
+
+    @property
+    def _in_rounds(self) -> bool:
+        """Whether several actors wait for the learner after each rollout."""
+        return self.num_actors is not None and not self.config.asynchronous
 
     def rollout_preparer(
         self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
@@ -203,6 +216,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             estimator=batch.advantage_estimator(self.config),
             discount=self.config.discount,
             burn_in=self.config.burn_in,
+            correction_lambda=batch.correction_lambda(self.config),
             scale_rewards=self.config.scale_rewards,
             device=device,
         )

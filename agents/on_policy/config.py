@@ -10,7 +10,7 @@ from minerva_acme.distributions.limits import Stddev
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnPolicyConfig(foreign_names.Translated):
-    """Hyperparameters that PPO and V-MPO share; each gives them its own defaults."""
+    """Hyperparameters that PPO, V-MPO and IMPALA share; each gives them its own defaults."""
 
     # Networks.
     policy_layer_sizes: constraints.Sizes
@@ -54,6 +54,11 @@ class OnPolicyConfig(foreign_names.Translated):
     """`gae`: generalised advantages; `dae`: one-step; `returns`: discounted returns less the value."""
     gae_lambda: Annotated[constraints.Share, Range(0.8, 0.99)] = 0.95
     """Lambda of the generalised advantages: 0 is one-step, 1 the whole return."""
+    asynchronous: bool = False
+    """Whether several actors play without waiting for the learner, which corrects for their older weights by
+    V-trace, with the lambda of the advantages: 0 for `dae`, 1 for `returns`. Otherwise they play in rounds.
+    In one process no weights are older. Source: Espeholt et al. 2018, "IMPALA: Scalable distributed deep-RL
+    with importance weighted actor-learner architectures"."""
     normalize_advantages: bool = True
     """Whether advantages are normalised to mean 0 and standard deviation 1 before the policy's loss."""
     normalize_observations: bool = True

@@ -1,7 +1,8 @@
-"""Rollouts of several actors: each is stamped with its actor and version, and the learner takes whole rounds.
+"""Rollouts of several actors, each stamped with its actor and version: whole rounds, or a queue.
 
 A round of version v consists of E rollouts of each of N actors, whose last action was chosen by the weights
-of version v. Rollouts of older weights, and an actor's rollouts beyond E, are dropped and counted.
+of version v. Rollouts of older weights, and an actor's rollouts beyond E, are dropped and counted. A
+queue drops nothing, and tells how old the weights of each step are.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,9 @@ import tree
 
 from minerva_acme import core, specs, types
 from minerva_acme.replay import base as replay
+
+STEP_BITS = 40
+"""The lower bits of a version count learner steps; the bits above them count the learner's starts."""
 
 
 class Stamped(NamedTuple):
@@ -33,11 +37,18 @@ class StampingAdder(core.Adder):
 
     Attributes:
         stamp: The actor's number and the version, written with the steps from now on.
+        in_rounds: Whether the actor waits for the weights of the next round.
     """
 
-    def __init__(self, adder: core.Adder) -> None:
-        """Args: adder: The adder that writes; its extras are `Stamped`. It is closed with this one."""
+    def __init__(self, adder: core.Adder, in_rounds: bool = True) -> None:
+        """Makes the adder.
+
+        Args:
+            adder: The adder that writes; its extras are `Stamped`. It is closed with this one.
+            in_rounds: Whether the actor waits for newer weights after a rollout in each environment.
+        """
         self.stamp = (0, 0)
+        self.in_rounds = in_rounds
         self._adder = adder
 
     def add_first(self, timestep: dm_env.TimeStep) -> None:
@@ -150,6 +161,35 @@ class RoundDataset(core.Closeable, Iterator[Any]):
                         tree.map_structure(lambda leaf, index=index: leaf[:, index], data),
                     )
                 )
+
+
+class QueueDataset(core.Closeable, Iterator[Any]):
+    """Yields the rollouts of all actors as they come, with `BehaviourExtras` that have the age of each step.
+
+    Attributes:
+        version: The version of the learner's weights.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        """Args: dataset: Yields rollouts whose extras are `Stamped`; closed with this one."""
+        self.version = 0
+        self._dataset = dataset
+
+    @property
+    def wait_seconds(self) -> float:
+        """The total time that the learner has waited for rollouts, in seconds."""
+        return float(self._dataset.wait_seconds)
+
+    def __next__(self) -> Any:
+        sample = next(self._dataset)
+        extras, stamp = sample.data.extras
+        last_bits = (1 << STEP_BITS) - 1
+        # A restarted learner may have made fewer steps than the one before.
+        age = ((self.version & last_bits) - (stamp[..., 1] & last_bits)).abs()
+        return sample._replace(data=sample.data._replace(extras=extras._replace(age=age)))
+
+    def close(self) -> None:
+        self._dataset.close()
 
 
 class _Found(NamedTuple):

@@ -116,7 +116,7 @@ class PPOLearner(learners.ModuleLearner):
         learning_rate = self._decay.set(self.num_steps)
         with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
-            metrics |= self._improve(batch)
+            metrics |= batch.metrics | self._improve(batch)
             self._preparer.update_observation_statistics(rollout)
         self.finish_step({**metrics, "learning_rate": learning_rate})
 
@@ -138,7 +138,7 @@ class PPOLearner(learners.ModuleLearner):
             # The Jacobian of a squashed action does not change in an update: it cancels in the ratio.
             raw_log_prob=batch.log_prob,
             value=batch.value,
-            advantage=batch.advantage,
+            advantage=batch.weight * batch.advantage,
             target=batch.target,
             past=batch.past,
         )

@@ -112,7 +112,7 @@ class VMPOLearner(learners.ModuleLearner):
             e_step, e_metrics = self._improve_temperature(batch)
             for _ in range(self._config.m_steps):
                 m_metrics = self._improve_policy_and_value(batch, e_step)
-            metrics |= e_metrics | m_metrics
+            metrics |= batch.metrics | e_metrics | m_metrics
             self._preparer.update_observation_statistics(rollout)
         self.finish_step({**metrics, "learning_rate": learning_rate})
 
@@ -128,6 +128,7 @@ class VMPOLearner(learners.ModuleLearner):
             temperature=temperature,
             epsilon=config.epsilon_temperature,
             top_k_fraction=config.top_k_fraction,
+            importance_weights=batch.weight,
         )
         self.updates.minimise("temperature", e_step.temperature_loss)
         return e_step, {

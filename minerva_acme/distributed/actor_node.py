@@ -20,7 +20,7 @@ from minerva_acme.runs import config as experiment_config
 _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1  # between polls for newer weights
-_ROUND_POLL_SECONDS = 0.02  # the same, if actors wait for the weights of the next round
+_ROLLOUT_POLL_SECONDS = 0.02  # the same for on-policy agents, whose weights must not be old
 _LOOK_SECONDS = 0.5
 # Calls of all actors together, to the learner and to the counter each. A call takes either of them half a
 # millisecond of CPU time, so this is a quarter of a core: docs/scaling.md.
@@ -84,7 +84,7 @@ class ActorNode(graph.Part):
             follower = weights.Follower(
                 context.handle("learner"),
                 builder.policy_variables,
-                period_seconds=max(_ROUND_POLL_SECONDS if stamping else _POLL_SECONDS, self._least_period),
+                period_seconds=max(_ROLLOUT_POLL_SECONDS if stamping else _POLL_SECONDS, self._least_period),
                 stop=context.stop,
             )
             resources.callback(follower.close)
@@ -129,6 +129,7 @@ class ActorNode(graph.Part):
         reporter: reports.Reporter,
     ) -> None:
         stop, num_env_steps = self._context.stop, self._config.num_env_steps
+        in_rounds = any(adder.in_rounds for adder in stamping)
         delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts with the current weights
         while reporter.may_play(num_env_steps):
             version = follower.taken
@@ -137,7 +138,7 @@ class ActorNode(graph.Part):
             before = _num_inserted(adders)
             loop.step()
             reporter.has_worked = True
-            if not stamping:
+            if not in_rounds:
                 continue
             delivered += _num_inserted(adders) - before
             if follower.taken == version and delivered >= len(adders):

@@ -172,7 +172,7 @@ class LearnerNode(graph.Part):
 
         with waiting.stoppable(should_stop):
             while not should_stop():
-                if isinstance(self._dataset, rounds.RoundDataset):
+                if isinstance(self._dataset, rounds.RoundDataset | rounds.QueueDataset):
                     self._dataset.version = self._version(learner)
                 try:
                     learner.step()

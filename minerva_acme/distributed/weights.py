@@ -10,24 +10,23 @@ import numpy as np
 import tree
 
 from minerva_acme import core, types
+from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph
 
 _logger = logging.getLogger(__name__)
 
-# The lower bits of a version count learner steps; the bits above them count the learner's starts.
-_STEP_BITS = 40
 _MAX_SILENCE_SECONDS = 600.0
 _WARN_SECONDS = 20.0
 
 
 def version(incarnation: int, learner_steps: int) -> int:
     """Returns a version of weights, which grows even if a restarted learner has made fewer steps."""
-    return (incarnation << _STEP_BITS) | learner_steps
+    return (incarnation << rounds.STEP_BITS) | learner_steps
 
 
 def learner_steps(version: int) -> int:
     """Returns the learner steps in a version."""
-    return version & ((1 << _STEP_BITS) - 1)
+    return version & ((1 << rounds.STEP_BITS) - 1)
 
 
 class Follower(core.VariableSource):

@@ -24,6 +24,7 @@ from minerva_acme.losses.mpo import (
     kl_penalty,
 )
 from minerva_acme.losses.n_step import n_step_targets, one_step_targets
+from minerva_acme.losses.policy_gradient import PolicyGradientLosses, policy_gradient_loss
 from minerva_acme.losses.ppo import (
     PPOLosses,
     normalize_advantages,
@@ -67,6 +68,7 @@ __all__ = [
     "EStep",
     "MPODuals",
     "PPOLosses",
+    "PolicyGradientLosses",
     "RolloutTargets",
     "VMPODuals",
     "VMPOEStep",
@@ -96,6 +98,7 @@ __all__ = [
     "normalize_advantages",
     "one_step_advantages",
     "one_step_targets",
+    "policy_gradient_loss",
     "ppo_loss",
     "retrace_targets",
     "return_advantages",

@@ -22,7 +22,7 @@ def vtrace(
     behaviour_log_prob_t: torch.Tensor,
     lambda_: float = 1.0,
     clip_rho: float = 1.0,
-    clip_advantage_rho: float = 1.0,
+    clip_advantage_rho: float | None = 1.0,
     leak: float = 0.0,
 ) -> RolloutTargets:
     """Computes V-trace targets of the value, and the advantages for the policy gradient.
@@ -55,7 +55,7 @@ def vtrace(
         behaviour_log_prob_t: The log-probability log b(a_t | s_t), recorded with the action, [T, E].
         lambda_: The decay of the traces, in [0, 1].
         clip_rho: The largest weight of a temporal-difference error, > 0.
-        clip_advantage_rho: The largest weight of an advantage, > 0.
+        clip_advantage_rho: The largest weight of an advantage, > 0; None for advantages without weights.
         leak: The share of each ratio that is not clipped, in [0, 1]; 0 is plain V-trace.
 
     Returns:
@@ -75,7 +75,9 @@ def vtrace(
     g_t = backward_sums(delta_t, discount_t * c_t * follows_t)
     g_tp1 = torch.cat([g_t[1:], torch.zeros_like(g_t[:1])])
     next_t = v_tp1 + lambda_ * follows_t * g_tp1
-    advantage_t = ratio_t.clamp(max=clip_advantage_rho) * (r_t + discount_t * next_t - v_t)
+    advantage_t = r_t + discount_t * next_t - v_t
+    if clip_advantage_rho is not None:
+        advantage_t = ratio_t.clamp(max=clip_advantage_rho) * advantage_t
     return RolloutTargets(advantage_t, v_t + g_t)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minerva_acme import builders, counting, experiments, specs, testing, types
-from minerva_acme.agents import on_policy, ppo, vmpo
+from minerva_acme.agents import impala, on_policy, ppo, vmpo
 
 from .mpo import scene as mpo_scene
 
@@ -49,6 +49,7 @@ class Agent:
 
 PPO = Agent("ppo", ppo.PPOBuilder, ppo.PPOConfig, {"minibatch_size": 4, "num_epochs": 2, "target_kl": None})
 VMPO = Agent("vmpo", vmpo.VMPOBuilder, vmpo.VMPOConfig, {"m_steps": 2})
+IMPALA = Agent("impala", impala.IMPALABuilder, impala.IMPALAConfig, {})
 
 
 @pytest.fixture(params=[PPO, VMPO], ids=lambda agent: agent.name)
@@ -65,6 +66,11 @@ def ppo_agent():
 @pytest.fixture
 def vmpo_agent():
     return VMPO
+
+
+@pytest.fixture
+def impala_agent():
+    return IMPALA
 
 
 class _Recording:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from minerva_acme import learners, networks, specs, testing
-from minerva_acme.agents import bc, dqn, ppo, r2d2, registry, vmpo
+from minerva_acme.agents import bc, dqn, impala, ppo, r2d2, registry, vmpo
 
 from .conftest import TINY as TINY_ROLLOUTS
 from .mpo import scene as mpo_scene
@@ -20,6 +20,7 @@ CONFIGS = {
     "ppo": ppo.PPOConfig(**TINY_ROLLOUTS, minibatch_size=4, num_epochs=2),
     "bc": bc.BCConfig(**TINY_TRANSITIONS, policy_layer_sizes=(8,)),
     "vmpo": vmpo.VMPOConfig(**TINY_ROLLOUTS, m_steps=2),
+    "impala": impala.IMPALAConfig(**TINY_ROLLOUTS),
     **{name: agent.make().config for name, agent in OF_TRANSITIONS.items()},
     "r2d2": r2d2.R2D2Config(
         memory_size=4,

@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import builders, core, experiments, specs
-from minerva_acme.agents import ppo, sac, vmpo
+from minerva_acme.agents import impala, ppo, sac, vmpo
 
 
 class Ramp(specs.SpecMethods, dm_env.Environment):
@@ -124,6 +124,11 @@ def vmpo_builder(**changes: Any) -> vmpo.VMPOBuilder:
     """V-MPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
     settings = {**_ROLLOUTS, "m_steps": 2}
     return vmpo.VMPOBuilder(vmpo.VMPOConfig(**(settings | changes)))
+
+
+def impala_builder(**changes: Any) -> impala.IMPALABuilder:
+    """IMPALA with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
+    return impala.IMPALABuilder(impala.IMPALAConfig(**(_ROLLOUTS | changes)))
 
 
 def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experiments.ExperimentConfig:

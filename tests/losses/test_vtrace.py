@@ -162,6 +162,46 @@ def test_lambda_zero_weighs_one_step() -> None:
     torch.testing.assert_close(found.target, rollout["v_t"] + rho_t * one_step.advantage)
 
 
+def test_without_a_bound_advantages_have_no_weights() -> None:
+    rollout = as_double(stale_rollout(9, 6))
+    weighted, found = losses.vtrace(**rollout), losses.vtrace(**rollout, clip_advantage_rho=None)
+    ratio_t = (rollout["log_prob_t"] - rollout["behaviour_log_prob_t"]).exp()
+    torch.testing.assert_close(ratio_t.clamp(max=1.0) * found.advantage, weighted.advantage)
+    torch.testing.assert_close(found.target, weighted.target, rtol=0.0, atol=0.0)
+
+
+def test_without_truncation_the_targets_expect_what_the_policy_would_get() -> None:
+    """All sequences of actions in a random problem, a column each, weighed by the behaviour's probability."""
+    length, num_actions, num_states, lambda_ = 4, 3, 5, 0.8
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    policy, behaviour = (draw(num_states, num_actions).log_softmax(dim=1) for _ in range(2))
+    reward, value = draw(num_states, num_actions), draw(num_states)
+    following = torch.randint(num_states, (num_states, num_actions), generator=generator)
+    action_t = torch.cartesian_prod(*[torch.arange(num_actions)] * length).T  # [T, 81]
+    state_t = torch.zeros(length + 1, num_actions**length, dtype=torch.int64)
+    for t in range(length):
+        state_t[t + 1] = following[state_t[t], action_t[t]]
+    at = state_t[:-1], action_t
+    rollout = {
+        "r_t": reward[at],
+        "discount_t": torch.full_like(reward[at], 0.9),
+        "v_t": value[state_t[:-1]],
+        "v_tp1": value[state_t[1:]],
+        "last_t": torch.zeros_like(reward[at]),
+    }
+    on_policy = losses.gae(**rollout, lambda_=lambda_).target[0]
+    found = losses.vtrace(
+        **rollout, log_prob_t=policy[at], behaviour_log_prob_t=behaviour[at], lambda_=lambda_, leak=1.0
+    ).target[0]
+    drawn, wanted = behaviour[at].sum(dim=0).exp(), policy[at].sum(dim=0).exp()
+    torch.testing.assert_close((drawn * found).sum(), (wanted * on_policy).sum())
+    assert abs((drawn * on_policy).sum() - (wanted * on_policy).sum()) > 0.1  # and the plain ones do not
+
+
 def test_actions_that_the_policy_never_takes_move_nothing() -> None:
     rollout = stale_rollout(9, 6)
     found = losses.vtrace(**rollout | {"log_prob_t": torch.full((9, 6), -1e4)})

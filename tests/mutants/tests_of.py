@@ -60,6 +60,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_builder.py",
         "tests/agents/mpo/test_config.py",
     ),
+    "agents/impala": ("tests/agents/impala",),
     "agents/mpo/critics.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
@@ -80,6 +81,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "agents/on_policy": (
         "tests/agents/ppo/test_reference_step.py",
         "tests/agents/vmpo/test_reference_step.py",
+        "tests/agents/impala",
         "tests/agents/on_policy",
     ),
     "agents/ppo": (

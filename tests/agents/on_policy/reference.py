@@ -166,10 +166,11 @@ class Batch(NamedTuple):
 
     observation: torch.Tensor  # [n, O] normalised
     raw_action: torch.Tensor  # [n, D], or [n] where discrete
-    log_prob: torch.Tensor  # [n] of the raw action, as it was recorded
+    log_prob: torch.Tensor  # [n] of the raw action, as it was recorded; corrected: before the update
     value: torch.Tensor  # [n]
     advantage: torch.Tensor  # [n]
     target: torch.Tensor  # [n]
+    weight: torch.Tensor  # [n] 1, or corrected: min(1, ratio)
 
 
 class OnPolicyReference:
@@ -213,6 +214,7 @@ class OnPolicyReference:
             **metrics,
             "learning_rate": learning_rate,
             "skipped_batches": 0,
+            **self._staleness(batch, rollout),
             "value/explained_variance": _explained_variance(batch.value, batch.target),
             "value/mean": batch.value.mean(),
             "value/target_mean": batch.target.mean(),
@@ -251,14 +253,55 @@ class OnPolicyReference:
                 else:
                     advantage[t, e] = one_step
         raw_action = rollout.extras.raw_action.flatten(0, 1)
+        raw_action = raw_action.double() if raw_action.is_floating_point() else raw_action
+        log_prob = rollout.extras.log_prob.flatten().double()
+        target, weight = v_t + advantage, torch.ones_like(log_prob)
+        if config.asynchronous:
+            new_log_prob = self.network.policy(observation).log_prob(raw_action)
+            ratio = torch.exp(new_log_prob - log_prob).reshape(num_steps, num_environments)
+            target, advantage = self._vtrace(rollout, reward, v_t, v_tp1, ratio)
+            log_prob, weight = new_log_prob, ratio.flatten().clamp(max=1.0)
         return Batch(
             observation=observation,
-            raw_action=raw_action.double() if raw_action.is_floating_point() else raw_action,
-            log_prob=rollout.extras.log_prob.flatten().double(),
+            raw_action=raw_action,
+            log_prob=log_prob,
             value=v_t.flatten(),
             advantage=advantage.flatten(),
-            target=(v_t + advantage).flatten(),
+            target=target.flatten(),
+            weight=weight,
         )
+
+    def _vtrace(self, rollout, reward, v_t, v_tp1, ratio):
+        """Espeholt et al. 2018, eq. 1, the sum written out, with both bounds 1; advantages as in section 4.2.
+
+        lambda weighs each c, and mixes the target after a step with the value there.
+        """
+        config = self.config
+        num_steps, num_environments = reward.shape
+        lambda_ = {"gae": config.gae_lambda, "dae": 0.0, "returns": 1.0}[config.advantage_estimator]
+        discount = config.discount * rollout.discount.double()
+        target, advantage = v_t.clone(), torch.zeros_like(v_t)
+        for e in range(num_environments):
+            for t in reversed(range(num_steps)):
+                product = 1.0
+                for k in range(t, num_steps):
+                    delta = reward[k, e] + discount[k, e] * v_tp1[k, e] - v_t[k, e]
+                    target[t, e] += product * min(1.0, ratio[k, e]) * delta
+                    product *= discount[k, e] * lambda_ * min(1.0, ratio[k, e])
+                    if rollout.last[k, e]:
+                        break
+                following = v_tp1[t, e]
+                if not rollout.last[t, e]:
+                    following = (1.0 - lambda_) * following + lambda_ * target[t + 1, e]
+                advantage[t, e] = reward[t, e] + discount[t, e] * following - v_t[t, e]
+        return target, advantage
+
+    def _staleness(self, batch, rollout):
+        if not self.config.asynchronous:
+            return {}
+        ratio = torch.exp(batch.log_prob - rollout.extras.log_prob.flatten().double())
+        self.seen["ratios beyond 1"] += int((ratio > 1.01).sum())
+        return {"stale/clipped_share": (ratio > 1.01).double().mean(), "stale/weight": batch.weight.mean()}
 
     def minimise(self, adam, loss, max_norm=math.inf):
         """One gradient step; returns the norm of the gradient before it was clipped."""

@@ -154,6 +154,23 @@ def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_s
     torch.testing.assert_close(batch.advantage, advantages.flatten(), rtol=1e-4, atol=1e-5)
 
 
+@torch.no_grad()
+def test_the_correction_compares_what_the_memory_makes_of_the_steps_now(agent, spec):
+    """Behind the burn-in, the update begins with the policy that the ratios are of."""
+    builder, network = make_parts(agent, spec, asynchronous=True, burn_in=3)
+    rollout = make_rollout(builder, make_parts(agent, spec, seed=1)[1], spec)
+    for parameter in network.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    batch = builder.rollout_preparer(network, spec, torch.device("cpu")).prepare(rollout)
+    policy = network.from_normalized(batch.observation, batch.past).policy
+    torch.testing.assert_close(batch.log_prob, policy.log_prob(batch.raw_action))
+    ratio = torch.exp(batch.log_prob - rollout.extras.log_prob[3:].flatten())
+    torch.testing.assert_close(batch.weight, ratio.clamp(max=1.0))
+    assert 0.2 < (ratio > 1.01).float().mean() < 0.8
+    if builder.records_parameters:
+        testing.assert_nests_equal(type(policy)(*batch.parameters), policy, "KLs are relative to it.")
+
+
 def learn(agent, spec, change, **overrides):
     """A step on a rollout that `change` has changed; the state of the learner's modules."""
     builder, network = make_parts(agent, spec, scale_rewards=False, gae_lambda=0.5, **overrides)

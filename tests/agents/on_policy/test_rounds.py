@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import types
+from minerva_acme import replay as stores
+from minerva_acme import specs, types
+from minerva_acme.agents import acting
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import dataset as dataset_module
 
 T = 3  # steps of a rollout
 
@@ -117,6 +120,48 @@ def test_half_a_round_waits_for_the_rest_unless_the_version_changes() -> None:
 def test_numbers_below_one_are_refused() -> None:
     with pytest.raises(ValueError, match="must be >= 1, got 0 and 2"):
         dataset([], num_actors=0)
+
+
+def test_a_queue_drops_nothing_and_tells_how_old_the_weights_of_each_step_are() -> None:
+    restarted = 3 << rounds.STEP_BITS
+    items = [(1, [restarted + 5] * 3, 1.0), (0, [restarted + 6, restarted + 7, restarted + 9], 2.0)]
+    items += [(2, [(2 << rounds.STEP_BITS) + 12] * 3, 3.0)]  # by a learner that came further
+
+    def unpack_behaviour(fields: Mapping[str, torch.Tensor]) -> types.Rollout:
+        rollout = unpack(fields)
+        return rollout._replace(
+            extras=rollout.extras._replace(extras=acting.BehaviourExtras(log_prob=-rollout.reward))
+        )
+
+    sampler = Items(items)
+    found = rounds.QueueDataset(dataset_module.Dataset(sampler, unpack_behaviour, batch_size=3, prefetch=0))
+    found.version = restarted + 9
+    data = next(found).data
+    assert data.reward[0].tolist() == [1.0, 2.0, 3.0]
+    assert data.extras.age.T.tolist() == [[4, 4, 4], [3, 2, 0], [3, 3, 3]]
+    assert torch.equal(data.extras.log_prob, -data.reward)
+    assert found.wait_seconds >= 0.0
+    found.close()
+    assert sampler.closed
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_actors_that_play_on_are_learned_from_as_one(
+    agent: Any, continuous_spec: specs.EnvironmentSpec, asynchronous: bool
+) -> None:
+    alone = agent.builder(num_environments=2, rollout_steps=16, asynchronous=asynchronous)
+    builder = alone.for_actors(3)
+    server = stores.MemoryServer(builder.make_replay_tables(continuous_spec), seed=0)
+    adder = builder.make_adder(server.client(), continuous_spec)
+    assert adder.in_rounds != asynchronous
+    found = builder.make_dataset(server.client(), continuous_spec, torch.device("cpu"))
+    assert isinstance(found, rounds.QueueDataset if asynchronous else rounds.RoundDataset)
+    assert builder.num_learner_steps(16 * 6) == (6 if asynchronous else 2)
+    assert ("of each of 3 actors" in builder.learner_step) != asynchronous
+    # Writers that wait write no old rollouts: two batches are in the queue at most.
+    (table,) = builder.make_replay_tables(continuous_spec)
+    assert table.max_size == table.rate_limiter.capacity == (4 if asynchronous else 24)
+    found.close()
 
 
 class Tape:

@@ -26,6 +26,7 @@ VARIATIONS = {
     "one minibatch": {"minibatch_size": scene.T * scene.E},
     "a falling learning rate": {"anneal_learning_rate": True},
     "clipped gradients": {"max_grad_norm": 0.3},
+    "older weights": {"asynchronous": True},
     "no statistics": {"normalize_observations": False, "scale_rewards": False},
 }
 
@@ -73,7 +74,7 @@ class PPOReference(reference.OnPolicyReference):
     def _gradient_step(self, batch):
         config = self.config
         n = len(batch.value)
-        advantage = batch.advantage
+        advantage = batch.weight * batch.advantage
         if config.normalize_advantages:
             advantage = reference.normalized(advantage, n - 1)
         policy, value = self.network.policy(batch.observation), self.network.value(batch.observation)

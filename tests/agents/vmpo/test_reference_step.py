@@ -28,6 +28,7 @@ VARIATIONS = {
     "few samples": {"top_k_fraction": 0.2},
     "a falling learning rate": {"anneal_learning_rate": True},
     "clipped gradients": {"max_grad_norm": 0.3},
+    "older weights": {"asynchronous": True},
     "no statistics": {"normalize_observations": False, "scale_rewards": False},
 }
 
@@ -68,13 +69,17 @@ class VMPOReference(reference.OnPolicyReference):
         order = sorted(range(n), key=lambda i: advantage[i].item(), reverse=True)
         top = order[: math.floor(config.top_k_fraction * n)]
         eta = softplus(self.duals["temperature"])
-        exponentials = [torch.exp(advantage[i] / eta) for i in top]
+        exponentials = [batch.weight[i] * torch.exp(advantage[i] / eta) for i in top]
         psi = [(exponential / sum(exponentials)).item() for exponential in exponentials]
         mean_exponential = sum(exponentials) / len(top)
         temperature_loss = eta * (config.epsilon_temperature + torch.log(mean_exponential))
         self.minimise(self.temperature_adam, temperature_loss)
+        behaviour = behaviour_policy(rollout)
+        if config.asynchronous:
+            with torch.no_grad():
+                behaviour = self.network.policy(batch.observation)
         for _ in range(config.m_steps):
-            m_metrics = self._m_step(batch, behaviour_policy(rollout), top, psi)
+            m_metrics = self._m_step(batch, behaviour, top, psi)
         return {
             **m_metrics,
             "loss/temperature": temperature_loss.item(),
