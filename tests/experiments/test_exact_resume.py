@@ -15,7 +15,7 @@ import tree
 from torch import nn
 
 from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
-from minerva_acme.agents import d4pg, dqn, impala, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
@@ -62,12 +62,6 @@ MPO_OF_TODAY = mpo.MPOBuilder(
 def make_ppo(num_environments):
     return ppo.PPOBuilder(
         ppo.PPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14)
-    )
-
-
-def make_impala(num_environments):
-    return impala.IMPALABuilder(
-        impala.IMPALAConfig(**SMALL, num_environments=num_environments, rollout_steps=28)
     )
 
 
@@ -359,7 +353,6 @@ CASES = {
     "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
-    "impala, 2 environments with memory amid episodes": (with_memory(make_impala(2), "lstm"), make_long),
     "r2d2, 3 environments": (R2D2, make_discrete),
     "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),

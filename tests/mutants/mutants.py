@@ -622,6 +622,16 @@ ON_POLICY_AGENTS = [
         breakage("an episode's last value is the next one's first", "v_tp1.view(-1)[ends] = ", "_ = "),
         breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
         breakage(
+            "the update of a stale rollout begins with the policy that acted",
+            'log_prob=log_probs["log_prob_t"], parameters',
+            "parameters",
+        ),
+        breakage(
+            "a stale rollout's KLs are from the policy that acted",
+            ", parameters=extras.parameters and policy\n",
+            "\n",
+        ),
+        breakage(
             "the scale of returns is that of rewards",
             '"return_so_far", rollout.return_so_far[',
             '"return_so_far", rollout.reward[',
@@ -676,11 +686,11 @@ ON_POLICY_AGENTS = [
         breakage(
             "PPO's statistics change before its update",
             "batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= self._improve(batch)\n"
+            "            metrics |= batch.metrics | self._improve(batch)\n"
             "            self._preparer.update_observation_statistics(rollout)",
             "self._preparer.update_observation_statistics(rollout)\n"
             "            batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= self._improve(batch)",
+            "            metrics |= batch.metrics | self._improve(batch)",
         ),
         breakage(
             "PPO's gradient is not clipped",
