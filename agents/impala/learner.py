@@ -46,7 +46,7 @@ class IMPALALearner(learners.ModuleLearner):
             generator: Saved with the rest, but nothing is drawn: every step takes the whole rollout.
         """
         accelerated = acceleration.Acceleration(config.acceleration)
-        accelerated.leaves_losses_plain("IMPALA's loss")
+        accelerated.leaves_losses_plain("IMPALA's losses")
         self._network = accelerated.network("network", network)
         self._dataset = learners.checked_samples(
             dataset,

@@ -10,6 +10,7 @@ from rich import console as rich_console
 
 import minerva_acme
 from minerva_acme import builders, distributed, experiments
+from minerva_acme.distributed import weights
 from minerva_acme.experiments import seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing
@@ -85,9 +86,16 @@ def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(
     ids=["impala with memory", "ppo"],
 )
 def test_actors_that_play_on_are_learned_from_one_rollout_at_a_time(
-    tmp_path: pathlib.Path, builder: builders.AgentBuilder
+    tmp_path: pathlib.Path, builder: builders.AgentBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    waited, wait = [], weights.Follower.wait
+    monkeypatch.setattr(
+        weights.Follower,
+        "wait",
+        lambda own, newer, seconds: waited.append(newer) or wait(own, newer, seconds),
+    )
     result = run(small.experiment(tmp_path, builder, checkpoint_period=0), num_actors=3)
+    assert set(waited) == {-1}  # for the first weights alone
     # All but those that are in the queue when the run ends, and the unfinished ones of 3 actors.
     assert result.env_steps / 16 - 6 <= result.learner_steps <= result.env_steps / 16
     rows = small.rows(tmp_path, "learner")
@@ -95,8 +103,8 @@ def test_actors_that_play_on_are_learned_from_one_rollout_at_a_time(
     assert max(shares) > 0.0 and all(0.0 <= share <= 1.0 for share in shares)
     ages = [float(row["stale/learner_steps"]) for row in rows]
     assert all((age > 0.0) == (share > 0.0) for age, share in zip(ages, shares, strict=True))
-    weights = [float(row["stale/weight"]) for row in rows]
-    assert min(weights) < 1.0 - 1e-5 and max(weights) <= 1.0
+    ratios = [float(row["stale/weight"]) for row in rows]
+    assert min(ratios) < 1.0 - 1e-5 and max(ratios) <= 1.0
 
 
 def test_a_part_that_fails_is_started_again_and_counts_go_on(tmp_path: pathlib.Path) -> None:

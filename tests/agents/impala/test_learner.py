@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from minerva_acme import environments, testing
+from minerva_acme.agents import impala
 
 ROW = {
     "steps",
@@ -41,6 +42,20 @@ def test_a_step_reports_every_diagnostic(impala_agent, make_learner, make_rollou
     assert 0.0 < float(rows[1]["stale/weight"]) < 1.0
 
 
+def test_a_rollout_whose_log_probabilities_are_not_finite_is_skipped(
+    impala_agent, make_learner, make_rollout, continuous_spec
+):
+    """The ratio would be infinite, and clipped as any other."""
+    builder = impala_agent.builder()
+    rollout = make_rollout(
+        builder, builder.make_networks(continuous_spec, torch.Generator()), continuous_spec
+    )
+    rollout.extras.log_prob[3] = -np.inf
+    learner, _, rows = make_learner(builder, continuous_spec, [rollout])
+    learner.step()
+    assert rows[0]["skipped_batches"] == 1
+
+
 @pytest.mark.parametrize("environment_id", ["CartPole-v1", "Pendulum-v1"])
 def test_in_one_process_nothing_is_stale_with_a_memory_either(impala_agent, run, environment_id):
     builder = impala_agent.recording(
@@ -66,3 +81,14 @@ class TestIMPALAContract(testing.LearnerConformance):
         network = builder.make_networks(spec, torch.Generator().manual_seed(0))
         learner, _, _ = make_learner(builder, spec, itertools.repeat(make_rollout(builder, network, spec)))
         return learner
+
+
+def test_the_preset_remembers_20_steps():
+    memories = {name: preset.memory for name, preset in impala.PRESETS.items()}
+    assert memories == {"default": "none", "memory": "lstm"}
+    assert impala.PRESETS["memory"].rollout_length == 20
+
+
+def test_compiling_says_that_it_leaves_the_losses(impala_agent, make_learner, continuous_spec, said):
+    make_learner(impala_agent.builder(acceleration="compile"), continuous_spec)
+    assert "IMPALA's losses: plain torch: `acceleration` compile does not support them" in said()
