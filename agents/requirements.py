@@ -178,7 +178,7 @@ def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
             raise ValueError(
                 f"{agent} needs {name} that are one float32 number, got {describe(signal)}. Wrap the "
                 "environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts; "
-                "several rewards must be summed into one."
+                "ScalarRewardWrapper sums several rewards with weights."
             )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types, wrappers
-from minerva_acme.wrappers import flat_action, float_observation, numbers_only
+from minerva_acme.wrappers import flat_action, float_observation, numbers_only, rewards
 
 _LOG = logging.getLogger(__name__)
 _said: set[tuple[str, str]] = set()
@@ -69,6 +69,7 @@ def _rules(name: str) -> list[Rule]:
         Rule(continuous_actions, scale_actions, "scaled to [-1, 1]"),
         Rule(_nested_actions, wrappers.FlatActionWrapper, "taken as one vector"),
         Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector"),
+        Rule(_unnamed_rewards, wrappers.NamedRewardsWrapper, "taken as rewards with a name each"),
         Rule(_everything, wrappers.SinglePrecisionWrapper, ""),
     ]
 
@@ -98,6 +99,10 @@ def _flat(spec: specs.EnvironmentSpec) -> list[str]:
     if _parts("observation", spec.observations, is_for_encoder):
         return []
     return _parts("observation", spec.observations, lambda leaf: True)
+
+
+def _unnamed_rewards(spec: specs.EnvironmentSpec) -> list[str]:
+    return _parts("reward", spec.rewards, lambda leaf: rewards.is_unnamed(spec.rewards))
 
 
 def _parts(name: str, nest: types.NestedSpec, is_one: Callable[[Any], bool]) -> list[str]:

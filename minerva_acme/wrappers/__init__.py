@@ -14,6 +14,7 @@ from minerva_acme.wrappers.numbers_only import NumbersOnlyWrapper
 from minerva_acme.wrappers.pixels import PixelsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
 from minerva_acme.wrappers.rendering import frames_per_second, render_frame
+from minerva_acme.wrappers.rewards import NamedRewardsWrapper, ScalarRewardWrapper
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
 from minerva_acme.wrappers.spec_check import SpecCheck, SpecCheckWrapper
 from minerva_acme.wrappers.step_limit import StepLimitWrapper
@@ -33,10 +34,12 @@ __all__ = [
     "FlatActionWrapper",
     "FloatObservationWrapper",
     "FrameStackWrapper",
+    "NamedRewardsWrapper",
     "NoopStartsWrapper",
     "NumbersOnlyWrapper",
     "ObservationTransformWrapper",
     "PixelsWrapper",
+    "ScalarRewardWrapper",
     "SinglePrecisionWrapper",
     "SpecCheck",
     "SpecCheckWrapper",
