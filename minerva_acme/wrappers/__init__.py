@@ -4,6 +4,7 @@ from minerva_acme.wrappers.action_repeat import ActionRepeatWrapper
 from minerva_acme.wrappers.base import EnvironmentWrapper, wrap_all
 from minerva_acme.wrappers.canonical_action import CanonicalActionWrapper
 from minerva_acme.wrappers.concat_observation import ConcatObservationWrapper
+from minerva_acme.wrappers.critic_observation import CriticObservationWrapper
 from minerva_acme.wrappers.delayed_reward import DelayedRewardWrapper
 from minerva_acme.wrappers.episode_statistics import EpisodeStatistics, EpisodeStatisticsWrapper
 from minerva_acme.wrappers.flat_action import FlatActionWrapper
@@ -26,6 +27,7 @@ __all__ = [
     "ActionTransformWrapper",
     "CanonicalActionWrapper",
     "ConcatObservationWrapper",
+    "CriticObservationWrapper",
     "DelayedRewardWrapper",
     "DmControlRandomState",
     "EnvironmentWrapper",
