@@ -32,12 +32,6 @@ class Critic(abc.ABC):
         self._module = module
         self._has_objectives = has_objectives
 
-    def expected(self, points: distributions.Points, values: torch.Tensor) -> torch.Tensor:
-        """Computes the expectation of `values` of these actions, [N, ...] or [N, ..., J]."""
-        if self._has_objectives and points.log_weights is not None:
-            points = points._replace(log_weights=points.log_weights.unsqueeze(-1))
-        return points.mean(values)
-
     @abc.abstractmethod
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
         """Predicts for one action in each state: features [..., F], action [..., D] or [...]."""

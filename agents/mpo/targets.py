@@ -65,7 +65,7 @@ def sampled_values(
         The values, [...], or with objectives [..., J].
     """
     points = policy.points(generator, num_actions)
-    return critic.expected(points, critic(observation, points.actions))
+    return points.mean(critic(observation, points.actions))
 
 
 def _bootstrapped(num_actions: int, combine: Callable[..., torch.Tensor]) -> CriticTarget:

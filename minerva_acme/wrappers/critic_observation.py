@@ -35,11 +35,32 @@ class CriticObservationWrapper(base.ConversionWrapper):
         parts = {"policy": sorted(others), "critic": sorted(critic_observations)}
         made = {name: _make_part(name, {each: spec[each] for each in names}) for name, names in parts.items()}
         self._observation_spec = {name: part for name, (part, _) in made.items()}
-        converts = [(name, convert) for name, (_, convert) in made.items()]
-        self._to_observation = lambda observation: {name: convert(observation) for name, convert in converts}
+        self._to_observation = _Sorted({name: convert for name, (_, convert) in made.items()})
 
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
+
+
+class _Sorted:
+    """Makes the parts of an observation."""
+
+    def __init__(self, converts: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Args: converts: Makes each part from the whole observation."""
+        self._converts = converts
+
+    def __call__(self, observation: Any) -> dict[str, Any]:
+        return {name: convert(observation) for name, convert in self._converts.items()}
+
+
+class _Kept:
+    """Keeps some entries of a dict."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Args: names: The entries."""
+        self._names = names
+
+    def __call__(self, observation: Any) -> dict[str, Any]:
+        return {name: observation[name] for name in self._names}
 
 
 def _make_part(name: str, spec: Mapping[str, Any]) -> tuple[types.NestedSpec, Callable[[Any], Any]]:
@@ -47,4 +68,4 @@ def _make_part(name: str, spec: Mapping[str, Any]) -> tuple[types.NestedSpec, Ca
     if all(leaf.dtype.kind == "f" and len(leaf.shape) <= 2 for leaf in tree.flatten(spec)):
         concatenation = concat_observation.Concatenation(spec, is_filtered=True)
         return specs.Array((concatenation.size,), concatenation.dtype, name), concatenation
-    return spec, lambda observation: {each: observation[each] for each in spec}
+    return spec, _Kept([*spec])

@@ -83,6 +83,9 @@ MAKERS = {
     wrappers.ActionTransformWrapper: make_transformed_actions,
     wrappers.CanonicalActionWrapper: wrappers.CanonicalActionWrapper,
     wrappers.ConcatObservationWrapper: wrappers.ConcatObservationWrapper,
+    wrappers.CriticObservationWrapper: lambda inner: wrappers.CriticObservationWrapper(
+        inner, critic_observations=["b"]
+    ),
     wrappers.DelayedRewardWrapper: lambda inner: wrappers.DelayedRewardWrapper(inner, period=2),
     wrappers.DmControlRandomState: wrappers.DmControlRandomState,
     wrappers.NumbersOnlyWrapper: wrappers.NumbersOnlyWrapper,
