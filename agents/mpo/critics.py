@@ -73,7 +73,8 @@ class DiscreteCritic(Critic):
     """A critic from a module of features that predicts for all K actions: it is evaluated once per state."""
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
-        return self._prediction(features).select(action.unsqueeze(-1) if self._has_objectives else action)
+        action = action.unsqueeze(-1) if self._has_objectives else action
+        return self._prediction(features).select(action)
 
     def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
         assert points.log_weights is not None

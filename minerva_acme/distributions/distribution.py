@@ -24,8 +24,9 @@ class Points(NamedTuple):
         """
         if self.log_weights is None:
             return values.mean(dim=0)
-        weights = self.log_weights.exp()
-        return ((weights if weights.ndim == values.ndim else weights.unsqueeze(-1)) * values).sum(dim=0)
+        if values.ndim > self.log_weights.ndim:
+            return self._replace(log_weights=self.log_weights.unsqueeze(-1)).mean(values)
+        return (self.log_weights.exp() * values).sum(dim=0)
 
 
 class Distribution(Protocol):
