@@ -119,8 +119,8 @@ def _make_experiment(
     for metric in logged:
         if metric.startswith(_LEAF):
             found = run_curves.read_curve(directory, metric, steps)
-            name = results.RETURN_OF + metric.removeprefix(_LEAF)
-            values |= {(name, int(step)): value for step, value in zip(*found, strict=True)}
+            of_reward = results.RETURN_OF + metric.removeprefix(_LEAF)
+            values |= {(of_reward, int(step)): value for step, value in zip(*found, strict=True)}
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
             values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]

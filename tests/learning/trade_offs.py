@@ -101,6 +101,16 @@ def make_hidden(seed: int, is_seen: bool) -> dm_env.Environment:
     return environments.make_training_environment(shown)
 
 
+def make_seen(seed: int) -> dm_env.Environment:
+    """Makes `make_hidden` for a critic that sees more."""
+    return make_hidden(seed, True)
+
+
+def make_unseen(seed: int) -> dm_env.Environment:
+    """Makes `make_hidden` for a critic that sees what the policy sees."""
+    return make_hidden(seed, False)
+
+
 def _position(observation: Any) -> Any:
     return observation["position"]
 
@@ -128,7 +138,7 @@ def run_hidden(directory: pathlib.Path, seed: int, steps: int, **settings: Any) 
         name = f"{'seen' if is_seen else 'unseen'}-seed{seed}"
         _run(
             sac.SACBuilder(sac.SACConfig(**config)),
-            lambda seed, is_seen=is_seen: make_hidden(seed, is_seen),
+            make_seen if is_seen else make_unseen,
             directory / name,
             seed,
             steps,
