@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import dm_env
 import numpy as np
 import torch
+import tree
 
-from minerva_acme import core
+from minerva_acme import core, types
 from minerva_acme.adders import base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts, packing
@@ -33,7 +34,8 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
     1 for an item's last step, here s_2, whose episode continues in the next item. Every step is in exactly
     one item, however its episode ends; `reset` writes no item, but the next step begins a new episode.
 
-    `return_so_far` is the quantity whose spread scales the rewards. With an episode's rewards r_k,
+    `return_so_far` is the quantity whose spread scales the rewards; with several rewards there is one for
+    each, by name. With an episode's rewards r_k,
 
         return_so_far_t = r_t + gamma * return_so_far_{t-1},    return_so_far_{-1} = 0
 
@@ -79,7 +81,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         self._num_rows = 0  # written since the beginning, in all rollouts
         self._observation: packing.Rows = {}  # the newest
         self._is_first = True  # the next step is the first of its episode
-        self._return_so_far = 0.0
+        self._return_so_far: types.NestedArray = 0.0  # one for each reward
 
     def save(self) -> core.State:
         """Returns the steps of the unfinished rollout and the state of the open episode."""
@@ -131,11 +133,11 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
     def write_first(self, writer: replay.Writer, timestep: dm_env.TimeStep) -> None:
         self._observation = self._layout.first(timestep.observation)
         self._is_first = True
-        self._return_so_far = 0.0
+        self._return_so_far = tree.map_structure(lambda _: 0.0, self._layout.reward_spec)
 
     def write_step(self, writer: replay.Writer, step: base.Step) -> None:
         packed = self._layout.step(*step)
-        return_so_far = float(step.next_timestep.reward) + self._gamma * self._return_so_far
+        return_so_far = self._added(step.next_timestep.reward)
         rows = self._layout.transition(
             observation=self._observation, step=packed, first=self._is_first, return_so_far=return_so_far
         )
@@ -153,6 +155,14 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
             self._rows = []
             self.create_items(writer, self._layout.fields(self._num_rows - length), priorities)
             writer.flush()
+
+    def _added(self, reward: types.NestedArray) -> types.NestedArray:
+        """Returns the return so far with another reward."""
+        if not isinstance(reward, dict):  # the usual case; `tree` takes ten times as long
+            return float(reward) + self._gamma * self._return_so_far
+        return tree.map_structure(
+            lambda number, so_far: float(number) + self._gamma * so_far, reward, self._return_so_far
+        )
 
     def write_end(self, writer: replay.Writer) -> None:
         writer.flush()  # Sends an item that had to wait. For the store, the stream continues.

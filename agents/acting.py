@@ -1,5 +1,6 @@
 """Acting: a policy made of any module and a rule for choosing actions, and what it records of each choice."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -104,6 +105,7 @@ class ModulePolicy(builders.AgentPolicy):
         record: Literal["nothing", "choice", "parameters"] = "nothing",
         record_state: bool = False,
         noise_repeat: int = 1,
+        critic_observations: Sequence[str] = (),
     ) -> None:
         """Makes the policy.
 
@@ -123,6 +125,7 @@ class ModulePolicy(builders.AgentPolicy):
                 no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
+            critic_observations: The entries of a dict of observations that the module must not get.
 
         Raises:
             ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`.
@@ -141,6 +144,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._record = record
         self._record_state = record_state
         self._noise_repeat = noise_repeat
+        self.critic_observations = tuple(critic_observations)
         self._num_steps = 0
         self._noise: core.State = None  # its state before the first of the steps that repeat it
 
@@ -156,7 +160,7 @@ class ModulePolicy(builders.AgentPolicy):
         Raises:
             ValueError: The policy has a memory, and so acts by `step`.
         """
-        return super().batch(observations) if self._remembers else self._act(observations)
+        return super().batch(observations) if self._remembers else self._act(self.seen(observations))
 
     def initial_state(self, num_environments: int) -> types.NestedArray:
         return self._acting.initial_state(num_environments)

@@ -1,5 +1,6 @@
 """Requirements of several agents on an environment's spec, with their error messages."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,19 @@ def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
                 f"{agent} needs observations that hold numbers, got {specs.describe(leaf)} as `{name}`. "
                 "Leave it out in a wrapper of the environment."
             )
+
+
+def critic_entries(agent: str, spec: specs.EnvironmentSpec, config: Any) -> tuple[str, ...]:
+    """Returns the entries of the observation that only the agent's critic sees, `critic_observations`.
+
+    Raises:
+        ValueError: There are no such entries.
+    """
+    names = getattr(config, "critic_observations", ())
+    try:
+        return networks.critic_entries(spec.observations, names)
+    except ValueError as error:
+        raise ValueError(f"{agent}: {error}") from error
 
 
 def check_images(agent: str, spec: specs.EnvironmentSpec) -> None:
@@ -167,19 +181,31 @@ def check_bounded(agent: str, spec: specs.EnvironmentSpec) -> None:
         )
 
 
-def check_scalar_signals(agent: str, spec: specs.EnvironmentSpec) -> None:
+def check_scalar_signals(
+    agent: str, spec: specs.EnvironmentSpec, *, takes_several_rewards: bool = False
+) -> None:
     """Checks that reward and discount are one float32 number each.
+
+    Args:
+        agent: The agent's name, for messages.
+        spec: The environment's spec.
+        takes_several_rewards: Whether the reward may also be a dict of such numbers.
 
     Raises:
         ValueError: They are not.
     """
-    for name, signal in (("rewards", spec.rewards), ("discounts", spec.discounts)):
+    rewards = [*spec.rewards.values()] if _is_dict(spec.rewards) and takes_several_rewards else [spec.rewards]
+    for name, signal in (*(("rewards", reward) for reward in rewards), ("discounts", spec.discounts)):
         if not isinstance(signal, specs.Array) or signal.dtype != np.float32 or signal.shape != ():
             raise ValueError(
                 f"{agent} needs {name} that are one float32 number, got {describe(signal)}. Wrap the "
                 "environment, or each one before `make_vector` joins them: SinglePrecisionWrapper casts; "
-                "several rewards must be summed into one."
+                "ScalarRewardWrapper sums several rewards with weights."
             )
+
+
+def _is_dict(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and len(spec) > 0
 
 
 def describe(spec: Any) -> str:

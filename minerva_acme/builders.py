@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import difflib
 import types as python_types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -29,10 +29,19 @@ class AgentPolicy(core.Saveable):
         action = policy(timestep.observation).action
     """
 
+    critic_observations: tuple[str, ...] = ()
+    """The entries of a dict of observations that only the critic sees: the policy takes observations with or
+    without them."""
     _state: types.NestedArray = None  # the recurrent state of `__call__`; None at the start of an episode
 
     def __repr__(self) -> str:
         return type(self).__name__
+
+    def seen(self, observations: Any) -> Any:
+        """Returns the part of observations, or of their specs, that the policy sees."""
+        if not self.critic_observations or not isinstance(observations, Mapping):
+            return observations
+        return {name: part for name, part in observations.items() if name not in self.critic_observations}
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Chooses actions for E observations. All arrays have a leading axis E.

@@ -78,6 +78,11 @@ Sizes = Annotated[
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
 ]
 
+Names = Annotated[
+    tuple[str, ...],
+    Constraint("different names", lambda value: len({*value}) == len(value) and all(map(len, value))),
+]
+
 MemorySize = Annotated[
     int,
     Constraint(">= 1", lambda value: value >= 1),

@@ -92,6 +92,26 @@ def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) 
     Checker(spec, name).explain(value)
 
 
+def check_critic_observations(observation_spec: types.NestedSpec, names: Collection[str]) -> None:
+    """Checks that names are of entries of an observation, for the critic alone, and leave others.
+
+    Raises:
+        ValueError: The observation is no dict, or has no such entries, or no others.
+    """
+    if not isinstance(observation_spec, Mapping):
+        raise ValueError(
+            "`critic_observations` must be empty unless observations are a dict, whose entries it names, got "
+            f"{', '.join(names)} for {describe(observation_spec)}. Give the parts of the observation names "
+            "in the environment."
+        )
+    unknown = sorted({*names} - {*observation_spec})
+    if unknown or not names or not {*observation_spec} - {*names}:
+        raise ValueError(
+            f"`critic_observations` must name some of {', '.join(sorted(observation_spec))}, and leave "
+            f"others to the policy, got {', '.join(unknown or names) or 'none'}."
+        )
+
+
 def is_moderate(value: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Returns which numbers of a floating-point array are finite and within `constraints.LARGEST`."""
     return np.asarray(np.abs(value) <= np.float64(constraints.LARGEST))

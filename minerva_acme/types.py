@@ -63,7 +63,9 @@ class Rollout(NamedTuple):
     next_observation: NestedArray  # [T, E, ...]
     first: NestedArray  # [T, E] float32  1 where an episode begins with the observation
     last: NestedArray  # [T, E] float32  1 where no step of the same episode follows in the rollout
-    return_so_far: NestedArray  # [T, E] float32  discounted sum of the episode's rewards up to this one
+    return_so_far: (
+        NestedArray  # [T, E] float32, as the reward  discounted sum of the episode's up to this one
+    )
     extras: NestedArray = ()  # [T, E, ...]  recorded by the behaviour policy
 
 

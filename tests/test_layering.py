@@ -40,7 +40,8 @@ KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")
 # What of it meets observations of any structure.
 TAKES_NESTS = tuple(
-    f"minerva_acme.networks.{name}" for name in ("actor_critic", "encoders", "normalizer", "recurrent")
+    f"minerva_acme.networks.{name}"
+    for name in ("actor_critic", "critic_observations", "encoders", "normalizer", "recurrent")
 )
 OF_NESTS = ("tree", "minerva_acme.specs", "minerva_acme.types")
 # Where a library that is slow or hard to install may be named, be it lazily.

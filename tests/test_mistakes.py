@@ -304,8 +304,8 @@ def observations_in_double_precision(s):
 @mistake(
     ValueError,
     "PPO needs rewards that are one float32 number, got Array() float64. Wrap the environment, or "
-    "each one before `make_vector` joins them: SinglePrecisionWrapper casts; several rewards "
-    "must be summed into one.",
+    "each one before `make_vector` joins them: SinglePrecisionWrapper casts; "
+    "ScalarRewardWrapper sums several rewards with weights.",
 )
 def rewards_in_double_precision(s):
     check(

@@ -14,7 +14,7 @@ from minerva_acme.constraints import Range
 class D4PGConfig(
     off_policy_config.TransitionConfig,
     off_policy_config.CriticConfig,
-    off_policy_config.SharedEncoderConfig,
+    off_policy_config.CriticObservationsConfig,
     off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of D4PG; defaults are from Acme's D4PG [2].

@@ -8,7 +8,7 @@ from torch import nn
 from minerva_acme import acceleration, builders, core, counting, learners, losses, networks, specs, types
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
-from minerva_acme.agents.mpo import critics, improvement, learner, optimizers, targets
+from minerva_acme.agents.mpo import critics, improvement, learner, objectives, optimizers, targets
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.replay import base as replay
 
@@ -20,6 +20,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     learner_class = learner.MPOLearner
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
+        if self.config.objectives:
+            objectives.check(spec, self.config, self.make_objective_functions())
         super().check_spec(spec)
         requirements.check_observations("MPO", spec)
         requirements.check_actions("MPO", spec)
@@ -32,7 +34,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        encoder, memory = self.make_encoder(spec, generator), None
+        entries, memory = requirements.critic_entries(self.name, spec, self.config), None
+        encoder = off_policy.make_parted_encoder(spec, generator, self.make_encoder, entries)
         if self.config.memory != "none":
             memory = self.make_memory(encoder.output_size, generator)
         return mpo_networks.make_networks(spec, self.config, generator, encoder, memory)
@@ -64,6 +67,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
                 init_log_alpha_mean=config.init_log_alpha_mean,
                 init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
+                num_objectives=len(config.objectives) or None,
             ),
             dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
             critic_target=self.make_critic_target(),
@@ -78,11 +82,20 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             make_optimizer=self.make_optimizer,
             num_updates=parts.num_learner_steps,
             priorities=self.make_priorities(parts.client, parts.num_learner_steps),
+            objective_functions=self.make_objective_functions(),
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:
         """Makes the function that computes the policy's improvement on a batch."""
         return improvement.e_step
+
+    def make_objective_functions(self) -> Mapping[str, objectives.ObjectiveFunction]:
+        """Makes the functions of states and raw actions that `objectives` may name, besides rewards."""
+        return {}
+
+    @property
+    def takes_several_rewards(self) -> bool:
+        return bool(self.config.objectives)
 
     def make_critic_loss(self) -> learner.CriticLoss:
         """Makes the function that computes the critic's loss from its prediction and its target."""
@@ -119,6 +132,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
+            critic_observations=requirements.critic_entries(self.name, spec, self.config),
         )
 
     def policy_module(self, networks: mpo_networks.MPONetworks) -> nn.Module:

@@ -10,6 +10,8 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
+_TAKEN = frozenset({"mean", "stddev", "q", "penalty"})  # in names of metrics, such as kl/mean_rel
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MPOConfig(
@@ -29,7 +31,8 @@ class MPOConfig(
     learning" (SimbaV2); [13] Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; [14] Dabney
     et al. 2021, "Temporally-extended epsilon-greedy exploration"; [15] Fujimoto et al. 2020, "An equivalence
     between loss functions and non-uniform sampling in experience replay" (LAP); [16] Lillicrap et al. 2016,
-    "Continuous control with deep reinforcement learning".
+    "Continuous control with deep reinforcement learning"; [17] Abdolmaleki et al. 2020, "A distributional
+    view on multi-objective policy optimization".
 
     With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
     sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
@@ -48,6 +51,9 @@ class MPOConfig(
     normalize_observations: bool = False
     """Whether policy and critic see observations normalised by their running mean and variance [11], which
     the learner computes from the first states of the sequences that it draws."""
+    critic_observations: constraints.Names = ()
+    """Entries of a dict of observations that only the critic sees: the policy has no input for them. Source:
+    Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
     unit_norm_weights: bool = False
     """Whether the weights of each unit of SimBa and batch norm torsos, of policy and critic, are scaled to
     norm 1 after each gradient step [12]. Behind batch norm, a head with bins is scaled too, as in XQC."""
@@ -101,6 +107,21 @@ class MPOConfig(
     """Actions sampled per state in the E-step (N); no effect with discrete actions."""
     epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
+    objectives: Annotated[
+        tuple[str, ...],
+        Constraint(
+            f"different names, none of {', '.join(sorted(_TAKEN))}, which metrics have",
+            lambda value: len({*value}) == len(value) and _TAKEN.isdisjoint(value) and all(value),
+        ),
+    ] = ()
+    """Names of several objectives, each with its own critic head and temperature (MO-MPO [17]): rewards of
+    the environment, `return` for the only one, or functions of `MPOBuilder.make_objective_functions`. (): one
+    objective, the reward."""
+    objective_epsilons: Annotated[
+        tuple[float, ...], Constraint("bounds > 0", lambda value: all(epsilon > 0.0 for epsilon in value))
+    ] = ()
+    """Bounds in place of `epsilon`, nats, one for each objective: the larger, the more the policy prefers
+    it."""
     epsilon_mean: Annotated[constraints.Positive, Range(5e-4, 0.05, log=True)] = 2.5e-3
     """Bound on the policy's KL by its mean, nats per action dimension; for a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
@@ -108,7 +129,7 @@ class MPOConfig(
     per_dimension_constraint: bool = True
     """Whether the two KL bounds hold per action dimension or for their sum."""
     action_penalty: bool = False
-    """Whether raw actions outside the bounds are penalised by a second temperature (MO-MPO [4])."""
+    """Whether raw actions outside the bounds are penalised as one more objective, `penalty` ([17], [4])."""
     epsilon_penalty: constraints.Positive = 1e-3
     """Bound for the penalty's nonparametric policy, nats."""
     init_log_temperature: float = 10.0
@@ -177,6 +198,11 @@ class MPOConfig(
         super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
+        if self.critic_observations and self.memory != "none":
+            raise ValueError(
+                f"`critic_observations` must be empty with `memory` {self.memory}, which policy and critic "
+                f"share, got {', '.join(self.critic_observations)}."
+            )
         if self.memory != "none" and self.critic_loss_steps == "first":
             raise ValueError(
                 f"`critic_loss_steps` must be all with `memory` {self.memory}, got first: a gradient through "
@@ -211,11 +237,30 @@ class MPOConfig(
                 f"{self.num_bins} bins from {self.vmin:g} to {self.vmax:g}, each {width:.3g} wide. Set "
                 "`vmin` to -5, `vmax` to 5 and `num_bins` to 101."
             )
+        self._check_objectives()
         if self.learns_distributions and self.critic_target == "retrace":
             raise ValueError(
                 f"`critic_target` must be n_step or one_step with `critic_head` {self.critic_head}, which "
                 "learns distributions, got retrace, which gives values. Of the heads with bins, "
                 "two_hot and hl_gauss learn values."
+            )
+
+    def _check_objectives(self) -> None:
+        num_objectives, num_epsilons = len(self.objectives), len(self.objective_epsilons)
+        if num_objectives != num_epsilons:
+            raise ValueError(
+                f"`objective_epsilons` must be one bound for each of the {num_objectives} `objectives`, got "
+                f"{num_epsilons}."
+            )
+        if self.objectives and self.learns_distributions:
+            raise ValueError(
+                "`critic_head` must be scalar, two_hot or hl_gauss with `objectives`, whose values are "
+                f"compared, got {self.critic_head}."
+            )
+        if self.objectives and self.scale_returns:
+            raise ValueError(
+                "`scale_returns` must be False with `objectives`, whose returns have no common scale, got "
+                "True."
             )
 
     @property

@@ -1,6 +1,7 @@
 """One interface to MPO's critics, for both kinds of actions and any kind of prediction.
 
-Shapes: F features; D action dimensions; K discrete actions; N actions in each state; `...` leading axes.
+Shapes: F features; D action dimensions; K discrete actions; N actions in each state; J rewards that are
+objectives; `...` leading axes.
 """
 
 import abc
@@ -17,12 +18,19 @@ class Critic(abc.ABC):
     """A critic of `MPONetworks` as a function of features and actions.
 
     Called with features [..., F] and actions, it returns their values. Continuous actions are [..., D] or
-    [N, ..., D], discrete ones [...] or [N, ...].
+    [N, ..., D], discrete ones [...] or [N, ...]. With objectives, predictions and values have J as another
+    axis behind these.
     """
 
-    def __init__(self, module: Callable[..., Any]) -> None:
-        """Args: module: A critic, or a function that computes the same."""
+    def __init__(self, module: Callable[..., Any], has_objectives: bool = False) -> None:
+        """Takes the critic.
+
+        Args:
+            module: A critic, or a function that computes the same.
+            has_objectives: Whether it predicts the returns of several rewards.
+        """
         self._module = module
+        self._has_objectives = has_objectives
 
     @abc.abstractmethod
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
@@ -65,6 +73,7 @@ class DiscreteCritic(Critic):
     """A critic from a module of features that predicts for all K actions: it is evaluated once per state."""
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
+        action = action.unsqueeze(-1) if self._has_objectives else action
         return self._prediction(features).select(action)
 
     def mixture(self, features: torch.Tensor, points: distributions.Points) -> networks.Prediction:
@@ -72,14 +81,19 @@ class DiscreteCritic(Critic):
         return self._prediction(features).mixture(dim=-1, weights=points.log_weights.exp().movedim(0, -1))
 
     def __call__(self, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        q = self._prediction(features).mean()  # [..., K]
+        q = self._prediction(features).mean()  # [..., K], or [..., J, K]
+        if self._has_objectives:
+            action = action.unsqueeze(-1).expand(*action.shape, q.shape[-2])
         q = q.expand(*action.shape, q.shape[-1])
         return q.gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
 
-def make_critic(module: Callable[..., Any], action_spec: specs.BoundedArray) -> Critic:
+def make_critic(
+    module: Callable[..., Any], action_spec: specs.BoundedArray, has_objectives: bool = False
+) -> Critic:
     """Makes the critic for the spec's kind of actions."""
-    return (DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic)(module)
+    kind = DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic
+    return kind(module, has_objectives)
 
 
 def has_batch_norm(module: nn.Module) -> bool:
@@ -107,14 +121,23 @@ def without_padding(mask: torch.Tensor, *of_steps: torch.Tensor) -> list[torch.T
 def critic_loss(
     module: Any, prediction: networks.Prediction, target: Any, mask: torch.Tensor
 ) -> torch.Tensor:
-    """Computes a critic's own `loss`, [], from its prediction, target and mask [...]."""
-    loss: torch.Tensor = module.loss(prediction, target, mask)
-    return loss
+    """Computes a critic's own `loss`, [], from its prediction, target and mask [...].
+
+    With objectives, prediction and target are [..., J], and the losses of the J heads are summed.
+    """
+    num_heads = 1
+    if isinstance(target, torch.Tensor) and target.ndim > mask.ndim:
+        num_heads, mask = target.shape[-1], mask.unsqueeze(-1).expand_as(target)
+    loss: torch.Tensor = module.loss(prediction, target, mask)  # the mean over steps and heads
+    return loss if num_heads == 1 else num_heads * loss
 
 
 @torch.no_grad()
 def td_errors(prediction: networks.Prediction, target: Any) -> torch.Tensor:
-    """Returns the absolute errors of predicted values, [...]; of several critics the largest, as in DR.Q."""
+    """Returns the absolute errors of predicted values, [...]; of several critics the largest, as in DR.Q.
+
+    With objectives they are [..., J].
+    """
     values = target.mean() if isinstance(target, networks.ReturnDistribution) else target
     members = getattr(prediction, "members", (prediction,))
     return torch.stack([(member.mean() - values).abs() for member in members]).amax(dim=0)

@@ -1,8 +1,11 @@
 """The policy's improvement on the target networks, and the loss of MPO's multipliers.
 
-Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack.
+Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack; K
+objectives, J of them rewards.
 """
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +21,10 @@ class States(NamedTuple):
     policy: distributions.Distribution  # [B]  the target policy
     actions: torch.Tensor  # [B, N, D]  raw actions drawn from it; if discrete, all K of them
     log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None for sampled actions
-    q_values: torch.Tensor  # [B, N]  their values
+    q_values: torch.Tensor  # [B, N]  their values; with `objectives` [B, N, K], by each of these
     q_function: Callable[[torch.Tensor], torch.Tensor]
-    """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions."""
+    """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions; with
+    `objectives`, those of its rewards, [N, B, J]."""
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
 
@@ -52,32 +56,54 @@ class PolicyLoss(Protocol):
 
 
 def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improvement:
-    """Weighs actions by their values and, with a penalty temperature, by how far they leave their bounds.
+    """Weighs actions by each objective, and adds up the weights.
+
+        q_k(a | s) = pi'(a | s) exp(Q_k(s, a) / eta_k) / Z_k(s)     with eta_k at which KL(q_k || pi') = eps_k
+        max_pi sum_k E_{q_k}[log pi(a | s)]                         under the bounds on pi's KL to pi'
 
     The policy then follows the likelihood of the weighted actions, see `losses.decoupled_policy_losses`. For
-    the arguments see `PolicyLoss`.
+    the arguments see `PolicyLoss`. Source: Abdolmaleki et al. 2020, "A distributional view on multi-objective
+    policy optimization", algorithm 3 and equations 3 to 5; with one objective, MPO.
     """
-    step = losses.e_step(states.q_values, duals.temperature(), config.epsilon, states.log_prior)
-    weights, temperature_loss = step.weights, step.temperature_loss
-    metrics: learners.Metrics = {
-        "policy/entropy_weights": step.entropy,
-        "kl/q_rel": step.kl_to_prior / config.epsilon,
-    }
-    if duals.penalty_temperature is not None:
-        penalties = losses.action_penalty_values(states.actions, states.low, states.high)
-        penalty = losses.e_step(penalties, duals.penalty_temperature(), config.epsilon_penalty)
-        weights = weights + penalty.weights
-        temperature_loss = temperature_loss + penalty.temperature_loss
-        metrics["kl/penalty_rel"] = penalty.kl_to_prior / config.epsilon_penalty
-        metrics["policy/entropy_penalty_weights"] = penalty.entropy
+    temperature_losses, weights, metrics = [], [], learners.Metrics()
+    for name, values, temperature, epsilon in _objectives(states, duals, config):
+        step = losses.e_step(values, temperature, epsilon, states.log_prior)
+        weights.append(step.weights)
+        temperature_losses.append(step.temperature_loss)
+        metrics["policy/entropy_weights" if name == "q" else f"policy/entropy_{name}_weights"] = step.entropy
+        metrics[f"kl/{name}_rel"] = step.kl_to_prior / epsilon
+    total_weights: torch.Tensor = functools.reduce(operator.add, weights)
+    temperature_loss: torch.Tensor = functools.reduce(operator.add, temperature_losses)
     metrics["loss/temperature"] = temperature_loss.detach()
 
     def loss(policy: distributions.Distribution) -> torch.Tensor:
-        parts = losses.decoupled_policy_losses(weights, states.actions, policy, states.policy)
+        parts = losses.decoupled_policy_losses(total_weights, states.actions, policy, states.policy)
         total: torch.Tensor = sum(parts)  # the mean's and, if there is one, the standard deviation's
         return total
 
     return Improvement(loss, temperature_loss, metrics)
+
+
+class _Objective(NamedTuple):
+    name: str  # in metrics
+    values: torch.Tensor  # [B, N]
+    temperature: torch.Tensor  # []
+    epsilon: float  # nats
+
+
+def _objectives(states: States, duals: losses.MPODuals, config: MPOConfig) -> list[_Objective]:
+    """Returns the objectives: those of the config or the one value, and the action penalty, if any."""
+    temperature = duals.temperature()
+    if config.objectives:
+        values, temperatures = states.q_values.unbind(dim=-1), temperature.unbind()
+        named = zip(config.objectives, values, temperatures, config.objective_epsilons, strict=True)
+        found = [_Objective(*objective) for objective in named]
+    else:
+        found = [_Objective("q", states.q_values, temperature, config.epsilon)]
+    if duals.penalty_temperature is not None:
+        penalties = losses.action_penalty_values(states.actions, states.low, states.high)
+        found.append(_Objective("penalty", penalties, duals.penalty_temperature(), config.epsilon_penalty))
+    return found
 
 
 def dual_loss(
@@ -108,9 +134,14 @@ def values_of_alphas(duals: losses.MPODuals) -> learners.Metrics:
     return {f"alpha/{name}": alpha().detach().mean() for name, alpha in duals.alphas().items()}
 
 
-def values_of_temperatures(duals: losses.MPODuals) -> learners.Metrics:
-    """Returns the current temperatures."""
-    metrics = {"temperature": duals.temperature().detach()}
+def values_of_temperatures(duals: losses.MPODuals, config: MPOConfig) -> learners.Metrics:
+    """Returns the current temperatures, by the name of the objective if there are `objectives`."""
+    temperature = duals.temperature().detach()
+    metrics = {"temperature": temperature}
+    if config.objectives:
+        metrics = {
+            f"temperature/{name}": each for name, each in zip(config.objectives, temperature, strict=True)
+        }
     if duals.penalty_temperature is not None:
         metrics["penalty_temperature"] = duals.penalty_temperature().detach()
     return metrics

@@ -1,10 +1,11 @@
 """The MPO learner.
 
 Shapes: B batch, T transitions of a sequence, N actions (sampled, or all discrete ones), F features of an
-observation, D action dimensions, an axis that discrete actions lack.
+observation, D action dimensions, an axis that discrete actions lack; with `objectives`, K of them, J rewards.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -21,26 +22,26 @@ from minerva_acme import (
     specs,
     types,
 )
-from minerva_acme.agents.mpo import critics, improvement, optimizers, precision, targets
+from minerva_acme.agents.mpo import critics, improvement, objectives, optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 from minerva_acme.networks import NormalizedEncoder, RecurrentEncoder, ReturnScale
 
 CriticTargets: TypeAlias = torch.Tensor | networks.ReturnDistribution
-"""The return value of a `targets.CriticTarget`, [B, T]."""
+"""The return value of a `targets.CriticTarget`, [B, T], or with `objectives` [B, T, J]."""
 
 Observed: TypeAlias = types.NestedTensor | networks.Sequences
 """Observations as an encoder takes them: [B, T + 1, ...], or with a memory the burn-in and states as well."""
 
 CriticLoss: TypeAlias = Callable[[nn.Module, networks.Prediction, CriticTargets, torch.Tensor], torch.Tensor]
-"""Computes the critic's loss, [], from the critic, its prediction and target, [B, T], and the mask, [B, T],
-which is 0 at steps that did not happen."""
+"""Computes the critic's loss, [], from the critic, its prediction and target, [B, T], or with `objectives`
+[B, T, J], and the mask, [B, T], which is 0 at steps that did not happen."""
 
 
 class Estimates(NamedTuple):
     """The target networks' estimates of a batch; nothing here carries a gradient."""
 
-    critic_targets: CriticTargets  # [B, T]
+    critic_targets: CriticTargets  # [B, T], or [B, T, J]
     states: improvement.States  # [B]  the first state of each sequence
 
 
@@ -76,6 +77,7 @@ class MPOLearner(learners.ModuleLearner):
         make_optimizer: learners.OptimizerFactory | None = None,
         num_updates: int | None = None,
         priorities: learners.Priorities | None = None,
+        objective_functions: Mapping[str, objectives.ObjectiveFunction] = MappingProxyType({}),
     ) -> None:
         """Makes the learner.
 
@@ -98,6 +100,8 @@ class MPOLearner(learners.ModuleLearner):
                 None if unknown.
             priorities: Weights the critic's loss and receives the new priorities of sequences, or None if the
                 table is not sampled by priority.
+            objective_functions: The functions that `objectives` of the config may name; the other names are
+                rewards.
 
         Raises:
             ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -107,7 +111,12 @@ class MPOLearner(learners.ModuleLearner):
         on_device = [module.to(device) for module in networks]
         self._online = MPONetworks(*map(self._acceleration.network, networks._fields, on_device))
         self._online.critic.eval()  # and so its copy, the target; for training see `_improve_critic`
-        self._critic = critics.make_critic(self._online.critic, action_spec)
+        self._functions = {
+            name: objective_functions[name] for name in config.objectives if name in objective_functions
+        }
+        self._rewards = [name for name in config.objectives if name not in self._functions]
+        has_objectives = bool(config.objectives)
+        self._critic = critics.make_critic(self._online.critic, action_spec, has_objectives)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._has_memory = isinstance(self._online.encoder, RecurrentEncoder)
         of_encoder = self._online.encoder.modules()
@@ -140,8 +149,8 @@ class MPOLearner(learners.ModuleLearner):
         )
         self._target = self._online.copy()  # after the projection to unit norm
         self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
-        self._target_q = critics.make_critic(self._target_critic, action_spec)
-        self._plain_target_q = critics.make_critic(self._target.critic, action_spec)
+        self._target_q = critics.make_critic(self._target_critic, action_spec, has_objectives)
+        self._plain_target_q = critics.make_critic(self._target.critic, action_spec, has_objectives)
         self._decay = learners.LinearDecay(
             groups["policy"].optimizer,
             groups["critic"].optimizer,
@@ -149,14 +158,17 @@ class MPOLearner(learners.ModuleLearner):
             num_steps=num_updates,
         )
         self._low, self._high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
+        modules = {
+            "policy": self._online.acting(),
+            "critic": self._online.critic,
+            "target_policy": self._target.acting(),
+            "target_critic": self._target.critic,
+            "duals": self._duals,
+        }
+        if config.critic_observations:  # The policies' encoders lack the critic's part.
+            modules |= {"encoder": self._online.encoder, "target_encoder": self._target.encoder}
         super().__init__(
-            modules={
-                "policy": self._online.acting(),
-                "critic": self._online.critic,
-                "target_policy": self._target.acting(),
-                "target_critic": self._target.critic,
-                "duals": self._duals,
-            },
+            modules=modules,
             variables=["policy", "critic", "target_policy", "target_critic"],
             updates=learners.Updates(
                 groups,
@@ -245,11 +257,15 @@ class MPOLearner(learners.ModuleLearner):
         """Computes the target networks' estimates; raises NonFinite if these or the batch are not finite."""
         features = self._encode(self._target, observed, batch.mask.shape[1] + 1)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
-        encoded, discount_t = batch._replace(observation=features), batch.discount * self._config.discount
+        reward = objectives.stacked_rewards(batch.reward, self._rewards) if self._rewards else batch.reward
+        encoded, discount_t = (
+            batch._replace(observation=features, reward=reward),
+            batch.discount * self._config.discount,
+        )
         critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
         first = policy.at((slice(None), 0))
         actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)
-        q_NB = self._target_q(features[:, 0], actions_NBD)
+        q_NB = self._target_q(features[:, 0], actions_NBD)  # with objectives, [N, B, J]
         learners.require_finite(  # Values at masked steps are never used.
             {
                 "observations": learners.at(batch.observation, (slice(None), slice(1))),
@@ -266,12 +282,23 @@ class MPOLearner(learners.ModuleLearner):
             policy=first,
             actions=actions_NBD.transpose(0, 1),
             log_prior=None if log_prior_NB is None else log_prior_NB.T,
-            q_values=q_NB.T,
+            q_values=self._by_objective(batch, actions_NBD.transpose(0, 1), q_NB.transpose(0, 1)),
             q_function=lambda actions_NBD: self._plain_target_q(features[:, 0], actions_NBD),
             low=self._low,
             high=self._high,
         )
         return Estimates(critic_targets, states)
+
+    def _by_objective(
+        self, batch: types.Trajectory, actions_BND: torch.Tensor, q_values: torch.Tensor
+    ) -> torch.Tensor:
+        """Returns the values by all objectives, [B, N, K], from those by rewards, [B, N, J], if there are."""
+        if not self._functions:
+            return q_values
+        observation = learners.at(batch.observation, (slice(None), 0))
+        values = dict(zip(self._rewards, q_values.unbind(dim=-1), strict=True))
+        values |= {name: function(observation, actions_BND) for name, function in self._functions.items()}
+        return torch.stack([values[name] for name in self._config.objectives], dim=-1)
 
     def _improve_critic(
         self, steps: types.Trajectory, features: torch.Tensor, estimates: Estimates, info: Any
@@ -287,18 +314,27 @@ class MPOLearner(learners.ModuleLearner):
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
         loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)
         if self._priorities is not None:
-            errors = critics.td_errors(prediction, target).where(steps.mask > 0, 0.0)[:, 0]
+            errors = critics.td_errors(prediction, target)[:, 0]
+            errors = errors.amax(dim=-1) if self._rewards else errors
+            errors = errors.where(steps.mask[:, 0] > 0, 0.0)
             self._priorities.update(info, errors.clamp(min=self._config.min_priority))
-        metrics = {
-            "loss/q": loss.detach(),
-            "q/min": estimates.states.q_values.min(),
-            "q/max": estimates.states.q_values.max(),
-            "grad_norm/critic": self.updates.minimise("critic", loss),
-        }
+        q_values = {"": estimates.states.q_values}
+        if self._rewards:
+            by_objective = estimates.states.q_values.unbind(dim=-1)
+            q_values = {
+                f"/{name}": values
+                for name, values in zip(self._config.objectives, by_objective, strict=True)
+                if name in self._rewards
+            }
+        metrics = {"loss/q": loss.detach()}
+        for name, values in q_values.items():
+            metrics |= {f"q/min{name}": values.min(), f"q/max{name}": values.max()}
+        metrics["grad_norm/critic"] = self.updates.minimise("critic", loss)
         if self._scale is not None:
             metrics["q/scale"] = self._scale.value
         if self._config.target_precision == "bfloat16":
-            metrics["q/spread_rel"] = losses.spread_within_states(estimates.states.q_values)
+            spreads = [losses.spread_within_states(values) for values in q_values.values()]
+            metrics["q/spread_rel"] = torch.stack(spreads).min()
         return metrics
 
     def _improve_policy(
@@ -327,7 +363,7 @@ class MPOLearner(learners.ModuleLearner):
         raw_action = batch.extras.raw_action[:, 0]
         metrics = {**improved.metrics, **dual_metrics, **improvement.values_of_alphas(duals)}
         if improved.temperature_loss is not None:
-            metrics |= improvement.values_of_temperatures(duals)
+            metrics |= improvement.values_of_temperatures(duals, config)
         metrics |= {f"policy/{name}": value for name, value in target.diagnostics().items()}
         return metrics | {
             "loss/policy": loss.detach(),

@@ -1,6 +1,7 @@
 """The networks that MPO trains.
 
-Shapes: F features; D action dimensions; K discrete actions; `...` leading axes.
+Shapes: F features; D action dimensions; K discrete actions; J rewards that are objectives; `...` leading
+axes.
 """
 
 import copy
@@ -12,6 +13,7 @@ from torch import nn
 
 from minerva_acme import networks, readable, specs
 from minerva_acme.agents.mpo import config as mpo_config
+from minerva_acme.agents.mpo import objectives
 from minerva_acme.agents.off_policy import networks as kit
 
 # Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
@@ -26,6 +28,7 @@ class MPONetworks(NamedTuple):
         policy(features [..., F]) -> distributions.Distribution of [..., D] or [..., K]
         critic(features [..., F], action [..., D]) -> networks.Prediction [...]    for continuous actions
         critic(features [..., F]) -> networks.Prediction [..., K]                  for all discrete actions
+        the same with `objectives` -> networks.Prediction [..., J] or [..., J, K]  one for each reward
         encoder(observation, a nest of [..., *]) -> features [..., F]
 
     With a memory, the encoder is a `networks.RecurrentEncoder`, of sequences: policy and critic share what it
@@ -44,12 +47,13 @@ class MPONetworks(NamedTuple):
         return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
 
     def acting(self) -> nn.Module:
-        """Returns the policy as a function of the observation: the policy itself if there is no encoder."""
-        return (
-            self.policy
-            if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder)
-            else networks.EncodedPolicy(self.encoder, self.policy)
-        )
+        """Returns the policy as a function of the observation: the policy itself if there is no encoder.
+
+        The parts of an encoder that are the critic's alone are left out.
+        """
+        if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder):
+            return self.policy
+        return networks.EncodedPolicy(networks.encoder_of_policy(self.encoder), self.policy)
 
     def __repr__(self) -> str:
         return readable.of_modules(self)
@@ -72,8 +76,17 @@ def make_networks(
         encoder: The encoder, or None for one from `networks.make_encoder`.
         memory: The memory behind the encoder, if the config asks for one, or None for the config's.
     """
-    encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
-    normalizer = networks.make_normalizer(spec.observations) if config.normalize_observations else None
+    entries = networks.critic_entries(spec.observations, config.critic_observations)
+    encoder = encoder or kit.make_parted_encoder(
+        spec,
+        generator,
+        lambda part, generator: networks.make_encoder(part.observations, generator=generator),
+        entries,
+    )
+    num_features = networks.encoder_of_policy(encoder).output_size
+    normalizer = None
+    if config.normalize_observations:
+        normalizer = networks.make_normalizer(spec.observations, each_entry=bool(entries))
     if normalizer is not None:
         encoder = networks.NormalizedEncoder(normalizer, encoder)
     if config.memory != "none":
@@ -82,15 +95,18 @@ def make_networks(
         encoder = networks.RecurrentEncoder(encoder, memory)
     parts = encoder.output_size, spec.actions, config, generator
     policy = kit.make_raw_policy(
-        encoder.output_size,
+        num_features if entries else encoder.output_size,
         spec.actions,
         config.policy_layer_sizes,
         generator,
         kit.TORSOS[config.torso],
         config.init_stddev,
     )
+    if entries:
+        policy = networks.PolicyFeatures(num_features, policy)
     torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
     scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
-    critics = [kit.make_member(*parts, scale, torso) for _ in range(config.num_critics)]
+    num_objectives = len(objectives.of_rewards(spec, config)) or None
+    critics = [kit.make_member(*parts, scale, torso, num_objectives) for _ in range(config.num_critics)]
     critic = critics[0] if len(critics) == 1 else networks.Ensemble(critics, rule=config.critic_ensemble)
     return MPONetworks(policy=policy, critic=critic, encoder=encoder)

@@ -1,10 +1,12 @@
 """The critic's regression targets: one function per choice, all with the same signature.
 
 Shapes: B batch, T transitions, M actions in each state, F features of an observation, D action dimensions,
-an axis that discrete actions lack. Time: `_t` is for t = 0..T-1, `_tp1` for t + 1 = 1..T.
+an axis that discrete actions lack; J rewards that are objectives. Time: `_t` is for t = 0..T-1, `_tp1` for
+t + 1 = 1..T.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +31,8 @@ class CriticTarget(Protocol):
         generator: torch.Generator,
     ) -> torch.Tensor | networks.ReturnDistribution:
         """Returns values or distributions of the return, [B, T]; entries at masked steps are not used.
+
+        With objectives, rewards are [B, T, J], values [..., J], and so are the targets.
 
         Args:
             trajectory: A batch of sequences with features instead of observations, [B, T + 1, F]; extras are
@@ -58,7 +62,7 @@ def sampled_values(
         generator: Draws the actions.
 
     Returns:
-        The values, [...].
+        The values, [...], or with objectives [..., J].
     """
     points = policy.points(generator, num_actions)
     return points.mean(critic(observation, points.actions))
@@ -92,16 +96,18 @@ def retrace(*, lambda_: float, num_actions: int) -> CriticTarget:
     ) -> torch.Tensor:
         # The first value cancels: target_0 = q_0 + (r_0 + .. - q_0) + .. It is not computed.
         q_after_0 = critic(trajectory.observation[:, 1:-1], trajectory.action[:, 1:])
-        return losses.retrace_targets(
-            q_t=torch.nn.functional.pad(q_after_0, (1, 0)),
-            v_tp1=v_tp1,
-            r_t=trajectory.reward,
-            discount_t=discount_t,
-            # At the raw action: the behaviour policy's density was recorded there too.
-            log_prob_t=policy.at(_T).log_prob(trajectory.extras.raw_action),
-            behaviour_log_prob_t=trajectory.extras.log_prob,
-            mask_t=trajectory.mask,
-            lambda_=lambda_,
+        return _of_each(
+            functools.partial(losses.retrace_targets, lambda_=lambda_),
+            torch.cat([torch.zeros_like(v_tp1[:, :1]), q_after_0], dim=1),
+            v_tp1,
+            trajectory.reward,
+            shared=(
+                discount_t,
+                # At the raw action: the behaviour policy's density was recorded there too.
+                policy.at(_T).log_prob(trajectory.extras.raw_action),
+                trajectory.extras.log_prob,
+                trajectory.mask,
+            ),
         )
 
     return _bootstrapped(num_actions, combine)
@@ -137,8 +143,31 @@ def _folded(num_actions: int, num_returns: int | None, fold: Callable[..., torch
         return _distributions(num_actions, num_returns, fold)
     return _bootstrapped(
         num_actions,
-        lambda trajectory, discount_t, v_tp1, *_: fold(v_tp1, trajectory.reward, discount_t, trajectory.mask),
+        lambda trajectory, discount_t, v_tp1, *_: _of_each(
+            fold, v_tp1, trajectory.reward, shared=(discount_t, trajectory.mask)
+        ),
     )
+
+
+def _of_each(
+    fold: Callable[..., torch.Tensor], *own: torch.Tensor, shared: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """Applies a target of one return to each of several: those of J rewards, or N possible ones.
+
+    Args:
+        fold: Computes targets [B, T] from tensors of [B, T]: those of `own`, then those of `shared`.
+        *own: What differs between returns, [B, T, J]; or [B, T] if there is one.
+        shared: What is the same for all, such as Retrace's traces, [B, T].
+
+    Returns:
+        The targets, with the shape of `own`.
+    """
+    if own[0].ndim == 2:
+        return fold(*own, *shared)
+    num = own[0].shape[-1]
+    rows = [x.movedim(-1, 0).flatten(0, 1) for x in own]  # [J B, T]
+    targets = fold(*rows, *(x.repeat(num, 1) for x in shared))
+    return targets.unflatten(0, (num, -1)).movedim(0, -1)
 
 
 def _distributions(num_actions: int, num_returns: int, fold: Callable[..., torch.Tensor]) -> CriticTarget:
@@ -160,12 +189,9 @@ def _distributions(num_actions: int, num_returns: int, fold: Callable[..., torch
         points = policy.at(_TP1).points(generator, num_actions)
         state = critic.mixture(trajectory.observation[_TP1], points)
         returns = state.returns(generator=generator, num_samples=num_returns)  # of [B, T, N]
-        num = returns.values.shape[-1]
 
         def of_each(x: torch.Tensor, *signals: torch.Tensor) -> torch.Tensor:
-            rows = x.movedim(-1, 0).flatten(0, 1)  # [N B, T]
-            folded = fold(rows, *(signal.repeat(num, 1) for signal in (*signals, trajectory.mask)))
-            return folded.unflatten(0, (num, -1)).movedim(0, -1)
+            return _of_each(fold, x, shared=(*signals, trajectory.mask))
 
         return networks.ReturnDistribution(
             values=of_each(returns.values, trajectory.reward, discount_t),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from minerva_acme.agents.off_policy.config import (
         CriticConfig,
+        CriticObservationsConfig,
         MemoryConfig,
         OffPolicyConfig,
         PrioritizedConfig,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         make_gaussian_policy,
         make_head,
         make_member,
+        make_parted_encoder,
         make_raw_policy,
         regress,
     )
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Choose",
     "CriticConfig",
+    "CriticObservationsConfig",
     "MakeEncoder",
     "MakeMember",
     "MemoryConfig",
@@ -86,6 +89,7 @@ __all__ = [
     "make_gaussian_policy",
     "make_head",
     "make_member",
+    "make_parted_encoder",
     "make_raw_policy",
     "mode",
     "over_sequences",

@@ -90,9 +90,15 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks the needs of its adder and of most losses; a subclass adds those of its networks."""
-        requirements.check_scalar_signals(self.name, spec)
+        requirements.check_scalar_signals(self.name, spec, takes_several_rewards=self.takes_several_rewards)
+        requirements.critic_entries(self.name, spec, self.config)
         if self.config.random_shift:
             requirements.check_images(self.name, spec)
+
+    @property
+    def takes_several_rewards(self) -> bool:
+        """Whether the reward may be a dict of numbers."""
+        return False
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:
         """Returns how the modules are trained, by name, in the order in which their losses are minimised."""
@@ -269,6 +275,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             counter=counter,
             evaluation=evaluation,
             record_state=self._stores_state and not evaluation,
+            critic_observations=requirements.critic_entries(self.name, spec, self.config),
         )
 
     def policy_module(self, networks: Networks) -> nn.Module:

@@ -184,6 +184,25 @@ class SharedEncoderConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticObservationsConfig(SharedEncoderConfig):
+    """Adds observations that only the critic sees; inherit it together with `CriticConfig`."""
+
+    critic_observations: constraints.Names = ()
+    """Entries of a dict of observations that only the critic sees: the policy has no input for them. Source:
+    Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        memory = getattr(self, "memory", "none")
+        if self.critic_observations and (self.shared_encoder or memory != "none"):
+            found = "`shared_encoder`" if self.shared_encoder else f"`memory` {memory}"
+            raise ValueError(
+                f"`critic_observations` must be empty with {found}, which policy and critic share, got "
+                f"{', '.join(self.critic_observations)}."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticConfig(OffPolicyConfig):
     """Hyperparameters of critics and their number; inherit it together with `TransitionConfig`.
 

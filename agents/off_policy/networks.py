@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 from torch import nn
 
-from minerva_acme import distributions, learners, networks, specs
+from minerva_acme import distributions, learners, networks, specs, types
 from minerva_acme.agents.off_policy import config as off_policy_config
 
 TORSOS: Mapping[str, networks.TorsoFactory] = {
@@ -65,6 +65,7 @@ def make_member(
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
     torso: networks.TorsoFactory | None = None,
+    num_objectives: int | None = None,
 ) -> nn.Module:
     """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`.
 
@@ -77,7 +78,7 @@ def make_member(
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
         bounds, features = (low, high), features + len(low)
     body = make_torso(features, config.critic_layer_sizes, generator=generator)
-    head = make_head(body.output_size, num_actions, config, generator, scale)
+    head = make_head(body.output_size, num_actions, config, generator, scale, num_objectives)
     return networks.Critic(body, head, bounds=bounds)
 
 
@@ -104,6 +105,22 @@ def make_encoder(
 ) -> networks.Encoder:
     """Makes the encoder that a config names. For the arguments see `make_critic`."""
     return networks.make_encoder(spec.observations, generator=generator, image_encoder=config.image_encoder)
+
+
+def make_parted_encoder(
+    spec: specs.EnvironmentSpec,
+    generator: torch.Generator,
+    make: MakeEncoder,
+    entries: Sequence[str],
+    *,
+    for_critic: bool = True,
+) -> networks.Encoder:
+    """Makes an encoder by `make`, or one of each part if the critic has entries; see `networks`."""
+
+    def make_part(observations: types.NestedSpec) -> networks.Encoder:
+        return make(spec._replace(observations=observations), generator)
+
+    return networks.make_parted_encoder(spec.observations, entries, make_part, for_critic=for_critic)
 
 
 def make_critic(
@@ -140,6 +157,7 @@ def make_head(
     config: CriticSettings,
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
+    num_objectives: int | None = None,
 ) -> nn.Module:
     """Makes the head that a config names: see `networks.critic_heads`.
 
@@ -149,8 +167,12 @@ def make_head(
         config: The kind of head, and its bins or components.
         generator: Draws the initial weights.
         scale: The scale of the returns in the bins, if the head has bins and they are scaled.
+        num_objectives: The number of rewards whose returns are predicted, or None for one reward. A mixture
+            takes one.
     """
     options: dict[str, Any] = {"num_actions": num_actions, "generator": generator}
+    if num_objectives is not None:
+        options["num_objectives"] = num_objectives
     if config.critic_head == "scalar":
         return networks.ScalarHead(features, **options)
     if config.critic_head == "mixture":

@@ -55,6 +55,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
+        requirements.critic_entries(self.name, spec, self.config)
         requirements.check_scalar_signals(self.name, spec)
         requirements.check_actions(self.name, spec, takes_choices=True)
 
@@ -65,9 +66,17 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             num_actions = spec.actions.num_values
         elif spec.actions.dtype.kind in "iu":
             num_actions = actions.num_values(spec.actions)
-        encoder = self.make_encoder(spec, generator)
+        entries = requirements.critic_entries(self.name, spec, config)
+        encoder = networks.make_parted_encoder(
+            spec.observations,
+            entries,
+            lambda part: self.make_encoder(spec._replace(observations=part), generator),
+        )
+        normalizer = None
+        if config.normalize_observations:
+            normalizer = networks.make_normalizer(spec.observations, each_entry=bool(entries))
         return networks.make_actor_critic(
-            normalizer=networks.make_normalizer(spec.observations) if config.normalize_observations else None,
+            normalizer=normalizer,
             encoder=encoder,
             memory=self._make_memory(encoder, generator),
             encoder_loss=config.encoder_loss,
@@ -168,6 +177,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             evaluation=evaluation,
             record="nothing" if evaluation else record,
             record_state=not evaluation,
+            critic_observations=requirements.critic_entries(self.name, spec, self.config),
         )
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:

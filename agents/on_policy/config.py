@@ -25,6 +25,9 @@ class OnPolicyConfig(foreign_names.Translated):
     """Recurrent network between encoder and torsos, with which policy and value remember the episode."""
     memory_size: constraints.MemorySize = 64
     """Number of recurrent units of the memory."""
+    critic_observations: constraints.Names = ()
+    """Entries of a dict of observations that only the value sees: the policy has no input for them. Source:
+    Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
     encoder_loss: Literal["both", "policy", "value"] = "both"
     """Losses that train the memory and the encoder of images and nests: the policy's and the value's, or only
     one of them. Source of `both`: Schulman et al. 2017, eq. 9, for parameters that the two share. A vector
@@ -95,6 +98,12 @@ class OnPolicyConfig(foreign_names.Translated):
                 f"`shared_torso` is set, got {self.value_layer_sizes}."
             )
 
+        if self.critic_observations and (self.shared_torso or self.memory != "none"):
+            found = "`shared_torso`" if self.shared_torso else f"`memory` {self.memory}"
+            raise ValueError(
+                f"`critic_observations` must be empty with {found}, which policy and value share, got "
+                f"{', '.join(self.critic_observations)}."
+            )
         if self.memory == "none" and self.burn_in:
             raise ValueError(
                 f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "

@@ -14,7 +14,7 @@ from minerva_acme.constraints import Range
 class SACConfig(
     off_policy_config.RecurrentTransitionConfig,
     off_policy_config.CriticConfig,
-    off_policy_config.SharedEncoderConfig,
+    off_policy_config.CriticObservationsConfig,
     off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of SAC; defaults are from [1], table 1.

@@ -14,7 +14,7 @@ from minerva_acme.constraints import Range
 class TD3Config(
     off_policy_config.RecurrentTransitionConfig,
     off_policy_config.CriticConfig,
-    off_policy_config.SharedEncoderConfig,
+    off_policy_config.CriticObservationsConfig,
     off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3.

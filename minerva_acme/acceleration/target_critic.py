@@ -118,7 +118,7 @@ class TargetCritic:
         evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
         plain: Callable[..., Any] = critic.torso
         predict: Callable[..., Any] = critic.head
-        if type(critic.head) is networks.ScalarHead:
+        if type(critic.head) is networks.ScalarHead and critic.head.num_objectives is None:
             # One more layer, with one number per row. Other heads' predictions need the features of all rows.
             evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
             weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]

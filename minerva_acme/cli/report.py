@@ -69,6 +69,10 @@ def run(command: commands.Report) -> int:
         drawn.append(
             ("improvement", "Probability of improvement", f"{band} Dotted: neither is better.", bars)
         )
+    for index, one in enumerate(report.fronts):
+        caption = "Open circles: dominated. Line: the others."
+        title = f"Trade-off of {one.x_name} and {one.y_name}"
+        drawn.append((f"front_{index}", title, caption, report_figures.draw_front(one)))
     pictures = {}
     for file, title, caption, picture in drawn:
         svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))

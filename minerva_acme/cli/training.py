@@ -226,7 +226,7 @@ def _make_filmer(
 ) -> video.Filmer:
     if description.environment_factory:
         return video.Filmer(make_environment)
-    return video.make_filmer(description.environment, **description.environment_settings)
+    return video.make_filmer(description.environment, **description.training_settings)
 
 
 def _show(

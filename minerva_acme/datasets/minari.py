@@ -191,8 +191,8 @@ def check_spec(spec: specs.EnvironmentSpec) -> None:
 def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec.rewards, specs.Array) or spec.rewards.shape:
         raise ValueError(
-            f"`reward` must be one number to be recorded, got {specs.describe(spec.rewards)}. Sum it up in a "
-            "wrapper of the environment."
+            f"`reward` must be one number to be recorded, got {specs.describe(spec.rewards)}. Sum it up in "
+            "`wrappers.ScalarRewardWrapper`."
         )
     return {
         "dataset_id": name,

@@ -18,9 +18,14 @@ class Points(NamedTuple):
     log_weights: torch.Tensor | None  # [N, ...] nats; None: each action weighs 1 / N
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
-        """Computes the expectation of `values` [N, ...], one for each of these actions: [...]."""
+        """Computes the expectation of `values` [N, ...], one for each of these actions: [...].
+
+        Values may have one more axis, [N, ..., J], as those of several critics do: then [..., J].
+        """
         if self.log_weights is None:
             return values.mean(dim=0)
+        if values.ndim > self.log_weights.ndim:
+            return self._replace(log_weights=self.log_weights.unsqueeze(-1)).mean(values)
         return (self.log_weights.exp() * values).sum(dim=0)
 
 

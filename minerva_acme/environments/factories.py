@@ -102,6 +102,8 @@ def make_training_environment(
     environment: "str | dm_env.Environment | gymnasium.Env[Any, Any]",
     /,
     seed: int | None = None,
+    *,
+    critic_observations: Sequence[str] = (),
     **task_kwargs: Any,
 ) -> dm_env.Environment:
     """Makes an environment by id, or takes an existing one, and applies the wrappers needed for training.
@@ -110,11 +112,14 @@ def make_training_environment(
         discrete, boolean and integer parts      float32, see `wrappers.FloatObservationWrapper`
         continuous actions                       scaled to [-1, 1]
         nests of actions of one kind             one vector, see `wrappers.FlatActionWrapper`
+        nests and arrays of rewards              a dict of numbers, see `wrappers.NamedRewardsWrapper`
         observations without images              concatenated to one vector
         64 bits                                  32 bits
 
-    An observation with images stays a nest, which an agent's encoder takes. All changes are logged at INFO.
-    All timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
+    An observation with images stays a nest, which an agent's encoder takes. With `critic_observations`, which
+    names entries of the observation that only an agent's critic sees, the observation is a dict of two such
+    parts instead, `policy` and `critic`, see `wrappers.CriticObservationWrapper`. All changes are logged at
+    INFO. All timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
 
     An existing environment is seeded too: one of Gymnasium's by its first reset, any other by its method
     `seed`, which takes the number.
@@ -141,9 +146,10 @@ def make_training_environment(
             bare = gymnasium_adapter.GymnasiumEnvironment(environment)
     if name is None and seed is not None:
         _seed(bare, seed)
-    made = training_wrappers.wrap(bare, name or type(environment).__name__)
+    made = training_wrappers.wrap(bare, name or type(environment).__name__, critic_observations)
     if name is not None:
-        origin.mark(made, origin.Origin(name, task_kwargs))
+        sorted_out = {"critic_observations": tuple(critic_observations)} if critic_observations else {}
+        origin.mark(made, origin.Origin(name, task_kwargs | sorted_out))
     return made
 
 

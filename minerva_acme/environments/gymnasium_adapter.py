@@ -1,10 +1,10 @@
 """Gymnasium environments as dm_env environments."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import dm_env
 import gymnasium
-import numpy as np
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import gymnasium_spaces, multi_agent
@@ -25,22 +25,30 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
     Spaces become specs: Box a bounded array (an array if no bound is finite), Discrete a discrete array
     counted from 0 regardless of its start, MultiDiscrete and MultiBinary bounded integer arrays, Text an
-    array of strings, Dict and Tuple nests of these. `GymnasiumFromDmEnv` is the inverse. The attribute
-    `environment` is the Gymnasium environment.
+    array of strings, Dict and Tuple nests of these. A vector of rewards, which an environment such as those
+    of MO-Gymnasium tells by its `reward_space`, becomes a dict of numbers. `GymnasiumFromDmEnv` is the
+    inverse. The attribute `environment` is the Gymnasium environment.
     """
 
     def __init__(
-        self, environment: gymnasium.Env[Any, Any] | str, *, seed: int | None = None, **make_kwargs: Any
+        self,
+        environment: gymnasium.Env[Any, Any] | str,
+        *,
+        seed: int | None = None,
+        reward_names: Sequence[str] | None = None,
+        **make_kwargs: Any,
     ) -> None:
         """Initialises the adapter.
 
         Args:
             environment: An environment, or the id of one that is registered in Gymnasium.
             seed: The seed of the first reset, or None for a new one; later resets continue from there.
+            reward_names: The names of the K rewards of an environment with a `reward_space`, or None for
+                0 ... K - 1.
             **make_kwargs: Arguments of `gymnasium.make`; only with an id.
 
         Raises:
-            ValueError: A space has no dm_env spec, or the environment has several agents.
+            ValueError: A space has no dm_env spec, the names do not fit, or there are several agents.
         """
         if isinstance(environment, str):
             # Its warnings are for authors of environments; the adapter itself enforces the spaces' dtypes.
@@ -56,7 +64,10 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             raise ValueError(f"`environment` must be one of Gymnasium's, got {found}")
         self.environment = environment
         self._specs = gymnasium_spaces.environment_spec(
-            environment.observation_space, environment.action_space
+            environment.observation_space,
+            environment.action_space,
+            gymnasium_spaces.reward_space(environment),
+            reward_names,
         )
         self._next_seed = seed
         self._reset_next_step = True
@@ -76,7 +87,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         observation, reward, terminated, truncated, self._info = _unpack(result, "step", _STEP_RESULT)
         self._reset_next_step = bool(terminated or truncated)
         if reward is not None:  # numpy would convert None to NaN
-            reward = np.float64(reward)
+            reward = gymnasium_spaces.to_reward(self._specs.rewards, reward)
         if terminated:
             return dm_env.termination(reward, self._observation(observation))
         if truncated:

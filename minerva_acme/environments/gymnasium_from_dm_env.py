@@ -128,5 +128,5 @@ def _check_scalar(name: str, spec: Any) -> None:
     if not isinstance(spec, specs.Array) or spec.shape:
         raise ValueError(
             f"`{name}` must be one scalar for Gymnasium, got {tree.map_structure(specs.describe, spec)}. "
-            "Reduce it in a wrapper around the dm_env environment."
+            "Reduce it in a wrapper around the dm_env environment, rewards in ScalarRewardWrapper."
         )

@@ -29,19 +29,70 @@ OLD_GYM = (
 
 
 def environment_spec(
-    observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    reward_space: Any = None,
+    reward_names: Sequence[str] | None = None,
 ) -> specs.EnvironmentSpec:
     """Returns the specs of an environment with these spaces.
 
+    Args:
+        observation_space: The space of observations.
+        action_space: The space of actions.
+        reward_space: The space of a reward of several numbers, [K], as in MO-Gymnasium; None, or a space of
+            shape (), for one number.
+        reward_names: The names of the K numbers, or None for 0 ... K - 1.
+
     Raises:
-        ValueError: A space has no spec.
+        ValueError: A space has no spec, or the names do not fit.
     """
     return specs.EnvironmentSpec(
         observations=to_spec(observation_space, "observation"),
         actions=to_spec(action_space, "action"),
-        rewards=specs.Array((), np.float64, name="reward"),
+        rewards=_reward_spec(reward_space, reward_names),
         discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"),
     )
+
+
+def reward_space(environment: Any) -> Any:
+    """Returns the `reward_space` of the outermost wrapper that has one, or of the environment, or None."""
+    while not hasattr(environment, "reward_space") and hasattr(environment, "env"):
+        environment = environment.env
+    return getattr(environment, "reward_space", None)
+
+
+def to_reward(spec: types.NestedSpec, value: Any) -> types.NestedArray:
+    """Converts a reward of an environment to its spec: a number, or a dict of numbers from [K].
+
+    Raises:
+        SpecError: It does not have K numbers.
+    """
+    reward = np.asarray(value, np.float64)
+    if not isinstance(spec, Mapping):
+        return reward[()]
+    if reward.shape != (len(spec),):
+        raise specs.SpecError(
+            f"`reward` must have {len(spec)} numbers, those of `reward_space`, got {value!r}. To sum them, "
+            "use `wrappers.ScalarRewardWrapper` in place of a wrapper of Gymnasium's."
+        )
+    return dict(zip(spec, reward, strict=True))
+
+
+def _reward_spec(space: Any, names: Sequence[str] | None) -> types.NestedSpec:
+    shape = () if space is None else tuple(space.shape)
+    if len(shape) > 1:
+        raise ValueError(f"`reward_space` must be a vector, got {space}. Flatten it in a wrapper.")
+    found = [str(index) for index in range(*shape)] if shape else []
+    if names is not None and len({*names}) == len(names) == len(found):
+        found = [*names]
+    elif names is not None:
+        raise ValueError(
+            f"`reward_names` must be {len(found)} names, one for each number of `reward_space`, got "
+            f"{', '.join(names) or 'none'}."
+        )
+    if not found:
+        return specs.Array((), np.float64, name="reward")
+    return {name: specs.Array((), np.float64, name=name) for name in found}
 
 
 def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:

@@ -51,6 +51,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         *,
         seed: int | None = None,
         loses_final_obs: bool = False,
+        reward_names: Sequence[str] | None = None,
     ) -> None:
         """Takes ownership of the vector environment, and closes it in `close`.
 
@@ -59,10 +60,12 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             seed: The first reset seeds environment i with `seed + i`; later resets continue from there. None
                 gives new seeds.
             loses_final_obs: Whether it resets in the same step and does not keep the last observation.
+            reward_names: The names of the K rewards of a vector environment whose `reward_space` is that of
+                one environment, as in MO-Gymnasium, or None for 0 ... K - 1.
 
         Raises:
-            ValueError: A space has no dm_env spec, the autoreset mode is missing, or Gymnasium would reset
-                twice.
+            ValueError: A space has no dm_env spec, the names do not fit, the autoreset mode is missing, or
+                Gymnasium would reset twice.
         """
         mode = vector_environment.metadata.get("autoreset_mode")
         if mode is None:
@@ -71,7 +74,10 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                 "got none. Set it to one of gymnasium.vector.AutoresetMode."
             )
         environment_spec = gymnasium_spaces.environment_spec(
-            vector_environment.single_observation_space, vector_environment.single_action_space
+            vector_environment.single_observation_space,
+            vector_environment.single_action_space,
+            gymnasium_spaces.reward_space(vector_environment),
+            reward_names,
         )
         narrow_spec = tree.map_structure(single_precision.narrow_spec, environment_spec)
         super().__init__(int(vector_environment.num_envs), narrow_spec)
@@ -142,7 +148,8 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         discounts = 1 - np.asarray(terminated, np.float32)
         arrived: list[tuple[dm_env.TimeStep, ...]] = []
         for index, (resets, ended) in enumerate(zip(only_reset.tolist(), self._ended.tolist(), strict=True)):
-            reward, discount = rewards[index], discounts[index]
+            reward = self._to_reward(rewards[index])
+            discount = discounts[index]
             if resets:
                 arrived.append((dm_env.restart(observations[index]),))
             elif not ended:
@@ -190,6 +197,11 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         """Converts an observation, or a batch of them, to the spec, in new memory."""
         space = self.vector_environment.single_observation_space
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
+
+    def _to_reward(self, reward: Any) -> types.NestedArray:
+        if isinstance(self._specs.rewards, dict):
+            return single_precision.narrow(gymnasium_spaces.to_reward(self._specs.rewards, reward))
+        return reward
 
     def _final_observations(self, infos: dict[str, Any]) -> list[types.NestedArray]:
         """Returns the last observations of the episodes that ended, by environment."""

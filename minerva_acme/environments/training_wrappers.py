@@ -5,7 +5,7 @@ logged once for each environment in a process.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
@@ -13,7 +13,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types, wrappers
-from minerva_acme.wrappers import flat_action, float_observation, numbers_only
+from minerva_acme.wrappers import flat_action, float_observation, numbers_only, rewards
 
 _LOG = logging.getLogger(__name__)
 _said: set[tuple[str, str]] = set()
@@ -29,14 +29,20 @@ class Rule(NamedTuple):
     """The change to these parts, for the log; "" to log nothing."""
 
 
-def wrap(environment: dm_env.Environment, name: str) -> dm_env.Environment:
+def wrap(
+    environment: dm_env.Environment, name: str, critic_observations: Sequence[str] = ()
+) -> dm_env.Environment:
     """Applies the rules to an environment, in order.
 
     Args:
         environment: The environment, without wrappers.
         name: The environment's name, for messages.
+        critic_observations: The names of entries of the observation that only the critic sees.
+
+    Raises:
+        ValueError: There are such names, but no such entries.
     """
-    for rule in _rules(name):
+    for rule in _rules(name, critic_observations):
         parts = rule.find(specs.make_environment_spec(environment))
         if parts:
             environment = rule.wrap(environment)
@@ -57,10 +63,16 @@ def continuous_actions(spec: specs.EnvironmentSpec) -> list[str]:
     return _parts("action", spec.actions, lambda leaf: np.issubdtype(leaf.dtype, np.floating))
 
 
-def _rules(name: str) -> list[Rule]:
+def _rules(name: str, critic_observations: Sequence[str]) -> list[Rule]:
     def check(environment: dm_env.Environment) -> dm_env.Environment:
         return wrappers.SpecCheckWrapper(environment, name=name, strict=False)
 
+    def sort(environment: dm_env.Environment) -> dm_env.Environment:
+        return wrappers.CriticObservationWrapper(environment, critic_observations=critic_observations)
+
+    flat = Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector")
+    if critic_observations:
+        flat = Rule(_everything, sort, "")
     return [
         Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, since it holds no numbers"),
         # At this point fields still have the environment's own names and bounds.
@@ -68,7 +80,8 @@ def _rules(name: str) -> list[Rule]:
         Rule(_no_floats, wrappers.FloatObservationWrapper, "turned into float32"),
         Rule(continuous_actions, scale_actions, "scaled to [-1, 1]"),
         Rule(_nested_actions, wrappers.FlatActionWrapper, "taken as one vector"),
-        Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector"),
+        flat,
+        Rule(_unnamed_rewards, wrappers.NamedRewardsWrapper, "taken as rewards with a name each"),
         Rule(_everything, wrappers.SinglePrecisionWrapper, ""),
     ]
 
@@ -98,6 +111,10 @@ def _flat(spec: specs.EnvironmentSpec) -> list[str]:
     if _parts("observation", spec.observations, is_for_encoder):
         return []
     return _parts("observation", spec.observations, lambda leaf: True)
+
+
+def _unnamed_rewards(spec: specs.EnvironmentSpec) -> list[str]:
+    return _parts("reward", spec.rewards, lambda leaf: rewards.is_unnamed(spec.rewards))
 
 
 def _parts(name: str, nest: types.NestedSpec, is_one: Callable[[Any], bool]) -> list[str]:

@@ -20,7 +20,7 @@ class DualVariable(nn.Module):
         """Makes the parameter.
 
         Args:
-            shape: The shape of the parameter, () or (D,).
+            shape: The shape of the parameter, () or one axis.
             initial_raw: The initial value, before softplus.
         """
         super().__init__()
@@ -53,7 +53,7 @@ class _LowerBound(torch.autograd.Function):
 
 
 class MPODuals(nn.Module):
-    """The multipliers of the E-step's bound (temperatures) and of the M-step's bounds (alphas)."""
+    """The multipliers of the E-step's bounds (temperatures) and of the M-step's bounds (alphas)."""
 
     alpha_stddev: DualVariable | None
     penalty_temperature: DualVariable | None
@@ -66,6 +66,7 @@ class MPODuals(nn.Module):
         init_log_alpha_mean: float,
         init_log_alpha_stddev: float | None,
         action_penalty: bool,
+        num_objectives: int | None = None,
     ) -> None:
         """Makes the parameters; initial values are before softplus.
 
@@ -77,11 +78,14 @@ class MPODuals(nn.Module):
             init_log_alpha_stddev: The initial value for the multipliers of the standard deviation's KL, or
                 None for a policy without one, such as a discrete policy.
             action_penalty: Whether there is a temperature for the action penalty.
+            num_objectives: The number of objectives, each with its own temperature, without the penalty;
+                None for one objective, whose temperature is [].
         """
         super().__init__()
         if num_dimensions < 1:
             raise ValueError(f"`num_dimensions` must be >= 1, got {num_dimensions}.")
-        self.temperature = DualVariable((), init_log_temperature)
+        shape = () if num_objectives is None else (num_objectives,)
+        self.temperature = DualVariable(shape, init_log_temperature)
         self.alpha_mean = DualVariable((num_dimensions,), init_log_alpha_mean)
         self.alpha_stddev = None
         if init_log_alpha_stddev is not None:

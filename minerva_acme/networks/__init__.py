@@ -23,6 +23,15 @@ from minerva_acme.networks.critic_heads import (
     ScalarHead,
     ScalarPrediction,
 )
+from minerva_acme.networks.critic_observations import (
+    PartedEncoder,
+    PolicyFeatures,
+    critic_entries,
+    critic_part,
+    encoder_of_policy,
+    make_parted_encoder,
+    policy_part,
+)
 from minerva_acme.networks.encoders import (
     EncodedCritic,
     EncodedPolicy,
@@ -38,7 +47,14 @@ from minerva_acme.networks.encoders import (
 )
 from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
-from minerva_acme.networks.normalizer import NestNorm, NormalizedEncoder, RunningNorm, make_normalizer
+from minerva_acme.networks.normalizer import (
+    EntriesNorm,
+    NestNorm,
+    NormalizedEncoder,
+    Normalizer,
+    RunningNorm,
+    make_normalizer,
+)
 from minerva_acme.networks.policy import CategoricalPolicy, GaussianPolicy, SquashedPolicy
 from minerva_acme.networks.recurrent import RecurrentEncoder, Sequences, sequences
 from minerva_acme.networks.return_scale import ReturnScale
@@ -68,6 +84,7 @@ __all__ = [
     "Encoder",
     "Ensemble",
     "EnsemblePrediction",
+    "EntriesNorm",
     "FlatEncoder",
     "GRU",
     "GaussianHead",
@@ -84,9 +101,12 @@ __all__ = [
     "NestEncoder",
     "NestNorm",
     "NormalizedEncoder",
+    "Normalizer",
     "OneHotEncoder",
+    "PartedEncoder",
     "Past",
     "PolicyAndValue",
+    "PolicyFeatures",
     "Prediction",
     "ReLUMLP",
     "RecurrentEncoder",
@@ -102,6 +122,9 @@ __all__ = [
     "TanhMLP",
     "Torso",
     "TorsoFactory",
+    "critic_entries",
+    "critic_part",
+    "encoder_of_policy",
     "he_normal_linear",
     "image_axes",
     "is_image",
@@ -109,9 +132,11 @@ __all__ = [
     "make_encoder",
     "make_memory",
     "make_normalizer",
+    "make_parted_encoder",
     "memory_of",
     "orthogonal_linear",
     "policy_of",
+    "policy_part",
     "project_to_unit_norm",
     "sequences",
     "uniform_linear",

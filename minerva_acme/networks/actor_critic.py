@@ -13,10 +13,11 @@ from torch import nn
 from minerva_acme import types
 from minerva_acme.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
+from minerva_acme.networks.critic_observations import PartedEncoder, PolicyFeatures
 from minerva_acme.networks.encoders import Encoder, IdentityEncoder
 from minerva_acme.networks.linear import orthogonal_linear
 from minerva_acme.networks.memory import Memory, MemoryState, Past
-from minerva_acme.networks.normalizer import NestNorm, RunningNorm
+from minerva_acme.networks.normalizer import Normalizer
 from minerva_acme.networks.policy import LOG_STD_HEAD_GAIN, log_of_initial_stddev
 from minerva_acme.networks.torso import LayerNormMLP, TanhMLP
 
@@ -53,7 +54,7 @@ class ActorCritic(nn.Module):
     def __init__(
         self,
         *,
-        normalizer: RunningNorm | NestNorm | None,
+        normalizer: Normalizer | None,
         encoder: nn.Module,
         encoder_loss: EncoderLoss,
         memory: Memory | None = None,
@@ -298,7 +299,7 @@ class MultiCategoricalHead(nn.Module):
 
 def make_actor_critic(
     *,
-    normalizer: RunningNorm | NestNorm | None,
+    normalizer: Normalizer | None,
     encoder: Encoder,
     encoder_loss: EncoderLoss,
     memory: Memory | None = None,
@@ -317,7 +318,8 @@ def make_actor_critic(
 
     Args:
         normalizer: The normaliser of observations; see `make_normalizer`.
-        encoder: The encoder of observations; see `make_encoder`.
+        encoder: The encoder of observations; see `make_encoder`. The policy gets the features of its own part
+            of a `PartedEncoder`.
         encoder_loss: The loss that trains the encoder and the memory: the policy's, the value's or both.
         memory: The memory, which takes the encoder's features, or None for no memory; see `make_memory`.
         num_actions: K for discrete actions, or the number of values of each choice if there are several.
@@ -333,8 +335,13 @@ def make_actor_critic(
 
     Raises:
         ValueError: Both or neither of `num_actions` and `action_size` are given, a torso is unknown
-            or has no layer, or a shared torso is given two different sizes.
+            or has no layer, or a shared torso is given two different sizes or a part for the value alone.
     """
+    if isinstance(encoder, PartedEncoder) and (shared_torso or memory is not None):
+        raise ValueError(
+            "`encoder` must not have a part for the value alone with a shared torso or a memory, which the "
+            "policy uses too. Give both their own torsos, and no memory."
+        )
     if (num_actions is None) == (action_size is None):
         raise ValueError(
             f"Exactly one of `num_actions` and `action_size` must be given, got {num_actions} and "
@@ -350,8 +357,11 @@ def make_actor_critic(
         )
     make_torso = _TORSOS[torso]
     features_in = encoder.output_size if memory is None else memory.output_size
-    policy_torso = make_torso(features_in, layer_sizes, generator=generator)
-    features = policy_torso.output_size
+    of_policy = encoder.policy.output_size if isinstance(encoder, PartedEncoder) else features_in
+    policy_torso: nn.Module = make_torso(of_policy, layer_sizes, generator=generator)
+    features = layer_sizes[-1]
+    if isinstance(encoder, PartedEncoder):
+        policy_torso = PolicyFeatures(of_policy, policy_torso)
     policy_head: nn.Module
     if isinstance(num_actions, int):
         policy_head = CategoricalHead(features, num_actions, gain=policy_gain, generator=generator)

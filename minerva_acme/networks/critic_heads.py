@@ -1,7 +1,8 @@
 """Critic heads, which predict the return and compute the loss of the prediction, and ensembles of critics.
 
-Shapes: F features of a torso; K bins; C components; N returns; A discrete actions; `...` any leading axes,
-such as [B, T], which end in A if the head was given `num_actions`.
+Shapes: F features of a torso; K bins; C components; N returns; A discrete actions; J objectives; `...` any
+leading axes, such as [B, T], which end in J if the head was given `num_objectives`, then in A if it was given
+`num_actions`.
 
 A head is one linear layer. `head(features)` is a prediction, `prediction.mean()` the values [...], and
 `head.loss(prediction, target, mask)` the loss for a target, which is a tensor of values [...] or a
@@ -190,18 +191,24 @@ class _LinearHead(nn.Linear):
     """A linear layer of several numbers for each value, with outputs that start near zero."""
 
     def __init__(
-        self, features: int, num_outputs: int, *, num_actions: int | None, generator: torch.Generator | None
+        self,
+        features: int,
+        num_outputs: int,
+        *,
+        num_actions: int | None,
+        generator: torch.Generator | None,
+        num_objectives: int | None = None,
     ) -> None:
-        for name, size in (
-            ("features", features),
-            ("num_actions", 1 if num_actions is None else num_actions),
-        ):
+        axes = {"num_objectives": num_objectives, "num_actions": num_actions}
+        shape = {name: size for name, size in axes.items() if size is not None}
+        for name, size in {"features": features, **shape}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
         # Torch draws its own weights here, which must not advance the global generator.
         with torch.random.fork_rng(devices=[]):
-            super().__init__(features, num_outputs * (num_actions or 1))
-        self._shape = (num_outputs,) if num_actions is None else (num_actions, num_outputs)
+            super().__init__(features, num_outputs * math.prod(shape.values()))
+        self.num_objectives = num_objectives
+        self._shape = (*shape.values(), num_outputs)
         initialize_uniform(self, generator)
         nn.init.trunc_normal_(
             self.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
@@ -209,7 +216,7 @@ class _LinearHead(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def _outputs(self, features: torch.Tensor) -> torch.Tensor:
-        """Computes [..., F] -> [..., num_outputs], or [..., A, num_outputs]."""
+        """Computes [..., F] -> [..., num_outputs], or [..., J, A, num_outputs]."""
         return super().forward(features).unflatten(-1, self._shape)
 
 
@@ -217,7 +224,12 @@ class ScalarHead(_LinearHead):
     """The expected return, trained by the squared error to the target, or to a target distribution's mean."""
 
     def __init__(
-        self, features: int, *, num_actions: int | None = None, generator: torch.Generator | None = None
+        self,
+        features: int,
+        *,
+        num_actions: int | None = None,
+        generator: torch.Generator | None = None,
+        num_objectives: int | None = None,
     ) -> None:
         """Makes the layer.
 
@@ -225,11 +237,15 @@ class ScalarHead(_LinearHead):
             features: The number of features, F.
             num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
+            num_objectives: The number of returns, J, each of another reward; None makes a head without an
+                axis for them.
 
         Raises:
             ValueError: A size is below 1.
         """
-        super().__init__(features, 1, num_actions=num_actions, generator=generator)
+        super().__init__(
+            features, 1, num_actions=num_actions, generator=generator, num_objectives=num_objectives
+        )
 
     def forward(self, features: torch.Tensor) -> ScalarPrediction:  # type: ignore[override]
         """Predicts the return, [..., F] -> [...]."""
@@ -264,6 +280,7 @@ class CategoricalCriticHead(_LinearHead):
         scale: ReturnScale | None = None,
         num_actions: int | None = None,
         generator: torch.Generator | None = None,
+        num_objectives: int | None = None,
     ) -> None:
         """Makes the layer.
 
@@ -282,6 +299,8 @@ class CategoricalCriticHead(_LinearHead):
                 of an ensemble share one, which the learner updates. None leaves returns as they are.
             num_actions: The number of discrete actions, A; None makes a head without an axis for actions.
             generator: The generator for the initial weights; None uses torch's global generator.
+            num_objectives: The number of returns, J, each of another reward and all in the same bins; None
+                makes a head without an axis for them.
 
         Raises:
             ValueError: A size is below 1 (bins: 2), a range is empty or not finite, or settings conflict.
@@ -299,7 +318,9 @@ class CategoricalCriticHead(_LinearHead):
                 "`symlog` needs projection c51 or two_hot, got hl_gauss, whose Gaussian has the same width "
                 "for all bins. Choose c51 or two_hot, or set symlog=False."
             )
-        super().__init__(features, num_bins, num_actions=num_actions, generator=generator)
+        super().__init__(
+            features, num_bins, num_actions=num_actions, generator=generator, num_objectives=num_objectives
+        )
         self._projection = projection
         self.scale = scale
         bounds = torch.tensor([vmin, vmax], dtype=torch.float64)

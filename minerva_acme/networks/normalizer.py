@@ -4,7 +4,8 @@ Shapes: O observation size; n rows of a batch.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 import tree
@@ -134,10 +135,40 @@ class NestNorm(nn.Module):
         return tree.unflatten_as(nest, leaves)
 
 
+class EntriesNorm(nn.Module):
+    """A normaliser for each entry of a dict of observations, of which entries may be missing."""
+
+    def __init__(self, norms: Mapping[str, nn.Module]) -> None:
+        """Takes the normalisers by the names of the entries; `nn.Identity` leaves an entry as it is."""
+        super().__init__()
+        self._names = sorted(norms)
+        self.norms = nn.ModuleList([norms[name] for name in self._names])
+
+    def parts(self, name: str, nest: types.NestedTensor) -> Iterator[tuple[str, RunningNorm, torch.Tensor]]:
+        """Yields what to update with a dict of [..., *leaf]: `RunningNorm.parts` of each entry."""
+        for entry, norm in zip(self._names, self.norms, strict=True):
+            if isinstance(norm, RunningNorm | NestNorm):
+                yield from norm.parts(f"{name}[{entry!r}]", nest[entry])
+
+    def forward(self, nest: types.NestedTensor) -> types.NestedTensor:
+        """Normalises the entries that there are, each [..., *leaf]."""
+        norms = zip(self._names, self.norms, strict=True)
+        return {name: norm(nest[name]) for name, norm in norms if name in nest}
+
+    def without(self, entries: Sequence[str]) -> "EntriesNorm":
+        """Returns the normaliser of the other entries, whose statistics are shared, not copied."""
+        norms = dict(zip(self._names, self.norms, strict=True))
+        return EntriesNorm({name: norm for name, norm in norms.items() if name not in entries})
+
+
+Normalizer: TypeAlias = RunningNorm | NestNorm | EntriesNorm
+"""A normaliser of observations, from `make_normalizer`."""
+
+
 class NormalizedEncoder(encoders.Encoder):
     """An encoder that normalises observations first."""
 
-    def __init__(self, normalizer: RunningNorm | NestNorm, encoder: encoders.Encoder) -> None:
+    def __init__(self, normalizer: Normalizer, encoder: encoders.Encoder) -> None:
         """Takes both. The code that collects data updates the normaliser."""
         super().__init__()
         self.normalizer = normalizer
@@ -150,11 +181,19 @@ class NormalizedEncoder(encoders.Encoder):
         return features
 
 
-def make_normalizer(observation_spec: types.NestedSpec) -> RunningNorm | NestNorm | None:
+def make_normalizer(observation_spec: types.NestedSpec, *, each_entry: bool = False) -> Normalizer | None:
     """Makes the normaliser of observations before their encoder, for all numbers of any dtype and shape.
 
     Images, which their encoder scales, and discrete values are not normalised. Returns None if nothing is.
+
+    Args:
+        observation_spec: A spec or a nest of specs.
+        each_entry: Whether the normaliser of a dict also takes observations that lack entries, as a policy's
+            may lack the critic's.
     """
+    if each_entry:
+        norms = {name: make_normalizer(part) for name, part in observation_spec.items()}
+        return EntriesNorm({name: nn.Identity() if norm is None else norm for name, norm in norms.items()})
     if encoders.is_vector(observation_spec):
         return RunningNorm(observation_spec.shape[0])
     leaves = tree.flatten(observation_spec)

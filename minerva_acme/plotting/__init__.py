@@ -11,6 +11,7 @@ from minerva_acme import lazy
 if TYPE_CHECKING:
     from minerva_acme.plotting.curves import PublishedCurve, at_common_steps, published_curves, thin
     from minerva_acme.plotting.figure import NotebookFigure, draw_curves
+    from minerva_acme.plotting.front import Front, hypervolume, make_fronts
     from minerva_acme.plotting.panels import (
         FRAMES,
         Group,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Curve",
     "FRAMES",
+    "Front",
     "Group",
     "Improvement",
     "Interval",
@@ -57,10 +59,12 @@ __all__ = [
     "draw_curves",
     "draw_runs",
     "find_range",
+    "hypervolume",
     "interquartile_mean",
     "list_metrics",
     "make_caption",
     "make_curve",
+    "make_fronts",
     "make_group",
     "make_report",
     "make_title",

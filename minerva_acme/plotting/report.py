@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minerva_acme import results
-from minerva_acme.plotting import curves, panels, statistics
+from minerva_acme.plotting import curves, front, panels, statistics
 from minerva_acme.runs import run_curves
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -55,6 +55,7 @@ class Report(NamedTuple):
     scores: Sequence[Bar]
     profiles: Mapping[str, statistics.Profile]
     improvements: Sequence[Bar]
+    fronts: Sequence[front.Front] = ()  # of each pair of rewards, where an environment has several
 
 
 class _Method(NamedTuple):
@@ -136,12 +137,14 @@ def make_report(
         _improvement(one.name, other.name, by_name, generator)
         for one, other in itertools.combinations(methods, 2)
     ]
+    fronts = front.make_fronts(experiments)
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
         _score_table(bars, by_name, experiments, compared, comparison),
         _profile_table(profiles),
         *([_improvement_table(improvements)] if improvements else []),
         _environment_table(methods, published, comparison),
+        *(_front_table(one, index) for index, one in enumerate(fronts)),
         _experiment_table(experiments),
         *([_source_table(published)] if published else []),
     ]
@@ -153,6 +156,7 @@ def make_report(
         scores=bars,
         profiles=profiles,
         improvements=improvements,
+        fronts=fronts,
     )
 
 
@@ -483,6 +487,29 @@ def _environment_table(
         ],
         rows,
         figure="environments",
+    )
+
+
+def _front_table(one: front.Front, index: int) -> Table:
+    rows = [
+        [
+            point.label,
+            str(point.num_seeds),
+            _short(point.x),
+            _short(point.y),
+            "yes" if point.is_dominated else "no",
+        ]
+        for point in one.points
+    ]
+    low_x, low_y = map(_short, one.reference)
+    return Table(
+        f"Trade-off on {panels.make_title(one.env_name)}: {one.x_name} and {one.y_name}",
+        "Returns by each reward at the last evaluation, mean over the seeds. Dominated: another experiment "
+        f"is at least as good by both and better by one. Hypervolume {one.hypervolume:,.4g}: the area that "
+        f"the means dominate above the lowest returns of all runs, {low_x} and {low_y}.",
+        ["", "seeds", one.x_name, one.y_name, "dominated"],
+        rows,
+        figure=f"front_{index}",
     )
 
 

@@ -8,6 +8,7 @@ import matplotlib
 
 from minerva_acme.plotting import statistics
 from minerva_acme.plotting.figure import COLOURS, STYLE, NotebookFigure
+from minerva_acme.plotting.front import Front
 from minerva_acme.plotting.report import Bar
 
 _WIDTH, _HEIGHT = 5.5, 3.0  # inches
@@ -65,6 +66,22 @@ def draw_bars(
         ax.set_yticks(range(len(bars)), names)
         ax.set_ylim(len(bars) - 0.4, -0.6)
         ax.set_xlabel(x_label)
+    return figure
+
+
+def draw_front(shown: Front) -> NotebookFigure:
+    """Draws the returns by two rewards, and a line through the points that no other one dominates."""
+    with matplotlib.rc_context(STYLE):
+        figure = NotebookFigure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        ax = figure.subplots()
+        best = sorted((point.x, point.y) for point in shown.points if not point.is_dominated)
+        ax.plot(*zip(*best, strict=True), color="0.5", linewidth=0.8, drawstyle="steps-pre")
+        for point, colour in zip(shown.points, itertools.cycle(COLOURS), strict=False):
+            face = "none" if point.is_dominated else colour
+            ax.plot([point.x], [point.y], "o", color=colour, markerfacecolor=face, label=point.label)
+        ax.set_xlabel(f"Return: {shown.x_name}")
+        ax.set_ylabel(f"Return: {shown.y_name}")
+        figure.legend(loc="outside lower center", ncols=1)
     return figure
 
 

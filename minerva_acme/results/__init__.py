@@ -11,7 +11,7 @@ from minerva_acme.results.experiment import (
 )
 from minerva_acme.results.names import check_name, make_name, with_repeat
 from minerva_acme.results.published import PublishedResult, load_published
-from minerva_acme.results.rows import METRICS, Row, format_rows, parse_rows, read_rows
+from minerva_acme.results.rows import METRICS, RETURN_OF, Row, format_rows, parse_rows, read_rows
 from minerva_acme.results.stored_weights import list_weights
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Experiment",
     "METRICS",
     "PublishedResult",
+    "RETURN_OF",
     "Row",
     "check_name",
     "format_rows",

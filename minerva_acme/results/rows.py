@@ -35,6 +35,10 @@ METRICS: Mapping[str, str] = MappingProxyType(
 )
 """The metrics of this library's rows, with descriptions. Rows from elsewhere may have other metrics."""
 
+RETURN_OF = "avg_return/"
+"""The beginning of the metric of one reward among several, by name: avg_return/energy. `avg_return` is then
+the sum of them."""
+
 MAX_NUMBER = 1e30
 """The largest valid number. Sums and squares of such numbers are finite, so that all can be drawn."""
 

@@ -22,7 +22,8 @@ class LoadedPolicy(builders.AgentPolicy):
 
     An observation must have the structure, shape and dtype of training, and be finite. Anything that
     `np.asarray` accepts is converted if it loses nothing but digits: lists of numbers, float64 to float32,
-    and integers or booleans to floats that hold them exactly. Everything else raises a `SpecError`.
+    and integers or booleans to floats that hold them exactly. Everything else raises a `SpecError`. What only
+    the critic sees (`critic_observations`) may be missing, and is not looked at.
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class LoadedPolicy(builders.AgentPolicy):
             source: The place of the weights, which `repr` shows.
         """
         self._policy = policy
-        self._spec = observations
+        self.critic_observations = policy.critic_observations
+        self._spec = self.seen(observations)
         self._to_task = to_task
         self._source = source
 
@@ -64,7 +66,9 @@ class LoadedPolicy(builders.AgentPolicy):
         Raises:
             SpecError: The observation differs from the spec of training. For a batch, call `batch`.
         """
-        action, extras = self._policy(_conform("observation", observation, self._spec, is_batch=False))
+        action, extras = self._policy(
+            _conform("observation", self.seen(observation), self._spec, is_batch=False)
+        )
         return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
@@ -121,7 +125,7 @@ class LoadedPolicy(builders.AgentPolicy):
         self._policy.restore(state)
 
     def _conform_batch(self, observations: types.NestedArray) -> types.NestedArray:
-        observations = _conform("observations", observations, self._spec, is_batch=True)
+        observations = _conform("observations", self.seen(observations), self._spec, is_batch=True)
         if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
             raise specs.SpecError(
                 f"All parts of `observations` must have the same leading size, got {sorted(sizes)}."

@@ -265,12 +265,14 @@ def _program_writer(
 ) -> Callable[[str], programs.Comparison | None]:
     """Returns a function that writes a policy as a program and compares the two."""
     policy = load_policy(checkpoint, import_code=import_code, actions=interface)
-    module, observations = policy.as_module(), described.make_specs(import_code=import_code).observations
+    module = policy.as_module()
+    observations = policy.seen(described.make_specs(import_code=import_code).observations)
     if interface == "task":
         with contextlib.closing(
             described.make_environment_factory(import_code=import_code)(0)
         ) as environment:
-            task = programs.record(environment, interface)[1].observation_spec()
+            _, recorder = programs.record(environment, interface)
+            task = recorder.shown(recorder.observation_spec())
         module, observations = programs.from_task(module, task, observations), task
     inputs = programs.make_inputs(policy, observations)
 

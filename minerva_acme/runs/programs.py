@@ -8,7 +8,7 @@ import contextlib
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import dm_env
@@ -33,6 +33,7 @@ _BATCH_SIZES = (1, 7)
 _OF_TRAINING = (
     wrappers.CanonicalActionWrapper,
     wrappers.ConcatObservationWrapper,
+    wrappers.CriticObservationWrapper,
     wrappers.FlatActionWrapper,
     wrappers.FloatObservationWrapper,
     wrappers.SinglePrecisionWrapper,
@@ -53,34 +54,50 @@ class Recorder(wrappers.EnvironmentWrapper):
 
     observation: types.NestedArray = None
     action: types.NestedArray = None
+    critic_observations: Sequence[str] = ()
+    """Entries of the observation that only the critic sees; a program does not take them."""
+
+    def shown(self, observations: Any) -> Any:
+        """Returns the part of observations, or of their specs, that a program takes."""
+        if not self.critic_observations:
+            return observations
+        return {name: part for name, part in observations.items() if name not in self.critic_observations}
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         self.action = action
         return super().step(action)
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        self.observation = timestep.observation
+        self.observation = self.shown(timestep.observation)
         return timestep
 
 
-def record(environment: dm_env.Environment, interface: Interface) -> tuple[dm_env.Environment, Recorder]:
+def record(
+    environment: dm_env.Environment, interface: Interface, critic_observations: Sequence[str] = ()
+) -> tuple[dm_env.Environment, Recorder]:
     """Returns an environment wrapped as in training, with a recorder at the interface of a program.
 
     Args:
         environment: The environment, wrapped as in training.
         interface: The interface: around all wrappers, or inside the wrappers of training.
+        critic_observations: The entries of the agent's observations that only the critic sees.
 
     Raises:
         ValueError: A wrapper outside of those of training hides the task.
     """
     if interface == "agent":
         recorder = Recorder(environment)
+        recorder.critic_observations = critic_observations
         return recorder, recorder
-    task = environment
+    task: Any = environment
+    names: Sequence[str] = ()
     while isinstance(task, _OF_TRAINING):
+        if isinstance(task, wrappers.CriticObservationWrapper):
+            names = task.critic_observations
         task = task.environment
     recorder = Recorder(task)
-    wrapped = environments.make_training_environment(recorder)
+    recorder.critic_observations = names
+    wrapped = environments.make_training_environment(recorder, critic_observations=names)
     if (
         task_actions.find(environment) != task.action_spec()
         or wrapped.observation_spec() != environment.observation_spec()
@@ -95,6 +112,7 @@ def record(environment: dm_env.Environment, interface: Interface) -> tuple[dm_en
 
 def make_inputs(policy: builders.AgentPolicy, observations: types.NestedSpec) -> tuple[Any, ...]:
     """Returns arrays like a program's inputs, for two environments: with one, torch would fix the size."""
+    observations = policy.seen(observations)
     shown = tree.map_structure(lambda leaf: np.zeros((2, *leaf.shape), leaf.dtype), observations)
     if not (state := policy.initial_state(2)):
         return (shown,)
@@ -131,7 +149,8 @@ class _FromTask(nn.Module):
     def __init__(self, module: nn.Module, task: types.NestedSpec, agent: types.NestedSpec) -> None:
         super().__init__()
         self._module = module
-        self._is_vector = isinstance(agent, specs.Array) and len(agent.shape) == 1
+        part = agent["policy"] if isinstance(agent, Mapping) and {*agent} == {"policy"} else agent
+        self._is_vector = isinstance(part, specs.Array) and len(part.shape) == 1
         self._dtypes = [torch.from_numpy(np.empty(0, leaf.dtype)).dtype for leaf in tree.flatten(agent)]
         self._agent = agent
 
@@ -270,11 +289,13 @@ def compare(
     largest, num_steps = 0.0, 0
     for size in _BATCH_SIZES:
         with contextlib.ExitStack() as stack:
-            played = [record(make_environment(seed), interface) for seed in range(size)]
+            hidden = policy.critic_observations
+            played = [record(make_environment(seed), interface, hidden) for seed in range(size)]
             for environment, _ in played:
                 stack.callback(environment.close)
             recorders = [recorder for _, recorder in played]
-            shown, given = played[0][0].observation_spec(), recorders[0].observation_spec()
+            shown = played[0][0].observation_spec()
+            given = recorders[0].shown(recorders[0].observation_spec())
             actions = recorders[0].action_spec()
             timesteps = [environment.reset() for environment, _ in played]
             left, start = [num_episodes] * size, np.ones(size, bool)

@@ -199,8 +199,16 @@ class RunDescription:
             return recorded_environment.make_factory(self.environment.removeprefix(task_settings.RECORDED))
         if ":" in self.environment and not import_code:
             raise _refusal("environment", self.environment)
-        settings = env_kwargs.with_tuples(self.environment_settings)
+        settings = self.training_settings
         return functools.partial(environments.make_training_environment, self.environment, **settings)
+
+    @property
+    def training_settings(self) -> dict[str, Any]:
+        """The arguments of `environments.make_training_environment` for this run other than the id."""
+        settings = env_kwargs.with_tuples(self.environment_settings)
+        if names := self.hyperparameters.get("critic_observations"):
+            settings = {**settings, "critic_observations": tuple(names)}
+        return settings
 
     def make_specs(self, *, import_code: bool = False) -> specs.EnvironmentSpec:
         """Returns the environment's specs. Only for a run of an older version is the environment itself made.

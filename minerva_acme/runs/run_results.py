@@ -23,6 +23,7 @@ from minerva_acme.runs import (
 UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
+_LEAF = "evaluator/episode_return/"
 _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
 OPTIONS = (
     "dataset",
@@ -115,6 +116,11 @@ def _make_experiment(
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
     logged = run_curves.list_metrics(directory)
+    for metric in logged:
+        if metric.startswith(_LEAF):
+            found = run_curves.read_curve(directory, metric, steps)
+            of_reward = results.RETURN_OF + metric.removeprefix(_LEAF)
+            values |= {(of_reward, int(step)): value for step, value in zip(*found, strict=True)}
     for metric in _COUNTS:
         if f"evaluator/{metric}" in logged:
             values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]

@@ -4,6 +4,7 @@ from minerva_acme.wrappers.action_repeat import ActionRepeatWrapper
 from minerva_acme.wrappers.base import EnvironmentWrapper, wrap_all
 from minerva_acme.wrappers.canonical_action import CanonicalActionWrapper
 from minerva_acme.wrappers.concat_observation import ConcatObservationWrapper
+from minerva_acme.wrappers.critic_observation import CriticObservationWrapper
 from minerva_acme.wrappers.delayed_reward import DelayedRewardWrapper
 from minerva_acme.wrappers.episode_statistics import EpisodeStatistics, EpisodeStatisticsWrapper
 from minerva_acme.wrappers.flat_action import FlatActionWrapper
@@ -14,6 +15,7 @@ from minerva_acme.wrappers.numbers_only import NumbersOnlyWrapper
 from minerva_acme.wrappers.pixels import PixelsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
 from minerva_acme.wrappers.rendering import frames_per_second, render_frame
+from minerva_acme.wrappers.rewards import NamedRewardsWrapper, ScalarRewardWrapper
 from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
 from minerva_acme.wrappers.spec_check import SpecCheck, SpecCheckWrapper
 from minerva_acme.wrappers.step_limit import StepLimitWrapper
@@ -25,6 +27,7 @@ __all__ = [
     "ActionTransformWrapper",
     "CanonicalActionWrapper",
     "ConcatObservationWrapper",
+    "CriticObservationWrapper",
     "DelayedRewardWrapper",
     "DmControlRandomState",
     "EnvironmentWrapper",
@@ -33,10 +36,12 @@ __all__ = [
     "FlatActionWrapper",
     "FloatObservationWrapper",
     "FrameStackWrapper",
+    "NamedRewardsWrapper",
     "NoopStartsWrapper",
     "NumbersOnlyWrapper",
     "ObservationTransformWrapper",
     "PixelsWrapper",
+    "ScalarRewardWrapper",
     "SinglePrecisionWrapper",
     "SpecCheck",
     "SpecCheckWrapper",

@@ -37,28 +37,42 @@ class ConcatObservationWrapper(base.ConversionWrapper):
         if name_filter is not None:
             _check_filter(name_filter, spec)
         selected = spec if name_filter is None else {name: spec[name] for name in name_filter}
-        tree.map_structure_with_path(_check_flattable, selected)
-        leaves = tree.flatten(selected)
-        if not leaves:
-            raise ValueError("`observation_spec` must have at least one array to concatenate, got none.")
-        dtype = np.result_type(*(leaf.dtype for leaf in leaves))
-        size = sum(int(np.prod(leaf.shape)) for leaf in leaves)
-        self._observation_spec = specs.Array(shape=(size,), dtype=dtype, name="observation")
+        concatenation = Concatenation(selected, is_filtered=name_filter is not None)
+        dtype = concatenation.dtype
+        self._observation_spec = specs.Array(shape=(concatenation.size,), dtype=dtype, name="observation")
         if isinstance(spec, specs.Array) and len(spec.shape) == 1:
             self._to_observation = functools.partial(np.array, dtype=dtype)
         else:
-            self._to_observation = _Concatenation(selected, dtype, is_filtered=name_filter is not None)
+            self._to_observation = concatenation
 
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
 
 
-class _Concatenation:
-    """Concatenates a nest of arrays to one vector."""
+class Concatenation:
+    """Concatenates a nest of arrays to one vector, as `ConcatObservationWrapper` does."""
 
-    def __init__(self, spec: types.NestedSpec, dtype: np.dtype[Any], is_filtered: bool) -> None:
-        """Args: spec: The spec of the kept part. is_filtered: Whether a dict has other entries too."""
-        self._dtype = dtype
+    dtype: np.dtype[Any]
+    """The widest dtype of the leaves, which the vector has."""
+    size: int
+    """The number of elements of the vector."""
+
+    def __init__(self, spec: types.NestedSpec, *, is_filtered: bool) -> None:
+        """Plans the concatenation.
+
+        Args:
+            spec: The spec of the kept part.
+            is_filtered: Whether a dict has other entries too.
+
+        Raises:
+            ValueError: There is no leaf, or one is not a float or looks like an image.
+        """
+        tree.map_structure_with_path(_check_flattable, spec)
+        leaves = tree.flatten(spec)
+        if not leaves:
+            raise ValueError("`observation_spec` must have at least one array to concatenate, got none.")
+        self.dtype = np.result_type(*(leaf.dtype for leaf in leaves))
+        self.size = sum(int(np.prod(leaf.shape)) for leaf in leaves)
         # Same result as `tree` for the usual observation, in a fifth of the time.
         is_flat = isinstance(spec, Mapping) and not any(map(tree.is_nested, spec.values()))
         self._sorted_names = sorted(spec) if is_flat else None
@@ -74,7 +88,7 @@ class _Concatenation:
         flat = []
         for leaf in leaves:
             flat.append(leaf if getattr(leaf, "ndim", 0) == 1 else np.ravel(leaf))
-        return np.concatenate(flat, dtype=self._dtype)
+        return np.concatenate(flat, dtype=self.dtype)
 
 
 def _check_filter(name_filter: Sequence[str], spec: types.NestedSpec) -> None:

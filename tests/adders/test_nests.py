@@ -131,7 +131,13 @@ def rollout(steps: list[tuple[Episode, int]], gamma: float) -> types.Rollout:
     """The steps, each told by its episode and its place in it."""
     next_episodes = [episode for episode, _ in steps[1:]] + [None]
     is_last = [episode is not other for (episode, _), other in zip(steps, next_episodes, strict=True)]
-    returns = [sum(gamma ** (t - k) * e.rewards[k] for k in range(t + 1)) for e, t in steps]
+    returns = [
+        tree.map_structure(
+            lambda *rewards, t=t: np.float32(sum(gamma ** (t - k) * r for k, r in enumerate(rewards))),
+            *episode.rewards[: t + 1],
+        )
+        for episode, t in steps
+    ]
 
     def stack(nests: list[Any]) -> Any:
         return tree.map_structure(lambda *leaves: np.stack(leaves), *nests)
@@ -144,7 +150,7 @@ def rollout(steps: list[tuple[Episode, int]], gamma: float) -> types.Rollout:
         next_observation=stack([episode.observations[t + 1] for episode, t in steps]),
         first=np.float32([t == 0 for _, t in steps]),
         last=np.float32(is_last),
-        return_so_far=np.float32(returns),
+        return_so_far=stack(returns),
         extras=stack([episode.extras[t] for episode, t in steps]),
     )
 
@@ -222,7 +228,11 @@ def test_transitions(make_memory_store, spec, extras_spec, lengths, n_step, gamm
 
 @settings(max_examples=40, deadline=None)
 @given(
-    spec=SPECS.map(lambda spec: spec._replace(rewards=SCALAR)),
+    spec=st.builds(
+        lambda spec, rewards: spec._replace(rewards=rewards),
+        SPECS,
+        st.sampled_from([SCALAR, {"speed": SCALAR, "energy": SCALAR}]),
+    ),
     extras_spec=EXTRAS,
     lengths=LENGTHS,
     length=st.integers(1, 5),

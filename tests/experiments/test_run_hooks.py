@@ -10,7 +10,7 @@ import pytest
 from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
 from minerva_acme.agents import mpo, ppo
 from minerva_acme.replay import base as replay
-from minerva_acme.runs import checkpointing
+from minerva_acme.runs import checkpointing, run_results
 
 CONFIG = ppo.PPOConfig(
     num_environments=1,
@@ -287,6 +287,10 @@ def test_nested_rewards_are_summed_for_the_best_and_told_by_leaf(tmp_path):
     for label in ("actor", "evaluator"):
         row = rows(tmp_path, label)[-1]
         assert [float(row[name]) for name in ("episode_return", "episode_return/task")] == [18.0, 6.0]
+    (collected,) = run_results.collect([tmp_path], name="mine")
+    assert collected.exp_name == "mine" and {row.exp_name for row in collected.rows} == {"mine"}
+    last = {row.metric: row.value for row in collected.rows if row.env_step == 6}
+    assert (last["avg_return"], last["avg_return/task"], last["avg_return/effort/0/1"]) == (18.0, 6.0, 6.0)
     again = experiments.run_experiment(config)  # from its checkpoint
     assert again.after == result.after and again.before.leaf_returns == result.before.leaf_returns
 

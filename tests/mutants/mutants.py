@@ -387,8 +387,8 @@ MPO = [
         ),
         breakage(
             "n-step targets take all steps as made",
-            "fold(v_tp1, trajectory.reward, discount_t, trajectory.mask)",
-            "fold(v_tp1, trajectory.reward, discount_t, torch.ones_like(trajectory.mask))",
+            "fold, v_tp1, trajectory.reward, shared=(discount_t, trajectory.mask)",
+            "fold, v_tp1, trajectory.reward, shared=(discount_t, torch.ones_like(trajectory.mask))",
         ),
     ),
     *of(

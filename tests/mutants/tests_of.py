@@ -59,6 +59,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_replay.py",
         "tests/agents/mpo/test_builder.py",
         "tests/agents/mpo/test_config.py",
+        "tests/agents/mpo/test_objectives.py",
     ),
     "agents/impala": ("tests/agents/impala",),
     "agents/mpo/critics.py": (
@@ -175,6 +176,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_learners.py",
     ),
     "minerva_acme/losses": ("tests/losses/test_golden_losses.py", "tests/losses/test_shapes.py"),
+    "minerva_acme/networks/critic_observations.py": ("tests/agents/test_critic_observations.py",),
+    "minerva_acme/networks/normalizer.py": ("tests/agents/test_critic_observations.py",),
     "minerva_acme/networks": ("tests/networks", "tests/agents/dqn/test_reference_step.py"),
     "minerva_acme/replay": (
         "tests/replay/test_backends.py",
@@ -204,6 +207,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/environments/test_gymnasium_spaces.py",
         "tests/replay/test_packing.py",
     ),
+    "minerva_acme/wrappers/critic_observation.py": ("tests/agents/test_critic_observations.py",),
     "minerva_acme/wrappers": (
         "tests/wrappers/test_every_wrapper.py",
         "tests/environments/test_misbehaving.py",

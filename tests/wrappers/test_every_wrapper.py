@@ -60,6 +60,20 @@ def make_transformed_observations(environment):
     )
 
 
+class TwoRewards(wrappers.EnvironmentWrapper):
+    """Adds a second number to the reward."""
+
+    def reward_spec(self):
+        return specs.Array((2,), np.float32)
+
+    def _convert(self, timestep):
+        return timestep if timestep.first() else timestep._replace(reward=np.float32([timestep.reward, 1]))
+
+
+def make_scalar_reward(environment):
+    return wrappers.ScalarRewardWrapper(environment, weights={"": 0.5})
+
+
 def make_transformed_actions(environment):
     return wrappers.ActionTransformWrapper(environment, transform=halve, spec=environment.action_spec())
 
@@ -69,6 +83,9 @@ MAKERS = {
     wrappers.ActionTransformWrapper: make_transformed_actions,
     wrappers.CanonicalActionWrapper: wrappers.CanonicalActionWrapper,
     wrappers.ConcatObservationWrapper: wrappers.ConcatObservationWrapper,
+    wrappers.CriticObservationWrapper: lambda inner: wrappers.CriticObservationWrapper(
+        inner, critic_observations=["b"]
+    ),
     wrappers.DelayedRewardWrapper: lambda inner: wrappers.DelayedRewardWrapper(inner, period=2),
     wrappers.DmControlRandomState: wrappers.DmControlRandomState,
     wrappers.NumbersOnlyWrapper: wrappers.NumbersOnlyWrapper,
@@ -77,9 +94,11 @@ MAKERS = {
     wrappers.FlatActionWrapper: wrappers.FlatActionWrapper,
     wrappers.FloatObservationWrapper: wrappers.FloatObservationWrapper,
     wrappers.FrameStackWrapper: lambda inner: wrappers.FrameStackWrapper(inner, num_frames=2),
+    wrappers.NamedRewardsWrapper: lambda inner: wrappers.NamedRewardsWrapper(TwoRewards(inner)),
     wrappers.NoopStartsWrapper: make_noop_starts,
     wrappers.ObservationTransformWrapper: make_transformed_observations,
     wrappers.PixelsWrapper: lambda inner: wrappers.PixelsWrapper(inner, size=2),
+    wrappers.ScalarRewardWrapper: make_scalar_reward,
     wrappers.SinglePrecisionWrapper: wrappers.SinglePrecisionWrapper,
     wrappers.SpecCheckWrapper: wrappers.SpecCheckWrapper,
     wrappers.StepLimitWrapper: lambda inner: wrappers.StepLimitWrapper(inner, max_steps=3),
@@ -121,7 +140,8 @@ def test_public_attributes_and_close_reach_the_environment(make):
     inner.close = lambda: closed.append(True)
     with make(inner) as environment:
         assert environment.timesteps is inner.timesteps
-        assert environment.environment is inner
+        wrapped = environment.environment
+        assert inner in (wrapped, getattr(wrapped, "environment", None))
         assert environment.render().shape == (2, 2, 3)
         assert not hasattr(environment, "nonsense")
     assert closed == [True]

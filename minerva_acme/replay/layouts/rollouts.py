@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import dm_env
 import numpy as np
 import torch
+import tree
 
 from minerva_acme import constraints, specs, types
 from minerva_acme.replay import packing
@@ -24,7 +25,8 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
     Both observations are stored, since the next row may belong to another episode. `first` is 1 if the step
     is the first of its episode. A row cannot say that it is the last, since `reset` may end an episode
     later. A learner takes one item from each of E environments. Rewards and discounts are stored as
-    float32, whatever their dtypes in the environment; all other fields keep their dtypes.
+    float32, whatever their dtypes in the environment; all other fields keep their dtypes. Rewards may be a
+    dict of numbers; the return so far is then one too.
     """
 
     _batch_axis = 1
@@ -43,19 +45,23 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             extras_spec: The spec of the extras that the policy records with each action.
 
         Raises:
-            ValueError: The length is below 1, rewards or discounts are not one number per step, or
-                a field cannot be stored.
+            ValueError: The length is below 1, rewards or discounts are not one number per step (rewards may
+                also be a dict of numbers), or a field cannot be stored.
         """
         if rollout_length < 1:
             raise ValueError(f"`rollout_length` must be >= 1 step, got {rollout_length}.")
-        for name in ("rewards", "discounts"):
-            spec = getattr(environment_spec, name)
-            if not isinstance(spec, specs.Array) or spec.shape:
-                found = specs.describe(spec) if isinstance(spec, specs.Array) else spec
+        for name, nest, way_out in (
+            ("rewards", environment_spec.rewards, "`wrappers.NamedRewardsWrapper` gives each its name."),
+            ("discounts", environment_spec.discounts, "Reduce them in a wrapper of the environment."),
+        ):
+            leaves = nest.values() if name == "rewards" and isinstance(nest, dict) else [nest]
+            if not all(isinstance(leaf, specs.Array) and leaf.shape == () for leaf in leaves):
+                found = specs.describe(nest) if isinstance(nest, specs.Array) else nest
                 raise ValueError(
-                    f"`{name}` must be one number per step for rollouts, got {found}. Reduce them in a "
-                    "wrapper of the environment."
+                    f"`{name}` must be one number per step for rollouts, or a dict of rewards, got {found}. "
+                    f"{way_out}"
                 )
+        self.reward_spec = environment_spec.rewards
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
         self._step = packing.step_packer(environment_spec, extras_spec)
@@ -63,7 +69,7 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         row = packing.RowPacker(
             _Row(
                 first=_FLOAT,
-                return_so_far=_FLOAT,
+                return_so_far=tree.map_structure(lambda _: _FLOAT, environment_spec.rewards),
                 observation=observations,
                 next_observation=observations,
                 action=environment_spec.actions,
@@ -107,7 +113,7 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         return {name: step[name][:size] for name, size in self._observation_sizes.items()}
 
     def transition(
-        self, *, observation: packing.Rows, step: packing.Rows, first: bool, return_so_far: float
+        self, *, observation: packing.Rows, step: packing.Rows, first: bool, return_so_far: types.NestedArray
     ) -> packing.Rows:
         """Returns the rows of a transition.
 
@@ -115,17 +121,18 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             observation: The observation at t, packed.
             step: The step from t, packed, as `step` returns it.
             first: Whether the episode began with `observation`.
-            return_so_far: The discounted sum of the episode's rewards, including this step's.
+            return_so_far: The discounted sum of the episode's rewards, including this step's, by reward.
 
         Raises:
             ValueError: The sum is beyond `constraints.LARGEST`.
         """
-        if not abs(return_so_far) <= constraints.LARGEST:
+        sums = [return_so_far] if isinstance(return_so_far, float) else tree.flatten(return_so_far)
+        if not all(abs(total) <= constraints.LARGEST for total in sums):
             raise ValueError(
                 f"The rewards of an episode sum to {return_so_far}, beyond {constraints.LARGEST:g}. Clip "
                 "them or scale them down in a wrapper of the environment."
             )
-        marks = {"float32": np.array([first, return_so_far], np.float32)}
+        marks = {"float32": np.array([first, *sums], np.float32)}
         if self._next_images:
             step = {self._next_images.get(name, name): row for name, row in step.items()}
         return packing.join([marks, observation, step], self._columns)
@@ -151,10 +158,10 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
 
 class _Row(NamedTuple):
     first: Any
-    return_so_far: Any
+    return_so_far: types.NestedArray
     observation: types.NestedArray
     next_observation: types.NestedArray
     action: types.NestedArray
-    reward: Any
+    reward: types.NestedArray
     discount: Any
     extras: types.NestedArray

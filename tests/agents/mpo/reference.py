@@ -271,8 +271,8 @@ class Reference:
 
     def _update_critic(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
         weights = self._leaves("critic")
-        num_steps = 1 if self._config.critic_loss_steps == "first" else batch.reward.shape[1]
-        places = [(b, t) for b in range(len(batch.reward)) for t in range(num_steps)]
+        num_steps = 1 if self._config.critic_loss_steps == "first" else batch.mask.shape[1]
+        places = [(b, t) for b in range(len(batch.mask)) for t in range(num_steps)]
         source = next(place for place in places if batch.mask[place])
         sources = []  # of each place, where a masked one takes the pair of the last that is not
         for place in places:
@@ -283,13 +283,15 @@ class Reference:
             for x in (self.features(weights, batch), batch.action)
         )
         moments: Weights = {}
-        q_values = critic_of(weights, observations, actions, moments=moments)
-        errors = [
-            q - evaluation.critic_targets[place]
-            for q, place in zip(q_values, places, strict=True)
-            if batch.mask[place]
-        ]
-        loss = sum(error**2 for error in errors) / len(errors)
+
+        def loss_of(weights: Weights, targets: torch.Tensor) -> torch.Tensor:
+            q_values = critic_of(weights, observations, actions, moments=moments)
+            errors = [
+                q - targets[place] for q, place in zip(q_values, places, strict=True) if batch.mask[place]
+            ]
+            return sum(error**2 for error in errors) / len(errors)
+
+        loss = self.critic_loss(weights, evaluation.critic_targets, loss_of)
         grad_norm = self._descend(
             "critic", weights, loss, self._config.critic_learning_rate, self._config.max_grad_norm
         )
@@ -300,23 +302,33 @@ class Reference:
             elif name.endswith("num_batches_tracked"):
                 critic[name] = tensor + 1
         q_values = evaluation.q_values
-        metrics = {
-            "loss/q": loss,
-            "q/min": q_values.min(),
-            "q/max": q_values.max(),
-            "grad_norm/critic": grad_norm,
-        }
+        metrics = {"loss/q": loss, "grad_norm/critic": grad_norm, **self.ranges(q_values)}
         if self._config.target_precision == "bfloat16":
             spreads = [values.var(correction=0).sqrt() for values in q_values]
             metrics["q/spread_rel"] = sum(spreads) / len(spreads) / q_values.abs().mean()
         return metrics
 
+    def critic_loss(self, weights: Weights, targets: torch.Tensor, loss_of) -> torch.Tensor:
+        return loss_of(weights, targets)
+
+    def ranges(self, q_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"q/min": q_values.min(), "q/max": q_values.max()}
+
+    def improve(self, q_values: torch.Tensor, temperature: torch.Tensor):
+        """The weights by the values, the temperature's loss, and what is logged of both."""
+        epsilon = self._config.epsilon
+        weights, loss, kl = e_step(q_values, temperature, epsilon)
+        return weights, loss, {"kl/q_rel": kl / epsilon, "policy/entropy_weights": entropy(weights)}
+
+    def temperatures(self, temperature: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"temperature": temperature}
+
     def _update_duals_and_policy(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
         config = self._config
         duals = self._leaves("duals")
-        temperature = multiplier(duals["temperature.raw"])
-        weights, temperature_loss, kl = e_step(evaluation.q_values, temperature, config.epsilon)
-        metrics = {"kl/q_rel": kl / config.epsilon, "policy/entropy_weights": entropy(weights)}
+        weights, temperature_loss, metrics = self.improve(
+            evaluation.q_values, multiplier(duals["temperature.raw"])
+        )
         if config.action_penalty:
             penalty_temperature = multiplier(duals["penalty_temperature.raw"])
             penalty_weights, penalty_loss, penalty_kl = e_step(
@@ -362,7 +374,7 @@ class Reference:
             "loss/alpha_stddev": alpha_stddev_loss,
             "kl/mean_rel": kl_mean.mean() / config.epsilon_mean,
             "kl/stddev_rel": kl_stddev.mean() / config.epsilon_stddev,
-            "temperature": new_duals["temperature.raw"],
+            **self.temperatures(new_duals["temperature.raw"]),
             "alpha/mean": new_duals["alpha_mean.raw"].mean(),
             "alpha/stddev": new_duals["alpha_stddev.raw"].mean(),
             "policy/stddev_min": evaluation.stddev.min(),

@@ -161,10 +161,11 @@ class Case:
     """A learner and references in the same state."""
 
     reference_class = reference.Reference
+    builder_class = mpo.MPOBuilder
 
     def __init__(self, spec, config):
         generator = torch.Generator().manual_seed(0)
-        builder = mpo.MPOBuilder(config)
+        builder = self.builder_class(config)
         self.batches = []
         self.logger = testing.FakeLogger()
         self.learner = builder.make_learner(

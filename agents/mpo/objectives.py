@@ -1,0 +1,63 @@
+"""The objectives of multi-objective MPO: returns of several rewards, and functions of states and raw actions.
+
+Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack; J rewards
+that are objectives; `...` leading axes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from minerva_acme import specs, types
+from minerva_acme.agents.mpo.config import MPOConfig
+
+RETURN = "return"
+"""The name, as an objective, of a reward that is one number."""
+
+
+class ObjectiveFunction(Protocol):
+    """Computes an objective that needs no critic, since it depends on nothing that comes later."""
+
+    def __call__(self, observation: types.NestedTensor, actions: torch.Tensor) -> torch.Tensor:
+        """Returns values, in any unit, of which more is better, [B, N].
+
+        Args:
+            observation: The observations, before the encoder, [B, ...] each leaf.
+            actions: Raw actions, [B, N, D].
+        """
+
+
+def of_rewards(spec: specs.EnvironmentSpec, config: MPOConfig) -> list[str]:
+    """Returns the objectives that are rewards, in the order of the critic's heads."""
+    return [name for name in config.objectives if name in _rewards(spec)]
+
+
+def check(spec: specs.EnvironmentSpec, config: MPOConfig, functions: Mapping[str, ObjectiveFunction]) -> None:
+    """Checks the names of the objectives.
+
+    Raises:
+        ValueError: One is neither a reward nor a function, or all are functions.
+    """
+    rewards, found = sorted(_rewards(spec)), of_rewards(spec, config)
+    unknown = [name for name in config.objectives if name not in (*rewards, *functions)]
+    if unknown or not found:
+        raise ValueError(
+            f"`objectives` must name rewards of the environment ({', '.join(rewards)}), at least one, or "
+            f"functions of `make_objective_functions` ({', '.join(functions) or 'none here'}), got "
+            f"{', '.join(unknown or config.objectives)}."
+        )
+    if both := [name for name in found if name in functions]:
+        raise ValueError(
+            f"`make_objective_functions` must have other names than the rewards, got {', '.join(both)}."
+        )
+
+
+def stacked_rewards(reward: types.NestedTensor, names: Sequence[str]) -> torch.Tensor:
+    """Returns the rewards with these names, [...] each, as [..., J]."""
+    rewards = reward if isinstance(reward, Mapping) else {RETURN: reward}
+    return torch.stack([rewards[name] for name in names], dim=-1)
+
+
+def _rewards(spec: specs.EnvironmentSpec) -> Mapping[str, specs.Array]:
+    return spec.rewards if isinstance(spec.rewards, Mapping) else {RETURN: spec.rewards}

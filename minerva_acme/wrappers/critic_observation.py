@@ -1,0 +1,71 @@
+"""Observations in two parts: what the policy sees, and what only the critic sees in addition."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import dm_env
+import tree
+
+from minerva_acme import specs, types
+from minerva_acme.wrappers import base, concat_observation
+
+
+class CriticObservationWrapper(base.ConversionWrapper):
+    """Sorts the entries of a dict of observations into `policy` and `critic`.
+
+    Each part is one vector, see `ConcatObservationWrapper`, or a dict if it holds an image or integers.
+    """
+
+    def __init__(self, environment: dm_env.Environment, *, critic_observations: Sequence[str]) -> None:
+        """Initialises the wrapper.
+
+        Args:
+            environment: The environment to wrap, whose observations are a dict.
+            critic_observations: The names of the entries that only the critic sees.
+
+        Raises:
+            ValueError: Observations are no dict, an entry does not exist, or none is left to the policy.
+        """
+        super().__init__(environment)
+        spec = environment.observation_spec()
+        specs.check_critic_observations(spec, critic_observations)
+        others = {*spec} - {*critic_observations}
+        self.critic_observations = tuple(critic_observations)
+        """The names of the entries that only the critic sees."""
+        parts = {"policy": sorted(others), "critic": sorted(critic_observations)}
+        made = {name: _make_part(name, {each: spec[each] for each in names}) for name, names in parts.items()}
+        self._observation_spec = {name: part for name, (part, _) in made.items()}
+        self._to_observation = _Sorted({name: convert for name, (_, convert) in made.items()})
+
+    def observation_spec(self) -> types.NestedSpec:
+        return self._observation_spec
+
+
+class _Sorted:
+    """Makes the parts of an observation."""
+
+    def __init__(self, converts: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Args: converts: Makes each part from the whole observation."""
+        self._converts = converts
+
+    def __call__(self, observation: Any) -> dict[str, Any]:
+        return {name: convert(observation) for name, convert in self._converts.items()}
+
+
+class _Kept:
+    """Keeps some entries of a dict."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Args: names: The entries."""
+        self._names = names
+
+    def __call__(self, observation: Any) -> dict[str, Any]:
+        return {name: observation[name] for name in self._names}
+
+
+def _make_part(name: str, spec: Mapping[str, Any]) -> tuple[types.NestedSpec, Callable[[Any], Any]]:
+    """Returns the spec of a part, and a function that makes it from a whole observation."""
+    if all(leaf.dtype.kind == "f" and len(leaf.shape) <= 2 for leaf in tree.flatten(spec)):
+        concatenation = concat_observation.Concatenation(spec, is_filtered=True)
+        return specs.Array((concatenation.size,), concatenation.dtype, name), concatenation
+    return spec, _Kept([*spec])
