@@ -119,6 +119,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
+            device=self.batch_device,
         )
 
     def policy_module(self, networks: mpo_networks.MPONetworks) -> nn.Module:
