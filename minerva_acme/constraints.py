@@ -52,6 +52,8 @@ Share = Annotated[float, Constraint("in [0, 1]", lambda value: 0 <= value <= 1)]
 Discount = Annotated[Share, Range(0.95, 0.999)]
 LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
+_MEMORY_BYTES = machine_memory.total_bytes()  # read once: a sweep makes thousands of configs
+
 WEIGHT_BYTES = 16
 """The memory of a trained weight, in bytes: a float32, its gradient and Adam's two moments."""
 
@@ -59,12 +61,12 @@ WEIGHT_BYTES = 16
 def fit_into_memory(sizes: Sequence[int]) -> bool:
     """Returns whether this machine has enough memory to train fully connected layers of these sizes."""
     num_weights = sum(sizes) + sum(before * after for before, after in itertools.pairwise(sizes))
-    return WEIGHT_BYTES * num_weights <= machine_memory.total_bytes()
+    return WEIGHT_BYTES * num_weights <= _MEMORY_BYTES
 
 
 FITTING = (
     "sizes that can be trained with this machine's "
-    f"{machine_memory.describe(machine_memory.total_bytes())} of memory, at {WEIGHT_BYTES} bytes a weight"
+    f"{machine_memory.describe(_MEMORY_BYTES)} of memory, at {WEIGHT_BYTES} bytes a weight"
 )
 Sizes = Annotated[
     tuple[int, ...],

@@ -1,8 +1,13 @@
-"""The `repr` of objects that people look at in a session: a line or a few, without addresses."""
+"""Text for people: counts, and the `repr` of objects that they look at in a session, without addresses."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
+
+
+def count(number: int, noun: str) -> str:
+    """Returns a number with its noun: "1 episode", "1,000 episodes"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def in_lines(title: str, rows: Mapping[str, object]) -> str:

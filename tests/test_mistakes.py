@@ -697,6 +697,14 @@ def a_policy_of_other_layer_sizes(s):
 
 @mistake(
     ValueError,
+    "<folder>/none must be a run's folder or a file with a policy, but nothing is there.",
+)
+def a_policy_of_a_path_where_nothing_is(s):
+    runs.load_policy(s.folder / "none", ppo.PPOBuilder(TINY_PPO), FLAT)
+
+
+@mistake(
+    ValueError,
     "<folder> holds no checkpoint yet. Train it first: minerva train ...",
 )
 def a_policy_of_a_run_that_saved_nothing(s):
@@ -1142,6 +1150,11 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "`minerva sweep` must have an environment, got none. For example: --env CartPole-v1, or your "
         "own: --env my_module:MyEnvironment. Those that are here: minerva list environments",
     ),
+    "an environment without its flag": (
+        "train ppo Pendulum-v1",
+        2,
+        "`minerva train ppo` must have an environment, got 'Pendulum-v1' without its flag: --env Pendulum-v1",
+    ),
     "an environment in place of the agent": (
         "train dm_control/cheetah/run",
         2,
@@ -1203,6 +1216,11 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "eval <folder>",
         2,
         "There is no run in <folder>: run.json is missing. Give the folder of a trained run.",
+    ),
+    "a published run without its owner": (
+        "publish <young> --to me",
+        2,
+        "`--to` must be OWNER/NAME on the hub, got 'me'.",
     ),
     "an evaluated run that saved nothing": (
         "eval <young>",

@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import environments, specs, testing
+from minerva_acme import environments, readable, specs, testing
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, verdicts
 from minerva_acme.cli.console import Console
@@ -52,7 +52,8 @@ def run(command: commands.CheckEnv) -> int:
         counts = verdicts.show(checks, console, name_width=_NAME_WIDTH)
         counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
     num_agents = counts_of_agents["ok"]
-    console.print(f"{command.environment}: {verdicts.sum_up(counts)} {num_agents} agents support it.")
+    supported = f"{readable.count(num_agents, 'agent')} support{'s' * (num_agents == 1)}"
+    console.print(f"{command.environment}: {verdicts.sum_up(counts)} {supported} it.")
     return int(counts["wrong"] > 0 or num_agents == 0)
 
 
@@ -140,7 +141,8 @@ def _judge_ends(conformance: "_Conformance") -> Check:
     if all(are_true) and len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] > 1:
         fix = "if that is a time limit, truncate instead: LAST with discount 1, or `truncated` in Gymnasium"
         return Check("ends", "warning", f"{kinds}, each after {lengths[0]} steps", fix)
-    return Check("ends", "ok", f"{kinds}, after {min(lengths)} to {max(lengths)} steps")
+    numbers = "-".join(map(str, sorted({min(lengths), max(lengths)})))
+    return Check("ends", "ok", f"{kinds}, after {numbers} steps")
 
 
 class _Conformance(testing.EnvironmentConformance):

@@ -415,7 +415,7 @@ class List:
     kind: tyro.conf.Positional[str] = "all"
     """agents, environments, presets, tasks, or all of these; or runs."""
     word: tyro.conf.Positional[str] = ""
-    """Show only entries that contain this word."""
+    """Show only entries that contain this word; for runs, it may be the folder."""
     directory: pathlib.Path | None = None
     """The folder below which to look for runs; runs by default."""
     json: bool = False

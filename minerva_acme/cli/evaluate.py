@@ -2,7 +2,7 @@
 
 import contextlib
 
-from minerva_acme import runs
+from minerva_acme import readable, runs
 from minerva_acme.cli import commands, environment_choice, json_output
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import policies
@@ -35,7 +35,7 @@ def run(command: commands.Eval) -> int:
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
     console.print(
         f"{description.agent} on {description.base_task.env_name}, {found.env_steps:,} environment steps: "
-        f"return {result.mean:.2f} ± {result.std:.2f} over {command.episodes} episodes"
+        f"return {result.mean:.2f} ± {result.std:.2f} over {readable.count(command.episodes, 'episode')}"
     )
     return 0
 

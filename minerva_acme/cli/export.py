@@ -1,6 +1,6 @@
 """`minerva export`."""
 
-from minerva_acme import runs
+from minerva_acme import readable, runs
 from minerva_acme.cli import choices, commands
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, verification
@@ -41,15 +41,16 @@ def run(command: commands.Export) -> int:
         use = f"minerva_acme.load_policy('{output}')(observation).action"
     console = Console()
     if comparison:
+        episodes_played = readable.count(comparison.num_episodes, "episode")
         console.print(
             f"Largest difference from the policy: {comparison.largest:.1e} of the action range, over "
-            f"{comparison.num_episodes} episodes ({comparison.num_steps:,} steps), in batches of 1 and 7"
+            f"{episodes_played} ({comparison.num_steps:,} steps), in batches of 1 and 7"
         )
     elif episodes:
         score = verification.score(checkpoint, output, episodes, import_code=command.import_code)
         console.print(
-            f"Score {score.mean:.2f} ± {score.std:.2f} over {score.num_episodes} episodes from unseen "
-            f"initial states, {score.rounding:.2f} away from the score of the run's own weights"
+            f"Score {score.mean:.2f} ± {score.std:.2f} over {readable.count(score.num_episodes, 'episode')} "
+            f"from unseen initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
     console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}")
     return 0

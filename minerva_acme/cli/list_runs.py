@@ -35,13 +35,16 @@ def run(command: commands.List) -> int:
     Raises:
         ValueError: There is no such folder.
     """
-    directory = command.directory or _BY_DEFAULT
+    word, directory = command.word, command.directory
+    if not directory and word and pathlib.Path(word).is_dir():
+        word, directory = "", pathlib.Path(word)
+    directory = directory or _BY_DEFAULT
     if command.directory and not directory.is_dir():
         raise ValueError(f"`directory` must be a folder with runs, got {directory}, which is no folder.")
     found = _find(directory)
     common = _in_common([one.settings for one in found if one.settings])
     texts = [(one, _text(one, common)) for one in found]
-    shown = [(one, text) for one, text in texts if command.word.lower() in text.lower()]
+    shown = [(one, text) for one, text in texts if word.lower() in text.lower()]
     if command.json:
         json_output.show([one._asdict() for one, _ in shown])
     elif shown:
@@ -52,7 +55,7 @@ def run(command: commands.List) -> int:
         advice = "To train one: minerva train ppo --env CartPole-v1"
         print(f"There are no runs in {directory}. {advice}", file=sys.stderr)
     elif not shown:
-        print(f"minerva: none of the {len(found)} runs contains '{command.word}'.", file=sys.stderr)
+        print(f"minerva: none of the {len(found)} runs contains '{word}'.", file=sys.stderr)
         return 1
     return 0
 

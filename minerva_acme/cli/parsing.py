@@ -84,10 +84,16 @@ def parse(arguments: Sequence[str]) -> Any:
     hints = dict(flags.of(command))
     positional, settled = flags.settle(rest, hints, typed)
     if (title or command is commands.Sweep) and "--env" not in (*from_file, *settled):
-        raise ValueError(
-            f"`{typed}` must have an environment, got none. For example: --env CartPole-v1, or your own: "
-            "--env my_module:MyEnvironment. Those that are here: minerva list environments"
+        without_flag = next((word for word in positional if _LIKE_AN_ENVIRONMENT.search(word)), None)
+        found = (
+            f"'{without_flag}' without its flag: --env {without_flag}"
+            if without_flag
+            else (
+                "none. For example: --env CartPole-v1, or your own: "
+                "--env my_module:MyEnvironment. Those that are here: minerva list environments"
+            )
         )
+        raise ValueError(f"`{typed}` must have an environment, got {found}")
     # If a flag is given twice, the last one counts.
     parsed = _parse(command, typed, [*positional, *from_file, *settled])
     if settings:

@@ -4,7 +4,7 @@ import json
 import pathlib
 from collections.abc import Iterator
 
-from minerva_acme import runs
+from minerva_acme import readable, runs
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, verification
@@ -21,7 +21,10 @@ def run(command: commands.Publish) -> int:
     Raises:
         ValueError: There is no such run or checkpoint, its policy cannot be shared, or the hub refused.
     """
-    to = hub.parse(f"{hub.PREFIX}{command.to}") if command.to else None
+    try:
+        to = hub.parse(f"{hub.PREFIX}{command.to}") if command.to else None
+    except ValueError as error:
+        raise ValueError(f"`--to` must be OWNER/NAME on the hub, got '{command.to}'.") from error
     if to:
         hub.check_installed()
     console = Console()
@@ -29,7 +32,7 @@ def run(command: commands.Publish) -> int:
     folder = command.output or command.directory / "hub"
     weights = folder / hub.WEIGHTS
     runs.export_policy(command.directory, weights, checkpoint=checkpoint, import_code=command.import_code)
-    console.print(f"Playing {command.episodes} episodes for the score ...")
+    console.print(f"Playing {readable.count(command.episodes, 'episode')} for the score ...")
     score = verification.score(checkpoint, weights, command.episodes, import_code=command.import_code)
     found = policies.find(weights)
     (folder / run_folder.FILE).write_text(json.dumps(found.description.content(), indent=2) + "\n")
@@ -117,9 +120,10 @@ def make_card(
         f"A policy that minerva-acme learned in {found.env_steps:,} "
         f"environment steps, seed {described.seed}.\n"
     )
+    episodes = readable.count(score.num_episodes, "episode")
     yield (
-        f"**Mean return {reached}**: mean and standard deviation over {score.num_episodes} episodes from "
-        f"initial states that training has not seen (seed {score.seed}), without exploration.\n"
+        f"**Mean return {reached}**: mean and standard deviation over {episodes} from initial states that "
+        f"training has not seen (seed {score.seed}), without exploration.\n"
     )
     flags = " --import-code" if described.needs_code else ""
     yield f"## Play it\n\n```\nminerva eval hf:{repository} --episodes {score.num_episodes}{flags}\n```\n"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from minerva_acme import readable
 from minerva_acme.cli.console import Console
 
 _STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
@@ -31,4 +32,5 @@ def show(checks: Iterable[Check], console: Console, *, name_width: int) -> dict[
 
 def sum_up(counts: Mapping[str, int]) -> str:
     """Returns a sentence with the number of checks by status."""
-    return f"{counts['ok']} ok, {counts['warning']} warnings, {counts['wrong']} wrong."
+    warnings = readable.count(counts["warning"], "warning")
+    return f"{counts['ok']} ok, {warnings}, {counts['wrong']} wrong."

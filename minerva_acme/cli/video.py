@@ -35,6 +35,8 @@ def run(command: commands.Video) -> int:
     found = policies.find(command.directory, command.checkpoint)
     beside = pathlib.Path() if found.path.is_file() else command.directory
     files = _files(command, beside / "videos" / found.path.name.removesuffix(".safetensors"))
+    if command.out is not None:
+        command.out.parent.mkdir(parents=True, exist_ok=True)  # before the episodes are played
     recording.choose_renderer()
     builder = found.description.make_builder(import_code=command.import_code)
     description, make_environment = environment_choice.choose(found.description, command)

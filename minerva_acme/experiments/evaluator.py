@@ -11,7 +11,7 @@ import dm_env
 import torch
 import tree
 
-from minerva_acme import actors, core, counting, environments, loggers, specs, types
+from minerva_acme import actors, core, counting, environments, loggers, readable, specs, types
 from minerva_acme.experiments import seeds as run_seeds
 from minerva_acme.experiments import signals
 from minerva_acme.runs import config as experiment_config
@@ -191,7 +191,8 @@ class Evaluator(evaluation.Evaluations):
         spent = {"wall_seconds": wall, "cpu_seconds": cpu}
         counts = {run.config.steps_key: 0, **run.counter.get_counts()}
         run.logs.evaluator.write({**counts, **result.metrics(), **spent})
-        described = f"return {result.mean:.1f} ± {result.std:.1f} over {len(result.returns)} episodes"
+        episodes = readable.count(len(result.returns), "episode")
+        described = f"return {result.mean:.1f} ± {result.std:.1f} over {episodes}"
         _logger.info("%d steps: %s", run.steps, described)
         if not run.config.evaluation_video or stop:
             return

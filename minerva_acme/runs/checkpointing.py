@@ -312,6 +312,10 @@ def find(
     entries = _scan(directory)
     if which == "latest":
         if not entries:
+            if not path.exists():
+                raise ValueError(
+                    f"{path} must be a run's folder or a file with a policy, but nothing is there."
+                )
             raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
         _read_branch(directory)  # raises if it is unknown which one is the latest
         return _newest_good(path, entries, with_replay)

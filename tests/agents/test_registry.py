@@ -1,6 +1,7 @@
 """Agents are found by the names that installed packages give them, and by where their builders are."""
 
 import dataclasses
+import importlib
 import pathlib
 import sys
 import textwrap
@@ -52,6 +53,12 @@ def install(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield install
     for package in packages:
         sys.modules.pop(package, None)
+
+
+@pytest.mark.parametrize("name", registry.AGENTS)
+def test_the_presets_of_an_agents_package_begin_with_the_default_one(name: str) -> None:
+    presets = importlib.import_module(f"minerva_acme.agents.{name}").PRESETS
+    assert next(iter(presets.items())) == ("default", registry.find(name).config())
 
 
 def test_an_agent_of_an_installed_package_has_a_name_and_is_imported_when_it_is_used(

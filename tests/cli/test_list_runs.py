@@ -55,6 +55,11 @@ def make_run(name, *, made=None, returns=(), light=False, options=(), changes=()
     return directory
 
 
+def test_the_word_may_be_the_folder(lines):
+    make_run("a", made=2_004)
+    assert lines("runs") == lines() and lines("runs/a")[0].startswith("runs/a")
+
+
 def test_what_was_published_from_a_run_is_no_run(lines):
     directory = make_run("a", made=2_004, returns=[(0, 9.5), (2_004, 475.25)])
     published = directory / "hub"

@@ -119,7 +119,7 @@ def test_only_to_uploads_and_what_it_names_can_be_played(trained, stand_in, film
 @pytest.mark.parametrize("to", ["pole", "me/pole/more", "hf:me/pole"])
 def test_a_malformed_repository_is_refused_before_anything_is_played(trained, to, tmp_path, call):
     status, _, err = call("publish", trained, "--output", tmp_path / "card", "--to", to)
-    assert status == 2 and "must be hf:OWNER/NAME" in err
+    assert status == 2 and "`--to` must be OWNER/NAME on the hub" in err
     assert not (tmp_path / "card").exists()
 
 

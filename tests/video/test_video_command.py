@@ -154,6 +154,13 @@ def test_a_mistake_is_told(cartpole, tmp_path, settings, message):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_an_episode_is_played(cartpole, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        film(cartpole, episodes=1, out=tmp_path / "file" / "film.mp4")
+    assert "episode" not in capsys.readouterr().out
+
+
 def test_a_run_without_a_checkpoint_is_told(tmp_path):
     with pytest.raises(ValueError, match="There is no run in"):
         film(tmp_path)
