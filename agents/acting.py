@@ -19,7 +19,7 @@ from minerva_acme import (
     specs,
     types,
 )
-from minerva_acme.agents import actions, choosing
+from minerva_acme.agents import acting_on_tensors, actions, choosing
 
 
 class BehaviourExtras(NamedTuple):
@@ -82,7 +82,8 @@ class ModulePolicy(builders.AgentPolicy):
     """A policy that acts by a module, from observations [E, ...] to a distribution, an action or values.
 
     Observations may be any nest. The policy holds a copy of the module on the CPU, whose weights and
-    statistics come from a variable source. An `ActorCritic` acts by its policy.
+    statistics come from a variable source. An `ActorCritic` acts by its policy. For a batched environment,
+    the copy is on the environment's `device`, and observations, actions and extras are tensors there.
 
     A module with memory, including your own, needs these three attributes. `networks.ActorCritic` has them,
     and so have `networks.EncodedPolicy` and `EncodedCritic` with a `networks.RecurrentEncoder`:
@@ -106,6 +107,7 @@ class ModulePolicy(builders.AgentPolicy):
         record_state: bool = False,
         noise_repeat: int = 1,
         critic_observations: Sequence[str] = (),
+        device: torch.device | None = None,
     ) -> None:
         """Makes the policy.
 
@@ -126,16 +128,24 @@ class ModulePolicy(builders.AgentPolicy):
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
             critic_observations: The entries of a dict of observations that the module must not get.
+            device: The device of a batched environment, on which `generator` draws; None to act on arrays.
 
         Raises:
-            ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`.
+            ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`, or a module with
+                memory is to act in a batched environment.
         """
         if record != "nothing" and choose is not choosing.sample:
             raise ValueError(
                 f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: only for a "
                 "sample is the recorded density right. Record nothing, or define `batch` in a subclass."
             )
-        self._acting = acceleration.acting(module, generator)
+        self._acting: Any
+        if device is None:
+            self._acting = acceleration.acting(module, generator)
+        else:
+            self._acting = acting_on_tensors.ActingOnTensors(module, generator, device)
+            raw_actions = tree.map_structure(lambda kind: kind.on(device), raw_actions)
+        self._is_on_tensors = device is not None
         self._remembers = self._acting.remembers
         self._choose = choose
         self._raw_actions = raw_actions
@@ -185,11 +195,16 @@ class ModulePolicy(builders.AgentPolicy):
                 self._to_environment(raw), BehaviourExtras(state=state) if state else ()
             )
         raw, log_prob, policy = self._acting.sample(observations)
-        recorded = tree.map_structure(np.asarray, policy) if self._record == "parameters" else ()
-        extras = BehaviourExtras(log_prob, raw, recorded, state)
-        return actors.PolicyOutput(self._raw_actions.to_environment(raw), extras)
+        recorded = policy if self._record == "parameters" else ()
+        if self._is_on_tensors:
+            action = self._raw_actions.execute(raw)
+        else:
+            action, recorded = self._raw_actions.to_environment(raw), tree.map_structure(np.asarray, recorded)
+        return actors.PolicyOutput(action, BehaviourExtras(log_prob, raw, recorded, state))
 
     def _to_environment(self, raw: types.NestedTensor) -> types.NestedArray:
+        if self._is_on_tensors:
+            return tree.map_structure(lambda kind, x: kind.execute(x), self._raw_actions, raw)
         if isinstance(self._raw_actions, actions.RawActions):  # the usual case, ten times as fast
             return self._raw_actions.to_environment(raw.numpy())
         return tree.map_structure(lambda kind, x: kind.to_environment(x.numpy()), self._raw_actions, raw)

@@ -3,7 +3,8 @@
 Shapes: D action dimensions; `...` any leading axes.
 """
 
-from typing import Any
+import copy
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -27,6 +28,13 @@ class RawActions:
         # Discrete actions are always within their bounds.
         if isinstance(action_spec, specs.BoundedArray) and not isinstance(action_spec, specs.DiscreteArray):
             self._bounds = specs.bounds(action_spec)
+        self._limits = () if self._bounds is None else tuple(map(torch.from_numpy, self._bounds))
+
+    def on(self, device: torch.device) -> Self:
+        """Returns a copy whose `execute` takes tensors on a device."""
+        moved = copy.copy(self)
+        moved._limits = tuple(limit.to(device) for limit in self._limits)
+        return moved
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         """Returns the actions to execute, [..., D], or [...] if discrete, conforming to the action spec."""
@@ -40,7 +48,7 @@ class RawActions:
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
         """Returns the actions of `to_environment`, on tensors."""
         action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
-        return action if self._bounds is None else action.clamp(*map(torch.from_numpy, self._bounds))
+        return action.clamp(*self._limits) if self._limits else action
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """Returns log |d action / d raw|, [...]: the raw action's log-density minus the executed action's."""
@@ -68,6 +76,11 @@ class SquashedActions(RawActions):
         self._half_range = np.float32(0.5) * (high - low)
         self._squash = distributions.TanhSquash(torch.from_numpy(low), torch.from_numpy(high))
 
+    def on(self, device: torch.device) -> Self:
+        moved = super().on(device)
+        moved._squash = copy.deepcopy(self._squash).to(device)
+        return moved
+
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         return squash_array(raw, self._low, self._half_range, self._high)
 
@@ -93,12 +106,13 @@ class MultiDiscreteActions(RawActions):
     def __init__(self, action_spec: specs.BoundedArray) -> None:
         super().__init__(action_spec)
         self._low, _ = specs.bounds(action_spec)
+        self._limits = (torch.from_numpy(self._low),)
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         return raw.astype(self._low.dtype) + self._low
 
     def execute(self, raw: torch.Tensor) -> torch.Tensor:
-        low = torch.from_numpy(self._low)
+        (low,) = self._limits
         return raw.to(low.dtype) + low
 
 

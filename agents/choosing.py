@@ -43,10 +43,11 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
         share = epsilon(env_steps)
-        chances = torch.rand(len(best), generator=generator)
-        if min(chances.tolist()) >= share:  # the usual case; the rest takes longer than this
+        chances = torch.rand(len(best), generator=generator, device=best.device)
+        # The usual case; the rest takes longer than this. Another device is not waited for.
+        if best.device.type == "cpu" and min(chances.tolist()) >= share:
             return best
-        drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
+        drawn = _draw(output, best, generator)
         return torch.where(chances < share, drawn, best)
 
     return choose
@@ -58,10 +59,16 @@ def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
-        drawn = torch.randint(_values(output).shape[-1], best.shape, generator=generator)
-        return torch.where(torch.rand(best.shape, generator=generator) < shares, drawn, best)
+        drawn = _draw(output, best, generator)
+        chances = torch.rand(best.shape, generator=generator, device=best.device)
+        return torch.where(chances < shares.to(best.device), drawn, best)
 
     return choose
+
+
+def _draw(output: Any, best: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Draws actions uniformly, [E] like `best`."""
+    return torch.randint(_values(output).shape[-1], best.shape, generator=generator, device=best.device)
 
 
 def _values(output: Any) -> torch.Tensor:
@@ -79,7 +86,9 @@ def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choos
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         action = mode(output, generator, env_steps)
-        return action + stddev(env_steps) * scale * torch.randn(action.shape, generator=generator)
+        noise = torch.randn(action.shape, generator=generator, device=action.device)
+        unit = scale.to(action.device) if isinstance(scale, torch.Tensor) else scale
+        return action + stddev(env_steps) * unit * noise
 
     return choose
 
@@ -104,6 +113,7 @@ def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Cho
         action: torch.Tensor = choose(output, generator, env_steps)
         if env_steps >= num_steps:
             return action
-        return low + (high - low) * torch.rand(action.shape, generator=generator)
+        share = torch.rand(action.shape, generator=generator, device=action.device)
+        return low.to(action.device) + (high - low).to(action.device) * share
 
     return explore

@@ -27,6 +27,20 @@ def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
         raise ValueError(f"{agent} needs {name} that are one float32 vector, got {describe(spec)}. {way_out}")
 
 
+def check_batches(agent: str, config: Any) -> None:
+    """Checks that a config suits a batched environment, whose steps are stored in a ring.
+
+    Raises:
+        ValueError: It has a memory or stacks frames in replay; the message names the setting.
+    """
+    for name, plain in (("memory", "none"), ("frame_stack", 1)):
+        if (found := getattr(config, name, plain)) != plain:
+            raise ValueError(
+                f"`{name}` of {agent} must be {plain} in a batched environment, whose replay has neither "
+                f"recurrent states nor single frames, got {found}. Play environments that are not batched."
+            )
+
+
 def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:
     """Checks that observations are numbers of any shape, or a nest of them, that an encoder can take.
 

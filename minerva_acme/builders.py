@@ -201,7 +201,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         Args:
             networks: The networks, as `make_networks` returned them.
             spec: The specs of the environment.
-            generator: The generator for the policy's random numbers, on the CPU.
+            generator: The generator for the policy's random numbers, on the CPU, or on the device of
+                `for_batches`.
             evaluation: Whether the policy is for evaluation; otherwise it explores.
             counter: The run's counter, for schedules: its `actor_steps` count the environment steps so far.
                 None disables schedules, for example in a loaded policy.
@@ -221,6 +222,20 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         raise ValueError(
             f"{type(self).__name__} must define `for_actors` to run {num_actors} actors in separate "
             "processes. Define it, or train in one process with `run_experiment`."
+        )
+
+    def for_batches(self, device: torch.device) -> Self:
+        """Returns this agent's builder for a batched environment, whose tensors are on `device`.
+
+        Its tables are rings, its layouts and its policy take tensors on the device, and `make_batched_adder`
+        and `make_batched_actor` make the parts that play.
+
+        Raises:
+            ValueError: The agent cannot be trained in a batched environment.
+        """
+        raise ValueError(
+            f"{type(self).__name__} must define `for_batches` to be trained in a batched environment. Define "
+            "it, or play single environments or a `VectorEnvironment`."
         )
 
     @property
@@ -291,6 +306,23 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         make = actors.RecurrentVectorActor if _has_memory(policy) else actors.FeedForwardVectorActor
         return make(
             policy=policy, adders=adders, variable_client=self._make_variable_client(policy, variable_source)
+        )
+
+    def make_batched_adder(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec
+    ) -> core.BatchedAdder:
+        """Makes the adder of a batched environment; a builder with `for_batches` defines it."""
+        raise ValueError(f"{type(self).__name__} must define `make_batched_adder` next to `for_batches`.")
+
+    def make_batched_actor(
+        self,
+        policy: AgentPolicy,
+        variable_source: core.VariableSource | None = None,
+        adder: core.BatchedAdder | None = None,
+    ) -> core.BatchedActor:
+        """Makes an actor for a batched environment, with a policy made by a builder `for_batches`."""
+        return actors.BatchedFeedForwardActor(
+            policy=policy, adder=adder, variable_client=self._make_variable_client(policy, variable_source)
         )
 
     def _make_variable_client(

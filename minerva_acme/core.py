@@ -170,6 +170,9 @@ class BatchedAdder(Closeable):
     def num_inserted(self) -> int:
         """The number of items that can be sampled, since construction; see `replay.Ring`."""
 
+    def flush(self) -> None:
+        """Does nothing: steps are written at once. An adder that keeps some back overrides it."""
+
     @abc.abstractmethod
     def reset(self) -> None:
         """Ends open episodes after their latest step, as a time limit would. No step is lost."""

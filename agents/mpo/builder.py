@@ -133,6 +133,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
+            device=self.batch_device,
         )
 
     def policy_module(self, networks: mpo_networks.MPONetworks) -> nn.Module:

@@ -75,6 +75,9 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
     plays and learns."""
 
+    batch_device: torch.device | None = None
+    """The device of the batched environment, as set by `for_batches`; None for other environments."""
+
     actor_index: int = 0
     """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
 
@@ -86,6 +89,12 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
         builder.num_actors = num_actors
+        return builder
+
+    def for_batches(self, device: torch.device) -> Self:
+        requirements.check_batches(self.name, self.config)
+        builder = copy.copy(self)
+        builder.batch_device = device
         return builder
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
@@ -133,8 +142,24 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
                 rate_limiter=self.make_rate_limiter(),
                 sampler=self.make_selector(),
                 contents=self.table_contents,
+                ring=None
+                if self.batch_device is None
+                else replay.Ring(self.config.num_environments, self.steps_per_item),
             )
         ]
+
+    def make_batched_adder(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec
+    ) -> core.BatchedAdder:
+        from minerva_acme.adders import BatchedAdder
+
+        return BatchedAdder(
+            client=client,
+            table=TABLE,
+            layout=self.make_layout(spec),
+            period=self.steps_per_item,
+            discount=self.config.discount,
+        )
 
     def make_selector(self) -> replay.Selector:
         """Makes the selector of sampled items: uniform or by priority, and by age if items fade."""
@@ -276,6 +301,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
             evaluation=evaluation,
             record_state=self._stores_state and not evaluation,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
+            device=self.batch_device,
         )
 
     def policy_module(self, networks: Networks) -> nn.Module:
@@ -415,6 +441,11 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
             return _make_sequence_layout(self, spec, self._remembers.burn_in)
         from minerva_acme.replay import layouts
 
+        if self.batch_device is not None:
+            config = self.config
+            return layouts.BatchedTransitionLayout(
+                spec, self.extras_spec(spec), n_step=config.n_step, discount=config.discount
+            )
         return layouts.TransitionLayout(spec, self.extras_spec(spec), frame_stack=self.config.frame_stack)
 
     def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
@@ -451,6 +482,8 @@ def _make_sequence_layout(builder: Any, spec: specs.EnvironmentSpec, burn_in: in
     from minerva_acme.replay import layouts
 
     config = builder.config
+    if builder.batch_device is not None:
+        return layouts.BatchedTrajectoryLayout(spec, config.sequence_length, builder.extras_spec(spec))
     return layouts.TrajectoryLayout(
         spec,
         config.sequence_length,

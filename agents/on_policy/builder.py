@@ -43,9 +43,18 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
     plays and learns."""
 
+    batch_device: torch.device | None = None
+    """The device of the batched environment, as set by `for_batches`; None for other environments."""
+
     def for_actors(self, num_actors: int) -> Self:
         builder = copy.copy(self)
         builder.num_actors = num_actors
+        return builder
+
+    def for_batches(self, device: torch.device) -> Self:
+        requirements.check_batches(self.name, self.config)
+        builder = copy.copy(self)
+        builder.batch_device = device
         return builder
 
     @property
@@ -121,6 +130,9 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
                 sampler=replay.Fifo(),
                 max_times_sampled=1,
                 contents={"discount": self.config.discount},  # of `return_so_far`
+                ring=None
+                if self.batch_device is None
+                else replay.Ring(self.config.num_environments, self.config.rollout_length, by_episode=False),
             )
         ]
 
@@ -133,6 +145,14 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         if self.num_actors is None:
             return adder
         return rounds.StampingAdder(adder, in_rounds=self._in_rounds)
+
+    def make_batched_adder(
+        self, client: replay.ReplayClient, spec: specs.EnvironmentSpec
+    ) -> core.BatchedAdder:
+        from minerva_acme.adders import BatchedAdder
+
+        layout, gamma = self.make_layout(spec), self.config.discount
+        return BatchedAdder(client=client, table=TABLE, layout=layout, discount=gamma)
 
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
@@ -178,6 +198,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             record="nothing" if evaluation else record,
             record_state=not evaluation,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
+            device=self.batch_device,
         )
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
@@ -239,6 +260,8 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
         from minerva_acme.replay import layouts
 
         extras = acting.extras_spec(spec, self.records_parameters, self._memory_spec(spec))
+        if self.batch_device is not None:
+            return layouts.BatchedRolloutLayout(spec, self.config.rollout_length, extras)
         return layouts.RolloutLayout(
             spec,
             self.config.rollout_length,

@@ -16,6 +16,7 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import store
 from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class ActorNode(graph.Part):
     def _play(
         self,
         loop: Any,
-        actor: core.Actor | core.VectorActor,
+        actor: evaluation.Actor,
         adders: "list[_TimedAdder]",
         stamping: list[rounds.StampingAdder],
         follower: weights.Follower,

@@ -4,10 +4,11 @@ import contextlib
 import logging
 import threading
 
-from minerva_acme import core, loggers, specs
+from minerva_acme import loggers, specs
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import evaluator, parts, seeds, signals
 from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
 
@@ -146,8 +147,10 @@ class _Run:
         """Begins an evaluation: its step is the number of environment steps counted so far."""
         self.steps = int(self.counter.get_counts().get("actor_steps", 0))
 
-    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        return parts.make_evaluation_actor(self, self._networks, self.source, in_vector)
+    def make_evaluation_actor(
+        self, environment: experiment_config.Environment | None = None
+    ) -> evaluation.Actor:
+        return parts.make_evaluation_actor(self, self._networks, self.source, environment)
 
 
 class _Logs:

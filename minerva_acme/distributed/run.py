@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any, Literal
 
-from minerva_acme import builders, foreign_names, thread_settings
+from minerva_acme import builders, environments, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import beginning as run_beginning
 from minerva_acme.experiments import parts, progress_display, seeds, signals, stopping
@@ -83,6 +83,11 @@ def run_distributed_experiment(
         displays = resources.enter_context(progress_display.shown(progress, config))
         told = run_progress.Callbacks(stopping.StopEarly(config), *callbacks, *displays)
         with contextlib.closing(environment):
+            if isinstance(environment, environments.BatchedEnvironment):
+                raise ValueError(
+                    "A distributed run cannot play a batched environment, whose replay is in memory, got "
+                    f"{type(environment).__name__}. Train in one process (`run_experiment`)."
+                )
             beginning = run_beginning.begin(config, environment, resources, num_actors)
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         resources.callback(_remove_left_overs, directory)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NextStepResets,
         SimulatorEnvironment,
     )
+    from minerva_acme.environments.batched_loop import BatchedEnvironmentLoop
     from minerva_acme.environments.batched_pendulum import BatchedPendulum
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
     from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchedEnvironment",
+    "BatchedEnvironmentLoop",
     "BatchedPendulum",
     "EnvPoolEnvironment",
     "EnvironmentLoop",

@@ -6,9 +6,7 @@ import logging
 import pathlib
 from typing import Any, NamedTuple
 
-import dm_env
-
-from minerva_acme import builders, environments, specs
+from minerva_acme import builders, specs
 from minerva_acme.replay import backends
 from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock
 from minerva_acme.runs import config as experiment_config
@@ -64,7 +62,7 @@ def check_agent(
 
 def begin(
     config: experiment_config.ExperimentConfig,
-    environment: dm_env.Environment | environments.VectorEnvironment,
+    environment: experiment_config.Environment,
     resources: contextlib.ExitStack,
     num_actors: int = 0,
 ) -> Beginning:
@@ -72,7 +70,7 @@ def begin(
 
     Args:
         config: The experiment's config.
-        environment: An environment of the run, or a vector of them.
+        environment: An environment of the run, or a vector or batch of them.
         resources: A stack that unlocks the folder.
         num_actors: The number of actors in separate processes; 0 if this process plays.
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import dm_env
+import torch
+import tree
 
 from minerva_acme import actors, core, counting, environments, loggers, readable, specs, types
 from minerva_acme.experiments import seeds as run_seeds
@@ -56,8 +58,10 @@ class EvaluatedRun(Protocol):
     def logs(self) -> EvaluationLogs:
         """The logs of evaluations."""
 
-    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        """Makes an actor, or with `in_vector` a vector actor, with the policy for evaluation."""
+    def make_evaluation_actor(
+        self, environment: experiment_config.Environment | None = None
+    ) -> evaluation.Actor:
+        """Makes an actor for an environment, None for a single one, with the policy for evaluation."""
 
 
 class Evaluator(evaluation.Evaluations):
@@ -127,11 +131,19 @@ class Evaluator(evaluation.Evaluations):
     def _play_random(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         actor = self._random_actor
         assert actor is not None
-        return self._play(lambda in_vector: _Everywhere(actor) if in_vector else actor, stop, 1)
+
+        def make_actor(environment: experiment_config.Environment) -> evaluation.Actor:
+            if isinstance(environment, environments.BatchedEnvironment):
+                seed = self._run.seeds.number("random")
+                return actors.BatchedFeedForwardActor(policy=_RandomBatch(environment, seed))
+            is_vector = isinstance(environment, environments.VectorEnvironment)
+            return _Everywhere(actor) if is_vector else actor
+
+        return self._play(make_actor, stop, 1)
 
     def _play(
         self,
-        make_actor: Callable[[bool], core.Actor | core.VectorActor],
+        make_actor: Callable[[experiment_config.Environment], evaluation.Actor],
         stop: signals.StopRequest,
         num_environments: int,
     ) -> evaluation.Evaluation | None:
@@ -139,11 +151,12 @@ class Evaluator(evaluation.Evaluations):
             return None
         with self._own_generators():
             made = self._make_environment(0)
-            if num_environments > 1 and not isinstance(made, environments.VectorEnvironment):
+            of_several = (environments.VectorEnvironment, environments.BatchedEnvironment)
+            if num_environments > 1 and not isinstance(made, of_several):
                 others = (self._make_environment(index) for index in range(1, num_environments))
                 made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
             with contextlib.closing(made) as environment:
-                actor = make_actor(isinstance(environment, environments.VectorEnvironment))
+                actor = make_actor(environment)
                 actor.update(wait=True)
                 num_episodes = self._run.config.evaluation_episodes
                 return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
@@ -153,7 +166,7 @@ class Evaluator(evaluation.Evaluations):
         run = self._run
         return run_seeds.GlobalGenerators(run.config.torch_device).seeded(run.seeds, "evaluation", run.steps)
 
-    def _make_environment(self, index: int) -> dm_env.Environment | environments.VectorEnvironment:
+    def _make_environment(self, index: int) -> experiment_config.Environment:
         config, trained_in = self._run.config, self._run.spec
         environment = (config.evaluation_environment_factory or config.environment_factory)(self._seed(index))
         spec = specs.make_environment_spec(environment)
@@ -214,6 +227,24 @@ class _Everywhere(core.VectorActor):
 
     def update(self, wait: bool = False) -> None:
         pass
+
+
+class _RandomBatch:
+    """Draws random actions for a batched environment."""
+
+    def __init__(self, environment: environments.BatchedEnvironment, seed: int) -> None:
+        def of_all(spec: specs.BoundedArray) -> specs.BoundedArray:
+            shape = (environment.num_environments, *spec.shape)
+            return specs.BoundedArray(shape, spec.dtype, spec.minimum, spec.maximum)
+
+        action_specs = tree.map_structure(of_all, environment.action_spec())
+        self._actor = actors.RandomActor(action_specs, seed=seed)
+        self._device = environment.device
+
+    def batch(self, observations: types.NestedTensor) -> actors.PolicyOutput:
+        drawn = self._actor.select_action(())
+        on_device = tree.map_structure(lambda leaf: torch.from_numpy(leaf).to(self._device), drawn)
+        return actors.PolicyOutput(on_device)
 
 
 class _Clock:

@@ -1,13 +1,14 @@
 """The parts of a run."""
 
 import contextlib
+import dataclasses
 import functools
 import pathlib
 import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import dm_env
+import torch
 
 from minerva_acme import builders, core, counting, datasets, environments, loggers, specs
 from minerva_acme.adders import acme_shaped
@@ -15,11 +16,14 @@ from minerva_acme.environments import loop, multi_agent
 from minerva_acme.experiments import beginning, evaluator, seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
-from minerva_acme.runs import checkpointing, run_logs
+from minerva_acme.runs import checkpointing, evaluation, run_logs
 from minerva_acme.runs import config as experiment_config
 
 RECORDED = "recorded.episodes"
 """The file in a run's folder that holds the episodes that it has recorded."""
+
+
+_OF_SEVERAL = (environments.VectorEnvironment, environments.BatchedEnvironment)
 
 
 class Parts:
@@ -36,7 +40,7 @@ class Parts:
             ValueError: The agent cannot handle the environment, the folder holds another run, or another
                 process is using it.
         """
-        builder, device = config.builder, config.torch_device
+        device = config.torch_device
         self.config = config
         self.seeds = seeds.Seeds(config.seed)
         self.counter = counting.Counter()
@@ -47,6 +51,9 @@ class Parts:
 
         self.environment = make_environment(config, lambda index: self.seeds.number("environment", index))
         resources.callback(self.environment.close)
+        if isinstance(self.environment, environments.BatchedEnvironment):
+            config = _for_batches(config, self.environment)
+        builder = config.builder
         self.beginning = beginning.begin(config, self.environment, resources)
         self.spec = self.beginning.spec
         self.checkpointer = make_checkpointer(config, self.beginning.player)
@@ -71,9 +78,16 @@ class Parts:
             resources=resources,
         )
         self.policy = builder.make_policy(
-            self._networks, self.spec, self.seeds.generator("policy"), counter=self.counter
+            self._networks,
+            self.spec,
+            self.seeds.generator("policy", _acting_device(self.environment)),
+            counter=self.counter,
         )
-        self.adders = make_adders(config, self.client, self.spec, resources) if config.num_env_steps else []
+        self.adders: list[Any] = []
+        if config.num_env_steps and isinstance(self.environment, environments.BatchedEnvironment):
+            self.adders = [resources.enter_context(builder.make_batched_adder(self.client, self.spec))]
+        elif config.num_env_steps:
+            self.adders = make_adders(config, self.client, self.spec, resources)
         if self.recorder is not None:
             self.adders = [
                 resources.enter_context(datasets.RecordingAdder(self.recorder.record, adder))
@@ -92,6 +106,11 @@ class Parts:
     def play_step(self) -> list[environments.EpisodeResult]:
         """Steps every environment, if the run makes environment steps. Returns the episodes that ended."""
         return self._loop.step() if self.config.num_env_steps else []
+
+    def is_between_episodes(self, ended: Sequence[environments.EpisodeResult]) -> bool:
+        """Returns whether no episode is open after a step that ended these. In a batch that is not known."""
+        is_batched = isinstance(self.environment, environments.BatchedEnvironment)
+        return not is_batched and len(ended) == len(self.adders)
 
     def end_episodes(self) -> None:
         """Ends open episodes at their current step, as a time limit would; the next step begins new ones.
@@ -116,9 +135,11 @@ class Parts:
         """Returns one of the run's counts, such as `learner_steps`."""
         return int(self.counter.get_counts().get(name, 0))
 
-    def make_evaluation_actor(self, in_vector: bool = False) -> core.Actor | core.VectorActor:
-        """Makes an actor, or with `in_vector` a vector actor, for evaluation, seeded by the step."""
-        return make_evaluation_actor(self, self._networks, self.learner, in_vector)
+    def make_evaluation_actor(
+        self, environment: experiment_config.Environment | None = None
+    ) -> evaluation.Actor:
+        """Makes an actor for evaluation in an environment, None for a single one, seeded by the step."""
+        return make_evaluation_actor(self, self._networks, self.learner, environment)
 
     def _open_replay(self, resources: contextlib.ExitStack) -> replay.ReplayClient:
         """Starts the replay server with the contents of the checkpoint, and returns a client."""
@@ -284,47 +305,67 @@ def make_evaluation_actor(
     run: evaluator.EvaluatedRun,
     networks: Any,
     variable_source: core.VariableSource | None,
-    in_vector: bool,
-) -> core.Actor | core.VectorActor:
+    environment: experiment_config.Environment | None,
+) -> evaluation.Actor:
     """Makes an actor with the policy for evaluation, seeded by the step.
 
     Args:
         run: The run.
         networks: The policy's networks.
         variable_source: The source of their weights; None leaves them unchanged.
-        in_vector: Whether to make a vector actor.
+        environment: The environment, vector or batched environment to act in; None for a single one.
     """
-    builder, generator = run.config.builder, run.seeds.generator("evaluation", index=run.steps)
+    builder = run.config.builder
+    if isinstance(environment, environments.BatchedEnvironment):
+        builder = builder.for_batches(environment.device)
+    generator = run.seeds.generator("evaluation", _acting_device(environment), index=run.steps)
     policy = builder.make_policy(networks, run.spec, generator, evaluation=True)
-    make = builder.make_vector_actor if in_vector else builder.make_actor
-    return make(policy, variable_source)
+    return _make_actor(builder, environment, policy, variable_source, ())
+
+
+def _acting_device(environment: Any) -> torch.device:
+    """Returns the device that actions are chosen on."""
+    is_batched = isinstance(environment, environments.BatchedEnvironment)
+    return environment.device if is_batched else torch.device("cpu")
+
+
+def _make_actor(
+    builder: builders.AgentBuilder[Any],
+    environment: Any,
+    policy: builders.AgentPolicy,
+    variable_source: core.VariableSource | None,
+    adders: Sequence[Any],
+) -> evaluation.Actor:
+    if isinstance(environment, environments.BatchedEnvironment):
+        return builder.make_batched_actor(policy, variable_source, *adders)
+    if isinstance(environment, environments.VectorEnvironment):
+        return builder.make_vector_actor(policy, variable_source, adders)
+    return builder.make_actor(policy, variable_source, *adders)
 
 
 def make_environment(
     config: experiment_config.ExperimentConfig, seed: Callable[[int], int]
-) -> dm_env.Environment | environments.VectorEnvironment:
-    """Makes the environments that an actor plays in: one, or a vector of all the agent's environments.
+) -> experiment_config.Environment:
+    """Makes the environments that an actor plays in: one, or a vector or batch of all the agent's ones.
 
     Args:
         config: The run's config.
         seed: Returns the seed of an environment by its index.
 
     Raises:
-        ValueError: The factory returned something other than an environment, or a vector that the agent
-            cannot be trained in.
+        ValueError: The factory returned something other than an environment, or a vector or batch that the
+            agent cannot be trained in.
     """
     factories: list[Callable[[], Any]] = [
         functools.partial(config.environment_factory, seed(index))
         for index in range(config.builder.num_environments)
     ]
     if config.environment_processes:
-        made: dm_env.Environment | environments.VectorEnvironment = environments.make_vector(
-            factories, processes=True
-        )
+        made: experiment_config.Environment = environments.make_vector(factories, processes=True)
     else:
         made = factories[0]()
         _check_environment(made)
-        if len(factories) > 1 and not isinstance(made, environments.VectorEnvironment):
+        if len(factories) > 1 and not isinstance(made, _OF_SEVERAL):
             first = made
             made = environments.make_vector([lambda: first, *factories[1:]], processes=False)
     try:
@@ -338,22 +379,21 @@ def make_environment(
 def make_actor_and_loop(
     config: experiment_config.ExperimentConfig,
     *,
-    environment: dm_env.Environment | environments.VectorEnvironment,
+    environment: experiment_config.Environment,
     policy: builders.AgentPolicy,
     variable_source: core.VariableSource,
-    adders: Sequence[core.Adder],
+    adders: Sequence[Any],
     counter: counting.Counter,
     logger: loggers.Logger,
-) -> tuple[core.Actor | core.VectorActor, loop.Loop[Any, Any]]:
+) -> tuple[evaluation.Actor, loop.Loop[Any, Any]]:
     """Makes the actor, and the loop that it plays in."""
-    builder = config.builder
-    actor: core.Actor | core.VectorActor
-    make_loop: Any  # both loops take the same arguments
-    if isinstance(environment, environments.VectorEnvironment):
-        actor = builder.make_vector_actor(policy, variable_source, adders)
+    actor = _make_actor(config.builder, environment, policy, variable_source, adders)
+    make_loop: Any  # all loops take the same arguments
+    if isinstance(environment, environments.BatchedEnvironment):
+        make_loop = environments.BatchedEnvironmentLoop
+    elif isinstance(environment, environments.VectorEnvironment):
         make_loop = environments.VectorEnvironmentLoop
     else:
-        actor = builder.make_actor(policy, variable_source, *adders)
         make_loop = environments.EnvironmentLoop
     return actor, make_loop(
         environment=environment,
@@ -377,26 +417,58 @@ def _check_environment(environment: Any) -> None:
         )
     raise ValueError(
         f"`environment_factory` must return an environment, got {name}. Return the one that it makes, a "
-        "`dm_env.Environment` or a `VectorEnvironment`."
+        "`dm_env.Environment`, a `VectorEnvironment` or a `BatchedEnvironment`."
     )
 
 
-def _check_vector(
-    environment: dm_env.Environment | environments.VectorEnvironment, builder: builders.AgentBuilder[Any]
-) -> None:
-    """Checks that an agent can be trained in a vector of environments.
+def _for_batches(
+    config: experiment_config.ExperimentConfig, environment: environments.BatchedEnvironment
+) -> experiment_config.ExperimentConfig:
+    """Returns a config whose builder makes parts for a batched environment.
+
+    Raises:
+        ValueError: The run needs timesteps of single environments, the environment's tensors are not on its
+            device, or the agent cannot be trained in such an environment.
+    """
+    name = type(environment).__name__
+    for option in ("record", "demonstrations", "dataset", "observers"):
+        if found := getattr(config, option):
+            raise ValueError(
+                f"`{option}` must be left out in a batched environment, {name}, which has no timesteps of "
+                f"single environments, got {found!r}. Leave it out, or play single environments."
+            )
+    found, expected = environment.device, config.torch_device
+    if found.type != expected.type or (None not in (found.index, expected.index) and found != expected):
+        raise ValueError(
+            f"A batched environment must be on the device of the run, {expected}, got {name} on {found}. Set "
+            f"`device` to '{found}', or make it on {expected}."
+        )
+    builder = config.builder.for_batches(found)
+    tables = builder.make_replay_tables(specs.make_environment_spec(environment))
+    if environment.resets_in_next_step and not all(table.ring and table.ring.by_episode for table in tables):
+        raise ValueError(
+            f"{type(builder).__name__} learns from rollouts, in which all environments make the same steps, "
+            f"but those of {name} reset in the next step (`resets_in_next_step`). Let the simulator reset in "
+            "the same step, or train an agent that learns from replay."
+        )
+    return dataclasses.replace(config, builder=builder)
+
+
+def _check_vector(environment: experiment_config.Environment, builder: builders.AgentBuilder[Any]) -> None:
+    """Checks that an agent can be trained in a vector of environments, or in a batched environment.
 
     Raises:
         ValueError: Their number differs from `num_environments`, or they do not return the last observations
             that it bootstraps from.
     """
-    if not isinstance(environment, environments.VectorEnvironment):
+    if not isinstance(environment, _OF_SEVERAL):
         return
     found, expected = environment.num_environments, builder.num_environments
+    kind = "batch" if isinstance(environment, environments.BatchedEnvironment) else "vector"
     if found != expected:
         raise ValueError(
-            f"`environment_factory` must make a vector of the agent's {expected} environments, got one of "
-            f"{found}. Set `num_environments` in the agent's config to {found}, or make another vector."
+            f"`environment_factory` must make a {kind} of the agent's {expected} environments, got one of "
+            f"{found}. Set `num_environments` in the agent's config to {found}, or make another {kind}."
         )
     if builder.bootstraps and not environment.gives_last_observation:
         raise ValueError(

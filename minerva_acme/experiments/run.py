@@ -188,7 +188,7 @@ def run_experiment(
                 reporter.report("train", episodes)
                 if evaluations.is_due():
                     _evaluate(evaluations, reporter, stop)
-                if checkpoints.is_due(between_episodes=len(episodes) == len(run.adders)):
+                if checkpoints.is_due(between_episodes=run.is_between_episodes(episodes)):
                     reporter.report("save")
                     save()
                     learn(stop)  # from the ends of episodes, as would a run that resumes here

@@ -56,7 +56,7 @@ class Saver:
         run = self._run
         unsaved = run.steps - self.saved_at
         if not between_episodes:
-            num_environments = len(run.adders)
+            num_environments = run.config.builder.num_environments
             few_are_cut = self._num_episodes() - self._episodes_at >= _EPISODES_EACH * num_environments
             unsaved //= 2 if few_are_cut else 2 * num_environments
         return 0 < run.config.checkpoint_period <= unsaved

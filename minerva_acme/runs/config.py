@@ -11,8 +11,12 @@ import dm_env
 from minerva_acme import builders, core, environments, loggers
 from minerva_acme.runs import options
 
-EnvironmentFactory = Callable[[int], dm_env.Environment | environments.VectorEnvironment]
-"""Makes an environment from a seed, wrapped as the agent needs it; or a vector of all those that it plays."""
+Environment = dm_env.Environment | environments.VectorEnvironment | environments.BatchedEnvironment
+"""An environment, or several in a vector or in a batch of tensors."""
+
+EnvironmentFactory = Callable[[int], Environment]
+"""Makes an environment from a seed, wrapped as the agent needs it; or a vector or batch of all those that it
+plays."""
 
 EpisodeFilmer = Callable[[core.Actor, int, Callable[[], bool]], bytes | None]
 """Lets an actor play in an environment made from a seed, and returns the video as an animated GIF. Its third
@@ -31,7 +35,7 @@ class ExperimentConfig(options.RunOptions):
     """Makes the agent's parts."""
     environment_factory: EnvironmentFactory
     """Makes environments; training and each evaluation use their own. It is called for each of the agent's
-    environments, or once if it returns a vector of them."""
+    environments, or once if it returns a vector or a batch of them."""
     evaluation_environment_factory: EnvironmentFactory | None = None
     """Makes the environments of evaluations, with the same observations and actions as in training; None uses
     `environment_factory`."""

@@ -5,13 +5,19 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, cast, overload
 
-import dm_env
 import numpy as np
+import torch
+import tree
 
-from minerva_acme import builders, core, environments, specs
+from minerva_acme import actors, builders, core, environments, specs, types
+from minerva_acme.environments import batched_loop
+from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import policies
 
+Actor = core.Actor | core.VectorActor | core.BatchedActor
+
 _LEAF = "episode_return/"
+_STEPS_BETWEEN_READS = 20  # of a batched environment's device, to see whether enough episodes have ended
 
 
 class Evaluation(NamedTuple):
@@ -123,32 +129,33 @@ def _unpack_dated(packed: Any) -> tuple[int, Evaluation] | None:
 
 @overload
 def evaluate(
-    environment: dm_env.Environment | environments.VectorEnvironment,
-    actor: core.Actor | core.VectorActor,
+    environment: experiment_config.Environment,
+    actor: Actor,
     num_episodes: int,
 ) -> Evaluation: ...
 
 
 @overload
 def evaluate(
-    environment: dm_env.Environment | environments.VectorEnvironment,
-    actor: core.Actor | core.VectorActor,
+    environment: experiment_config.Environment,
+    actor: Actor,
     num_episodes: int,
     should_stop: Callable[[], bool] = ...,
 ) -> Evaluation | None: ...
 
 
 def evaluate(
-    environment: dm_env.Environment | environments.VectorEnvironment,
-    actor: core.Actor | core.VectorActor,
+    environment: experiment_config.Environment,
+    actor: Actor,
     num_episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Evaluation | None:
     """Plays whole episodes. Returns None if `should_stop` ended them early.
 
     The actor must have no adder. It usually acts with the policy for evaluation, without exploration. A
-    vector of environments is played by a vector actor, with one policy call for all of them. Each environment
-    contributes its first few episodes: counting whichever end first would favour short ones.
+    vector of environments is played by a vector actor, a batched environment by a batched actor, with one
+    policy call for all of them. Each environment contributes its first few episodes: counting whichever end
+    first would favour short ones.
 
     Raises:
         ValueError: `num_episodes` is below 1.
@@ -156,6 +163,8 @@ def evaluate(
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
     loop: Any
+    if isinstance(environment, environments.BatchedEnvironment):
+        return _evaluate_batch(environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
     if isinstance(environment, environments.VectorEnvironment):
         loop = environments.VectorEnvironmentLoop(
             environment=environment, actor=cast(core.VectorActor, actor)
@@ -185,10 +194,45 @@ def evaluate(
     )
 
 
+def _evaluate_batch(
+    environment: environments.BatchedEnvironment,
+    actor: core.BatchedActor,
+    num_episodes: int,
+    should_stop: Callable[[], bool],
+) -> Evaluation | None:
+    """Plays whole episodes in a batched environment; their numbers stay on its device until the end."""
+    number, device = environment.num_environments, environment.device
+    wanted = torch.tensor([len(range(index, num_episodes, number)) for index in range(number)], device=device)
+    most = -(-num_episodes // number)
+    timestep = environment.reset()
+    actor.observe_first(timestep)
+    episodes = batched_loop.OpenEpisodes(timestep)
+    num_ended = torch.zeros_like(wanted)  # [B]
+    # By environment and number of its episode; the last column takes the rest.
+    returns = torch.zeros(number, most + 1, dtype=torch.float64, device=device)
+    lengths = torch.zeros_like(returns)
+    while bool((num_ended < wanted).any()):
+        for _ in range(_STEPS_BETWEEN_READS):
+            if should_stop():
+                return None
+            actions = actor.select_action(timestep.newest)
+            timestep = environment.step(actions)
+            actor.observe(actions, timestep)
+            ended = episodes.add(timestep)
+            column = num_ended.clamp(max=most)[:, None]
+            returns.scatter_(1, column, ended.returns[:, None])
+            lengths.scatter_(1, column, ended.lengths[:, None])
+            num_ended = num_ended + ended.has_ended
+    # The first episodes of all environments, then their second ones.
+    in_order = (numbers[:, :most].T.reshape(-1)[:num_episodes].tolist() for numbers in (returns, lengths))
+    all_returns, all_lengths = in_order
+    return Evaluation(tuple(all_returns), tuple(map(int, all_lengths)))
+
+
 def evaluate_checkpoint(
     path: str | os.PathLike[str],
     builder: builders.AgentBuilder[Any],
-    environment: dm_env.Environment | environments.VectorEnvironment,
+    environment: experiment_config.Environment,
     num_episodes: int,
     seed: int = 0,
     explore: bool = False,
@@ -198,7 +242,7 @@ def evaluate_checkpoint(
     Args:
         path: The folder of a run, whose newest checkpoint is used, or of a checkpoint.
         builder: The builder of the trained agent, with its config.
-        environment: An environment wrapped as in training, or a vector of such environments.
+        environment: An environment wrapped as in training, a vector of such environments, or a batched one.
         num_episodes: The number of episodes to play, >= 1.
         seed: The seed of the policy's randomness, if it has any.
         explore: Whether to explore as in training.
@@ -208,6 +252,25 @@ def evaluate_checkpoint(
     """
     spec = specs.make_environment_spec(environment)
     policy = policies.load_policy(path, builder, spec, seed=seed, explore=explore)
-    is_vector = isinstance(environment, environments.VectorEnvironment)
-    make_actor: Any = builder.make_vector_actor if is_vector else builder.make_actor
-    return evaluate(environment, make_actor(policy), num_episodes)
+    actor: Actor
+    if isinstance(environment, environments.BatchedEnvironment):
+        actor = actors.BatchedFeedForwardActor(policy=_OnHost(policy, environment.device))
+    elif isinstance(environment, environments.VectorEnvironment):
+        actor = builder.make_vector_actor(policy)
+    else:
+        actor = builder.make_actor(policy)
+    return evaluate(environment, actor, num_episodes)
+
+
+class _OnHost:
+    """A policy for tensors that acts by one for arrays."""
+
+    def __init__(self, policy: builders.AgentPolicy, device: torch.device) -> None:
+        self._policy = policy
+        self._device = device
+
+    def batch(self, observations: types.NestedTensor) -> actors.PolicyOutput:
+        actions, _ = self._policy.batch(tree.map_structure(lambda leaf: leaf.cpu().numpy(), observations))
+        return actors.PolicyOutput(
+            tree.map_structure(lambda leaf: torch.as_tensor(leaf, device=self._device), actions)
+        )

@@ -296,13 +296,13 @@ class RunDescription:
 
 def describe(
     config: experiment_config.ExperimentConfig,
-    environment: dm_env.Environment | environments.VectorEnvironment,
+    environment: experiment_config.Environment,
 ) -> RunDescription:
     """Describes a run as far as plain values can.
 
     Args:
         config: The run's config.
-        environment: An environment that its factory made, or a vector of them.
+        environment: An environment that its factory made, or a vector or batch of them.
     """
     unknown: dict[str, str] = {}
     for name in MADE_IN_PYTHON:
@@ -420,7 +420,7 @@ def _registered_name(builder: type[Any], config: type[Any]) -> str:
 
 def _describe_environment(
     factory: experiment_config.EnvironmentFactory,
-    environment: dm_env.Environment | environments.VectorEnvironment,
+    environment: experiment_config.Environment,
     unknown: dict[str, str],
 ) -> dict[str, Any]:
     made = origin.of(environment)

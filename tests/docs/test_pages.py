@@ -16,7 +16,7 @@ import pytest
 import tree
 
 from minerva_acme import core, environments, experiments, plotting, results, wrappers
-from minerva_acme.agents import mpo, registry
+from minerva_acme.agents import mpo, off_policy, registry
 from minerva_acme.cli import commands as cli_commands
 from minerva_acme.cli import flags, init, main, parsing
 from minerva_acme.plotting import figure
@@ -107,8 +107,8 @@ def commands_of(program: str) -> list[tuple[str, list[str]]]:
 
 
 def limited(environment: Any) -> Any:
-    """The environment with short episodes, unless it is a vector."""
-    if isinstance(environment, environments.VectorEnvironment):
+    """The environment with short episodes, unless it is a vector or a batch."""
+    if isinstance(environment, (environments.VectorEnvironment, environments.BatchedEnvironment)):
         return environment
     return wrappers.StepLimitWrapper(environment, max_steps=MOST_STEPS_OF_AN_EPISODE)
 
@@ -129,7 +129,7 @@ def test_the_python_of_a_page_runs(
     ) -> experiments.ExperimentResult:
         """As the page says, but for how long and into a folder of the test's own."""
         builder: Any = config.builder
-        if isinstance(builder, mpo.MPOBuilder):
+        if isinstance(builder, off_policy.OffPolicyBuilder):
             small = {"batch_size": 4, "min_replay_size": 10, "samples_per_insert": 0.1}
         else:
             small = {"rollout_steps": 64, "minibatch_size": 64, "num_epochs": 1}

@@ -46,7 +46,7 @@ class FakeRun:
         self.has_old_replay = False
         self.recorder = self.demonstrations = None
         self.config = types.SimpleNamespace(
-            builder=types.SimpleNamespace(policy_variables=["policy"]),
+            builder=types.SimpleNamespace(policy_variables=["policy"], num_environments=2),
             checkpoint_period=10,
             checkpoint_replay=False,
             torch_device="cpu",
@@ -88,7 +88,7 @@ def make_saver(run):
 def test_a_checkpoint_is_due_between_episodes_or_where_few_of_them_are_cut(
     run, num_environments, episodes, due_from
 ):
-    run.adders = run.adders[:1] * num_environments
+    run.config.builder.num_environments = num_environments
     run.steps = 100
     run.counter.increment(actor_episodes=1000)
     checkpoints = make_saver(run)

@@ -1168,7 +1168,7 @@ EXPERIMENTS = [
         breakage("evaluation explores", "run.spec, generator, evaluation=True)", "run.spec, generator)"),
         breakage(
             "a policy that is evaluated draws what was not saved",
-            'generator("evaluation", index=run.steps)',
+            'generator("evaluation", _acting_device(environment), index=run.steps)',
             'generator("evaluation", index=id(run))',
         ),
     ),

@@ -25,6 +25,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/mpo/test_modern.py",
         "tests/runs/test_policies.py",
+        "tests/agents/test_acting_on_tensors.py",
     ),
     "agents/actions.py": (
         "tests/agents/on_policy/test_choices.py",
@@ -33,8 +34,15 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_acting.py",
         "tests/agents/ppo/test_reference_step.py",
         "tests/runs/test_policies.py",
+        "tests/agents/test_acting_on_tensors.py",
     ),
-    "agents/choosing.py": ("tests/agents/off_policy/test_acting.py",),
+    "agents/choosing.py": (
+        "tests/agents/off_policy/test_acting.py",
+        "tests/agents/test_acting_on_tensors.py",
+    ),
+    "agents/requirements.py": ("tests/experiments/test_batched.py",),
+    "agents/on_policy/builder.py": ("tests/experiments/test_batched.py",),
+    "agents/off_policy/builder.py": ("tests/experiments/test_batched.py",),
     "agents/bc": ("tests/agents/bc", "tests/agents/test_hooks.py", "tests/agents/test_acting_on_arrays.py"),
     "agents/crr": (
         "tests/agents/crr",
@@ -127,7 +135,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "minerva_acme/acceleration/agreement.py": ("tests/acceleration/test_edits.py",),
     "minerva_acme/acceleration/target_critic.py": ("tests/acceleration/test_edits.py",),
     "minerva_acme/actors": ("tests/actors",),
-    "minerva_acme/builders.py": ("tests/test_own_builders.py",),
+    "minerva_acme/builders.py": ("tests/test_own_builders.py", "tests/experiments/test_batched.py"),
     "minerva_acme/cli": (
         "tests/cli/test_cli.py",
         "tests/cli/test_errors.py",
@@ -151,6 +159,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_discrete.py",
         "tests/agents/mpo/test_targets.py",
     ),
+    "minerva_acme/environments/batched_loop.py": ("tests/experiments/test_batched.py",),
     "minerva_acme/environments/batched_pendulum.py": ("tests/environments/test_batched.py",),
     "minerva_acme/environments": ("tests/environments/test_misbehaving.py", "tests/environments"),
     "minerva_acme/experiments": (
@@ -161,11 +170,14 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
     "minerva_acme/experiments/starting.py": ("tests/experiments/test_recorded_runs.py",),
+    "minerva_acme/experiments/evaluator.py": ("tests/experiments/test_batched.py",),
     "minerva_acme/experiments/parts.py": (
+        "tests/experiments/test_batched.py",
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
     "minerva_acme/runs/recorded_environment.py": ("tests/experiments/test_recorded_runs.py",),
+    "minerva_acme/runs/evaluation.py": ("tests/experiments/test_batched.py",),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (

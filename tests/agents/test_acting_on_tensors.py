@@ -1,0 +1,120 @@
+"""Policies of batched environments: they act as those on arrays, on tensors that are never read."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import tree
+
+from minerva_acme import environments, networks, specs, testing
+from minerva_acme.agents import actions, choosing
+from minerva_acme.agents.acting_on_tensors import ActingOnTensors
+from minerva_acme.replay.memory import MemoryServer
+
+from ..experiments.test_batched import CASES, B, DiscretePendulum
+
+META, CPU = torch.device("meta"), torch.device("cpu")
+
+
+def make_policy(name, device, generator, **arguments):
+    builder, factory = CASES[name]
+    builder = builder if device is None else builder.for_batches(device)
+    spec = specs.make_environment_spec(factory(0))
+    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    return builder.make_policy(nets, spec, generator, **arguments), spec
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_policy_acts_on_tensors_as_it_does_on_arrays(name):
+    batched, spec = make_policy(name, CPU, torch.Generator().manual_seed(1), evaluation=True)
+    ordinary, _ = make_policy(name, None, torch.Generator().manual_seed(1), evaluation=True)
+    changed = {key: value + 0.1 for key, value in ordinary.module.state_dict().items()}
+    for policy in (batched, ordinary):
+        policy.set_variables([tree.map_structure(torch.Tensor.numpy, changed)])
+    observations = 3.0 * torch.randn(32, *spec.observations.shape, generator=torch.Generator().manual_seed(2))
+    found, wanted = batched.batch(observations).action, ordinary.batch(observations.numpy()).action
+    assert found.dtype == torch.from_numpy(wanted).dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert len(found.unique()) > 1
+
+
+@pytest.mark.parametrize("name", ["mpo", "ppo", "v-mpo"])
+def test_what_is_recorded_is_the_density_of_what_was_drawn(name):
+    policy, spec = make_policy(name, CPU, torch.Generator().manual_seed(1))
+    observations = torch.randn(16, *spec.observations.shape)
+    saved = policy.save()
+    action, extras = policy.batch(observations)
+    distribution = networks.policy_of(policy.module)(observations)
+    testing.assert_nests_equal(extras.log_prob, distribution.log_prob(extras.raw_action))
+    np.testing.assert_array_equal(
+        action, actions.raw_actions(spec.actions, squash=False).to_environment(extras.raw_action.numpy())
+    )
+    if name == "v-mpo":
+        testing.assert_nests_equal(tuple(extras.parameters), tuple(distribution))
+    policy.restore(saved)
+    testing.assert_nests_equal(policy.batch(observations).action, action)
+
+
+def test_a_module_with_a_memory_is_refused():
+    builder, _ = CASES["ppo"]
+    config = dataclasses.replace(builder.config, memory="gru")
+    network = type(builder)(config).make_networks(
+        specs.make_environment_spec(DiscretePendulum(0)), torch.Generator()
+    )
+    with pytest.raises(ValueError, match="must have no memory, got ActorCritic with one. Set `memory` to"):
+        ActingOnTensors(network, torch.Generator(), CPU)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
+    environment = testing.FakeBatchedEnvironment(B, resets_in_next_step=name == "sac", device="meta")
+    if CASES[name][1] is DiscretePendulum:
+        environment = DiscretePendulum(0, device="meta")
+    spec, builder = specs.make_environment_spec(environment), CASES[name][0]
+    if name == "mpo":  # repeating noise keeps the generator's state, and this device has none
+        builder = type(builder)(dataclasses.replace(builder.config, noise_repeat=1))
+    builder = builder.for_batches(META)
+    policy = builder.make_policy(builder.make_networks(spec, torch.Generator()), spec, None)
+    with MemoryServer(builder.make_replay_tables(spec), seed=0, device="meta") as server:
+        client = server.client()
+        adder = builder.make_batched_adder(client, spec)
+        actor = builder.make_batched_actor(policy, adder=adder)
+        loop = environments.BatchedEnvironmentLoop(environment, actor)
+        for _ in range(10):
+            loop.step()
+        adder.reset()
+        (table,) = builder.make_replay_tables(spec)
+        with client.sampler(table.name) as sampler:
+            batch = builder.make_layout(spec).unpack(sampler.sample_batch(B)[1])
+    assert {leaf.device for leaf in tree.flatten(batch)} == {META}
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        choosing.epsilon_greedy(lambda step: 0.5),
+        choosing.epsilon_greedy_each([0.5] * 4),
+        choosing.gaussian_noise(lambda step: 0.1, torch.ones(3)),
+        choosing.random_at_first(9, specs.BoundedArray((3,), np.float32, -1.0, 1.0), choosing.mode),
+    ],
+    ids=["epsilon", "epsilons", "noise", "random"],
+)
+def test_a_rule_keeps_to_the_device(choose):
+    assert choose(torch.zeros(4, 3, device="meta"), None, 0).device == META
+
+
+@pytest.mark.parametrize(
+    ("spec", "squash"),
+    [
+        (specs.BoundedArray((2,), np.float32, [-1.0, -2.0], [1.0, 0.5]), False),
+        (specs.BoundedArray((2,), np.float32, [-1.0, -2.0], [1.0, 0.5]), True),
+        (specs.BoundedArray((2,), np.int32, 2, [3, 5]), False),
+        (specs.DiscreteArray(3), False),
+    ],
+    ids=str,
+)
+def test_raw_actions_keep_to_the_device(spec, squash):
+    raw = actions.raw_actions(spec, squash)
+    assert raw.on(META).execute(torch.zeros(4, *spec.shape, device="meta")).device == META
+    assert raw.execute(torch.zeros(4, *spec.shape)).device == CPU  # it is a copy that has moved

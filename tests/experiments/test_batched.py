@@ -1,0 +1,229 @@
+"""Whole runs in batched environments: every agent learns and resumes exactly, and bad pairs are refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import builders, core, environments, experiments, observers, runs, specs, testing
+from minerva_acme.agents import sac
+
+from . import test_exact_resume as exact
+
+B = 4
+CPU = torch.device("cpu")
+
+
+def make_fakes(seed, number=B, **settings):
+    return testing.FakeBatchedEnvironment(number, generator=torch.Generator().manual_seed(seed), **settings)
+
+
+def make_late(seed):
+    return make_fakes(seed, resets_in_next_step=True)
+
+
+class DiscretePendulum(environments.BatchedEnvironment, core.Saveable):
+    """Pendulums that are pushed to the left, not at all, or to the right."""
+
+    def __init__(self, seed, device="cpu"):
+        self.inner = environments.BatchedPendulum(
+            B,
+            generator=torch.Generator().manual_seed(seed) if device == "cpu" else None,
+            device=device,
+            time_limit=7,
+            staggered=True,
+        )
+        spec = specs.make_environment_spec(self.inner)
+        super().__init__(B, spec._replace(actions=specs.DiscreteArray(3)), device)
+
+    def reset(self):
+        return self.inner.reset()
+
+    def step(self, actions):
+        self.check_actions(actions)
+        assert actions.dtype == torch.int32
+        return self.inner.step(actions[:, None] - 1.0)
+
+    def save(self):
+        return self.inner.save()
+
+    def restore(self, state):
+        self.inner.restore(state)
+
+
+def of(builder, **changes):
+    return type(builder)(dataclasses.replace(builder.config, num_environments=B, **changes))
+
+
+SCALED = {"critic_head": "two_hot", "vmin": -5.0, "vmax": 5.0, "num_bins": 101, "scale_returns": True}
+CASES = {
+    "mpo": (of(exact.MPO, sequence_length=3, noise_repeat=3, **SCALED), make_fakes),
+    "sac": (of(exact.SAC), make_late),
+    "td3": (of(exact.TD3, prioritized=False), make_fakes),
+    "d4pg": (of(exact.D4PG, n_step=3), make_fakes),
+    "dqn": (of(exact.DQN, prioritized=False), DiscretePendulum),
+    "ppo": (exact.make_ppo(B), make_fakes),
+    "v-mpo": (exact.make_vmpo(B), DiscretePendulum),
+}
+
+
+def make_config(directory, builder, factory, **overrides):
+    return exact.make_config(
+        directory,
+        builder,
+        **{
+            "environment_factory": factory,
+            "observers": [],
+            "num_env_steps": 36 * B,
+            "evaluation_period": 20 * B,
+            "evaluation_episodes": 6,
+            "checkpoint_period": 9,
+            "device": "cpu",
+            **overrides,
+        },
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
+    builder, factory = CASES[case]
+    straight = tmp_path / "straight"
+    kills = exact.Kills(straight, tmp_path, lags=(4,))
+    result = experiments.run_experiment(make_config(straight, builder, factory), kills)
+    assert (result.env_steps, result.learner_steps > 3) == (36 * B, True)
+    assert [len(each.returns) for each in (result.random, result.before, result.after)] == [6, 6, 6]
+    folder = kills.folders[len(kills.folders) // 2]
+    resumed = experiments.run_experiment(make_config(folder, builder, factory))
+    assert resumed.best == result.best
+    exact.assert_equal(folder, straight, builder.for_batches(CPU), factory)
+
+
+class Counts(core.BatchedActor):
+    """Acts by zeros, and notes what it is asked."""
+
+    def __init__(self):
+        self.calls = []
+
+    def select_action(self, observations):
+        self.calls.append(("select", observations))
+        return torch.zeros(len(observations), 2)
+
+    def observe_first(self, timestep):
+        self.calls.append(("first", timestep.newest))
+
+    def observe(self, actions, next_timestep):
+        self.calls.append(("observe", next_timestep))
+
+    def update(self, wait=False):
+        self.calls.append(("update", None))
+
+
+@pytest.mark.parametrize("factory", [make_fakes, make_late])
+def test_episodes_have_one_result_in_a_hundred_steps_and_their_means_are_those_of_single_ones(factory):
+    actor, logger = Counts(), testing.FakeLogger()
+    loop = environments.BatchedEnvironmentLoop(factory(0), actor, logger=logger)
+    found = [loop.step() for _ in range(100)]
+    assert [len(results) for results in found] == [0] * 99 + [1]
+    loop.run(num_steps=30 * B)
+    loop.reset()
+    loop.step()
+    returns, lengths, ended = np.zeros(B), np.zeros(B), []
+    timesteps = [timestep for name, timestep in actor.calls if name == "observe"]
+    for number, (step_type, reward, *_) in enumerate(timesteps[:130]):
+        returns, lengths = returns + reward.double().numpy(), lengths + (step_type != 0).numpy()
+        for index in np.flatnonzero(step_type == 2):
+            ended.append((number >= 100, returns[index], lengths[index]))
+            returns[index] = lengths[index] = 0.0
+    assert len(logger.rows) == 2
+    for later, row in enumerate(logger.rows):
+        numbers = np.array([each[1:] for each in ended if each[0] == later])
+        np.testing.assert_allclose((row["episode_return"], row["episode_length"]), numbers.mean(0))
+    last = logger.rows[-1]
+    assert (last["steps"], last["episodes"]) == (130 * B, len(ended))
+    assert last["steps_per_second"] > 0.0 and last["seconds/environment_step"] > 0.0
+    names = [name for name, _ in actor.calls]
+    assert names == ["first", *["select", "observe", "update"] * 130, "first", "select", "observe", "update"]
+    # It acts on what the environments show now, which is the next episode where one has ended.
+    seen = [observations for name, observations in actor.calls if name == "select"]
+    assert all(one is other.newest for one, other in zip(seen[1:130], timesteps, strict=False))
+
+
+def test_an_evaluation_takes_the_first_episodes_of_each_environment():
+    for number, num_episodes in ((4, 6), (4, 3), (3, 9)):
+        with make_late(1) if number == 4 else make_fakes(1, number) as environment:
+            found = runs.evaluate(environment, Counts(), num_episodes)
+        again = make_late(1) if number == 4 else make_fakes(1, number)
+        again.reset()
+        returns = [[0.0] for _ in range(number)]
+        for _ in range(200):
+            timestep = again.step(torch.zeros(number, 2))
+            for index in range(number):
+                returns[index][-1] += float(timestep.reward[index])
+                if timestep.step_type[index] == 2:
+                    returns[index].append(0.0)
+        in_turns = [each[turn] for turn in range(3) for each in returns]
+        np.testing.assert_allclose(found.returns, in_turns[:num_episodes])
+        assert all(1 <= length <= 6 for length in found.lengths)
+
+
+def make_blind(seed):
+    environment = make_fakes(seed)
+    environment.gives_last_observation = False
+    return environment
+
+
+REFUSED = {
+    "another number": ({"builder": exact.SAC}, r"batch of the agent's 1 environments, got one of 4\. Set"),
+    "last observations that are lost": ({"factory": make_blind}, "SACBuilder bootstraps .* is False"),
+    "observers": ({"observers": [observers.ActionNorm()]}, "`observers` must be left out in a batched"),
+    "recording": ({"record": "elsewhere"}, "`record` must be left out in a batched"),
+    "priorities": (
+        {"builder": of(exact.TD3)},
+        "holds batched steps, whose items have no priorities.*`prioritized` False",
+    ),
+    "rollouts of resets in the next step": (
+        {"builder": exact.make_ppo(B), "factory": make_late},
+        r"PPOBuilder learns from rollouts.*FakeBatchedEnvironment reset in the next step",
+    ),
+    "memory": ({"builder": of(exact.R2D2)}, "`memory` of R2D2 must be none in a batched environment"),
+    "stacked frames": ({"builder": of(exact.SAC, frame_stack=2)}, "`frame_stack` of SAC must be 1"),
+    "another device": (
+        {"factory": lambda seed: testing.FakeBatchedEnvironment(B, device="meta")},
+        "must be on the device of the run, cpu, got FakeBatchedEnvironment on meta. Set `device` to 'meta'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_go_with_a_batched_environment_is_refused_before_anything_is_written(tmp_path, case):
+    changes, message = REFUSED[case]
+    changes = {"builder": of(exact.SAC), "factory": make_fakes, **changes}
+    with pytest.raises(ValueError, match=message):
+        experiments.run_experiment(make_config(tmp_path / "run", **changes))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_builder_that_says_nothing_of_batches_is_refused_by_name(tmp_path):
+    class Plain(sac.SACBuilder):
+        for_batches = builders.AgentBuilder.for_batches
+
+    with pytest.raises(ValueError, match="Plain must define `for_batches` to be trained in a batched"):
+        experiments.run_experiment(make_config(tmp_path, Plain(CASES["sac"][0].config), make_fakes))
+    with pytest.raises(ValueError, match="SACBuilder must define `make_batched_adder` next to"):
+        builders.AgentBuilder.make_batched_adder(exact.SAC, None, None)
+
+
+def test_a_checkpoint_is_evaluated_in_a_batch_by_its_policy(tmp_path):
+    builder, factory = CASES["sac"]
+    experiments.run_experiment(make_config(tmp_path, builder, factory, evaluation_episodes=0))
+    with make_fakes(3, number=2) as environment:
+        found = runs.evaluate_checkpoint(tmp_path, builder, environment, 2)
+    policy, environment = runs.load_policy(tmp_path, builder), make_fakes(3, number=2)
+    timestep, returns, num_ended = environment.reset(), np.zeros(2), np.zeros(2)
+    while not num_ended.all():
+        actions = np.stack([policy(observation).action for observation in timestep.newest.numpy()])
+        timestep = environment.step(torch.from_numpy(actions))
+        returns += (num_ended == 0) * timestep.reward.numpy()
+        num_ended += (timestep.step_type == 2).numpy()
+    np.testing.assert_allclose(found.returns, returns, rtol=1e-5)
