@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minerva_acme.environments.batched_loop import BatchedEnvironmentLoop
     from minerva_acme.environments.batched_pendulum import BatchedPendulum
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
+    from minerva_acme.environments.gymnasium_batch import make_gymnasium_batch
     from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
     from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
 
@@ -54,6 +55,7 @@ __all__ = [
     "list_environments",
     "list_makeable",
     "make",
+    "make_gymnasium_batch",
     "make_training_environment",
     "make_vector",
     "wrap_for_flat_control",

@@ -1,0 +1,124 @@
+"""Gymnasium's vector environments as batched environments, in tensors."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import tree
+from gymnasium import vector as gymnasium_vector
+
+from minerva_acme import specs, types
+from minerva_acme.environments import batched, gymnasium_spaces
+from minerva_acme.wrappers import single_precision
+
+_SAME_STEP = gymnasium_vector.AutoresetMode.SAME_STEP
+
+
+def make_gymnasium_batch(
+    vector_environment: gymnasium_vector.VectorEnv[Any, Any, Any],
+    *,
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+) -> batched.SimulatorEnvironment:
+    """Makes one of Gymnasium's vector environments a batched environment.
+
+        autoreset mode   adapter             last observations
+        NEXT_STEP        NextStepResets      are what `step` returns
+        SAME_STEP        FinalObservations   `final_obs` in the infos
+        DISABLED         MaskedResets        are what `step` returns; it is reset here, by `reset_mask`
+
+    Spaces are converted as in `GymnasiumVectorEnvironment`, to 32 bits. Numbers are not checked.
+
+    Gymnasium's vectors compute on the host, one environment at a time, so a batch makes them no faster: it
+    saves what an ordinary run does for each environment.
+
+    Args:
+        vector_environment: The vector, which the batched environment owns and closes.
+        seed: The first reset seeds environment i with `seed + i`; later resets continue from there. None
+            gives new seeds.
+        device: The device of the tensors.
+
+    Raises:
+        ValueError: A space has no dm_env spec, or the autoreset mode is missing.
+    """
+    mode = vector_environment.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(
+            "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, got "
+            "none. Set it to one of gymnasium.vector.AutoresetMode."
+        )
+    mode = gymnasium_vector.AutoresetMode(mode)
+    simulator = _Simulator(vector_environment, mode, seed)
+    environment_spec = gymnasium_spaces.environment_spec(
+        vector_environment.single_observation_space, vector_environment.single_action_space
+    )
+    arguments: dict[str, Any] = {
+        "simulator": simulator,
+        "environment_spec": tree.map_structure(single_precision.narrow_spec, environment_spec),
+        "num_environments": int(vector_environment.num_envs),
+        "device": device,
+        "from_tensor": lambda actions: actions.cpu().numpy(),
+    }
+    if mode == gymnasium_vector.AutoresetMode.NEXT_STEP:
+        return batched.NextStepResets(**arguments)
+    if mode == _SAME_STEP:
+        return batched.FinalObservations(**arguments, final_observation=lambda infos: infos["final_obs"])
+    return batched.MaskedResets(**arguments, reset_where=simulator.reset_where)
+
+
+class _Simulator:
+    """A vector with the methods that `SimulatorEnvironment` calls, on arrays that conform to the specs."""
+
+    def __init__(
+        self,
+        vector_environment: gymnasium_vector.VectorEnv[Any, Any, Any],
+        mode: gymnasium_vector.AutoresetMode,
+        seed: int | None,
+    ) -> None:
+        self._vector = vector_environment
+        self._mode = mode
+        self._next_seed = seed
+        self._newest: types.NestedArray = None
+
+    def reset(self) -> tuple[types.NestedArray, Any]:
+        observation, infos = self._vector.reset(seed=self._next_seed)
+        self._next_seed = None
+        self._newest = self._narrow(observation)
+        return self._newest, infos
+
+    def step(self, actions: types.NestedArray) -> tuple[Any, ...]:
+        actions = gymnasium_spaces.to_gymnasium(self._vector.single_action_space, actions)
+        observation, reward, terminated, truncated, infos = self._vector.step(actions)
+        self._newest = self._narrow(observation)
+        if self._mode == _SAME_STEP:
+            infos = {"final_obs": self._last(np.logical_or(terminated, truncated), infos)}
+        return self._newest, reward, terminated, truncated, infos
+
+    def reset_where(self, mask: torch.Tensor) -> types.NestedArray:
+        where = mask.cpu().numpy()
+        if where.any():  # Gymnasium refuses an empty mask
+            observation, _ = self._vector.reset(options={"reset_mask": where})
+            self._newest = self._narrow(observation)
+        return self._newest
+
+    def close(self) -> None:
+        self._vector.close()
+
+    def _last(self, has_ended: np.ndarray[Any, Any], infos: dict[str, Any]) -> types.NestedArray:
+        """Returns the last observations where an episode has ended, and elsewhere the newest ones."""
+        last = tree.map_structure(np.copy, self._newest)
+        for index in np.flatnonzero(has_ended):
+            if "final_obs" not in infos or infos["final_obs"][index] is None:
+                raise specs.SpecError(
+                    f"In the mode SAME_STEP, the infos of {type(self._vector.unwrapped).__name__} must hold "
+                    f"`final_obs`, the last observation of an episode, got {sorted(infos)}. Choose the mode "
+                    "NEXT_STEP or DISABLED, or add `final_obs`."
+                )
+            own = self._narrow(infos["final_obs"][index])
+            tree.map_structure(lambda leaf, one, at=index: leaf.__setitem__(at, one), last, own)
+        return last
+
+    def _narrow(self, observation: Any) -> types.NestedArray:
+        """Converts an observation, or a batch of them, to the spec, in new memory."""
+        space = self._vector.single_observation_space
+        return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
