@@ -27,6 +27,7 @@ ABOUT = {
     "minerva_acme.plotting.figure": "matplotlib",
     "minerva_acme.plotting.report_figures": "matplotlib",
     "minerva_acme.environments.gymnasium_adapter": "gymnasium",
+    "minerva_acme.environments.gymnasium_batch": "gymnasium",
     "minerva_acme.environments.gymnasium_from_dm_env": "gymnasium",
     "minerva_acme.environments.gymnasium_spaces": "gymnasium",
     "minerva_acme.environments.gymnasium_vector": "gymnasium",
