@@ -496,7 +496,7 @@ def an_environment_of_gymnasium_as_it_is(s):
 @mistake(
     ValueError,
     "`environment_factory` must return an environment, got NoneType. Return the one that it makes, a "
-    "`dm_env.Environment` or a `VectorEnvironment`.",
+    "`dm_env.Environment`, a `VectorEnvironment` or a `BatchedEnvironment`.",
 )
 def a_factory_that_forgets_to_return(s):
     config = make_config(ppo.PPOBuilder(TINY_PPO), s.folder, environment_factory=lambda seed: None)

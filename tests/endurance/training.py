@@ -14,7 +14,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, ppo, r2d2, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, impala, mpo, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.experiments import progress
 
 STORES = ("memory", "reverb")
@@ -117,6 +117,13 @@ AGENTS = {
         ),
         make_pendulum,
         100,
+    ),
+    "impala": Agent(
+        impala.IMPALABuilder(
+            impala.IMPALAConfig(**_SIZES, value_layer_sizes=(16,), num_environments=2, rollout_steps=32)
+        ),
+        make_cartpole,
+        400,
     ),
 }
 

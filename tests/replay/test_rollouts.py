@@ -151,14 +151,25 @@ def test_the_marks_have_their_place_where_the_observation_is_no_float32(dtype):
     assert rollout.reward.dtype == rollout.discount.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["rewards", "discounts"])
+VECTOR = specs.Array((1,), np.float32)
+
+
 @pytest.mark.parametrize(
-    ("spec", "found"),
-    [(specs.Array((1,), np.float32), r"Array\(1,\) float32"), ({"a": FLOAT}, r"\{'a'")],
-    ids=["a vector", "a nest"],
+    ("name", "spec", "message"),
+    [
+        ("discounts", VECTOR, r"one number per step for rollouts, got Array\(1,\) float32"),
+        ("discounts", {"a": FLOAT}, r"one number per step for rollouts, got \{'a'"),
+        (
+            "rewards",
+            VECTOR,
+            r"one number per step, or a dict of these, for rollouts, got Array\(1,\) float32",
+        ),
+        ("rewards", {"a": VECTOR}, r"one number per step, or a dict of these, for rollouts, got \{'a'"),
+        ("rewards", {"a": {"b": FLOAT}}, r"or a dict of these, for rollouts, got \{'a': \{'b'"),
+    ],
 )
-def test_signals_that_are_not_one_number_are_refused(name, spec, found):
-    with pytest.raises(ValueError, match=f"`{name}` must be one number per step for rollouts, got {found}"):
+def test_signals_that_are_not_numbers_are_refused(name, spec, message):
+    with pytest.raises(ValueError, match=f"`{name}` must be {message}"):
         layouts.RolloutLayout(SPEC._replace(**{name: spec}), 4)
 
 

@@ -135,6 +135,24 @@ class TestObservationTransform(WrapperSuite):
         return testing.FakeEnvironment()
 
 
+class TestNamedRewards(WrapperSuite):
+    wrapper = wrappers.NamedRewardsWrapper
+
+    def make_wrapped(self):
+        reward = {"task": specs.Array((), np.float32), "effort": specs.Array((2,), np.float32)}
+        return testing.FakeEnvironment(reward_spec=reward)
+
+
+class TestScalarReward(TestNamedRewards):
+    wrapper = wrappers.ScalarRewardWrapper
+    settings = {"weights": {"task": 1.0, "effort/0": -0.1, "effort/1": -0.2}}
+
+
+class TestCriticObservation(WrapperSuite):
+    wrapper = wrappers.CriticObservationWrapper
+    settings = {"critic_observations": ["camera", "joints"]}
+
+
 class TestDelayedReward(WrapperSuite):
     wrapper = wrappers.DelayedRewardWrapper
     settings = {"period": 3}
@@ -211,8 +229,12 @@ class TestAllForFlatControl(WrapperSuite):
         return testing.FakeEnvironment.bounded()
 
 
+def _suites(suite):
+    return {suite}.union(*map(_suites, suite.__subclasses__())) - {WrapperSuite}
+
+
 def test_every_wrapper_of_the_project_runs_through_the_conformance_class():
     public = (getattr(wrappers, name) for name in wrappers.__all__)
     classes = {part for part in public if isinstance(part, type)}
     expected = {part for part in classes if issubclass(part, wrappers.EnvironmentWrapper)}
-    assert expected <= {suite.wrapper for suite in WrapperSuite.__subclasses__()}
+    assert expected <= {suite.wrapper for suite in _suites(WrapperSuite)}

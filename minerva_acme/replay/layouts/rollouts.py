@@ -50,17 +50,26 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         """
         if rollout_length < 1:
             raise ValueError(f"`rollout_length` must be >= 1 step, got {rollout_length}.")
-        for name, nest, way_out in (
-            ("rewards", environment_spec.rewards, "`wrappers.NamedRewardsWrapper` gives each its name."),
-            ("discounts", environment_spec.discounts, "Reduce them in a wrapper of the environment."),
+        rewards, discounts = environment_spec.rewards, environment_spec.discounts
+        for name, expected, nest, leaves, way_out in (
+            (
+                "rewards",
+                "one number per step, or a dict of these,",
+                rewards,
+                rewards.values() if isinstance(rewards, dict) else [rewards],
+                "`wrappers.NamedRewardsWrapper` gives each its name.",
+            ),
+            (
+                "discounts",
+                "one number per step",
+                discounts,
+                [discounts],
+                "Reduce them in a wrapper of the environment.",
+            ),
         ):
-            leaves = nest.values() if name == "rewards" and isinstance(nest, dict) else [nest]
             if not all(isinstance(leaf, specs.Array) and leaf.shape == () for leaf in leaves):
                 found = specs.describe(nest) if isinstance(nest, specs.Array) else nest
-                raise ValueError(
-                    f"`{name}` must be one number per step for rollouts, or a dict of rewards, got {found}. "
-                    f"{way_out}"
-                )
+                raise ValueError(f"`{name}` must be {expected} for rollouts, got {found}. {way_out}")
         self.reward_spec = environment_spec.rewards
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
