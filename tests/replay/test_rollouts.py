@@ -165,7 +165,11 @@ VECTOR = specs.Array((1,), np.float32)
             r"one number per step, or a dict of these, for rollouts, got Array\(1,\) float32",
         ),
         ("rewards", {"a": VECTOR}, r"one number per step, or a dict of these, for rollouts, got \{'a'"),
-        ("rewards", {"a": {"b": FLOAT}}, r"or a dict of these, for rollouts, got \{'a': \{'b'"),
+        (
+            "rewards",
+            {"a": {"b": FLOAT}},
+            r"one number per step, or a dict of these, for rollouts, got \{'a': \{'b'",
+        ),
     ],
 )
 def test_signals_that_are_not_numbers_are_refused(name, spec, message):
