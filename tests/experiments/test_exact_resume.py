@@ -15,7 +15,7 @@ import tree
 from torch import nn
 
 from minerva_acme import environments, experiments, learners, observers, specs, types, wrappers
-from minerva_acme.agents import d4pg, dqn, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, impala, mpo, off_policy, ppo, r2d2, sac, td3, vmpo
 from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
@@ -341,6 +341,10 @@ CASES = {
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
     "v-mpo, 4 discrete environments": (make_vmpo(4), make_discrete),
     "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
+    "impala, 4 environments": (
+        impala.IMPALABuilder(impala.IMPALAConfig(**SMALL, num_environments=4, rollout_steps=28)),
+        Wanderer,
+    ),
     "sac, n-step": (SAC, Wanderer),
     "td3, prioritised": (TD3, Wanderer),
     "d4pg, amid episodes": (D4PG, make_long),
