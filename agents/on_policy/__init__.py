@@ -1,4 +1,4 @@
-"""The common parts of PPO and V-MPO: rollouts prepared for learning, and the builder."""
+"""The common parts of PPO, V-MPO and IMPALA: rollouts prepared for learning, the learner and the builder."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from minerva_acme.agents.on_policy.batch import RolloutBatch, RolloutPreparer
     from minerva_acme.agents.on_policy.builder import OnPolicyBuilder
     from minerva_acme.agents.on_policy.config import OnPolicyConfig
+    from minerva_acme.agents.on_policy.learner import RolloutLearner
 
 __all__ = [
     "BehaviourExtras",
@@ -18,6 +19,7 @@ __all__ = [
     "OnPolicyConfig",
     "RawActions",
     "RolloutBatch",
+    "RolloutLearner",
     "RolloutPreparer",
     "SquashedActions",
 ]

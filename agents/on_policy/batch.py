@@ -35,6 +35,14 @@ class RolloutBatch(NamedTuple):
     weight: torch.Tensor  # [n] of the sample in the policy's loss: min(1, ratio), or 1 without correction
     metrics: dict[str, torch.Tensor]  # of the correction; {} without one
 
+    def value_metrics(self) -> dict[str, torch.Tensor]:
+        """Returns what to log of the value before the update."""
+        return {
+            "value/explained_variance": losses.explained_variance(self.value, self.target),
+            "value/mean": self.value.mean(),
+            "value/target_mean": self.target.mean(),
+        }
+
 
 class AdvantageEstimator(Protocol):
     """Computes advantages and value targets; see `minerva_acme.losses.returns`."""

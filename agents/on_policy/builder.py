@@ -25,7 +25,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
     """A builder of agents that learn from rollouts of several environments, which a queue hands on.
 
     An item is a rollout of one environment and is sampled once. A learner step takes one item of each
-    environment, so that it learns only from the newest policy's actions. Subclasses add the learner.
+    environment, so that it learns only from the newest policy's actions. Subclasses set `learner_class`.
 
     With several actors in other processes (`for_actors`), each actor plays a rollout in each of its
     environments, then waits for the updated weights; the learner takes the rollouts of all actors, see
@@ -200,6 +200,24 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,
         )
+
+    def make_learner(self, parts: builders.LearnerParts[networks.ActorCritic]) -> core.Learner:
+        return self.learner_class(**self.learner_arguments(parts))
+
+    def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
+        """Returns the arguments of `learner_class`; see `RolloutLearner`."""
+        network = parts.networks.to(parts.device)
+        return {
+            "network": network,
+            "dataset": parts.dataset,
+            "preparer": self.rollout_preparer(network, parts.spec, parts.device),
+            "config": self.config,
+            "num_updates": parts.num_learner_steps,
+            "make_optimizer": self.make_optimizer,
+            "counter": parts.counter,
+            "logger": parts.logger,
+            "generator": parts.generator,
+        }
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)

@@ -1,6 +1,5 @@
 """Makes the parts of PPO."""
 
-from minerva_acme import builders, core, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo import config as ppo_config
 from minerva_acme.agents.ppo import learner
@@ -21,17 +20,3 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
         config = self.config
         times = f"at most {config.num_epochs:,} times over it in minibatches of {config.minibatch_size:,}"
         return f"{super().learner_step}, {times}"
-
-    def make_learner(self, parts: builders.LearnerParts[networks.ActorCritic]) -> core.Learner:
-        network = parts.networks.to(parts.device)
-        return self.learner_class(
-            network=network,
-            dataset=parts.dataset,
-            preparer=self.rollout_preparer(network, parts.spec, parts.device),
-            config=self.config,
-            num_updates=parts.num_learner_steps,
-            make_optimizer=self.make_optimizer,
-            counter=parts.counter,
-            logger=parts.logger,
-            generator=parts.generator,
-        )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import tree
 
-from minerva_acme import acceleration, core, counting, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, core, learners, losses, networks, types
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.ppo.config import PPOConfig
 
@@ -28,97 +28,29 @@ class Samples(NamedTuple):
     past: networks.Past | tuple[()] = ()  # of a memory
 
 
-class PPOLearner(learners.ModuleLearner):
+class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
     """A learner of proximal policy optimisation: a few epochs of clipped policy gradients on each rollout.
 
     Source: Schulman et al. 2017, "Proximal policy optimization algorithms". One loss, of policy, value
-    and entropy, trains the whole network; observation and reward statistics are updated once a rollout.
-
-    Variables: `network`, a dict of arrays, the observation statistics among them.
+    and entropy, trains the whole network; observation and reward statistics are updated once a rollout. The
+    generator shuffles the samples.
     """
 
-    def __init__(
-        self,
-        *,
-        network: networks.ActorCritic,
-        dataset: Iterator[Any],
-        preparer: on_policy.RolloutPreparer,
-        config: PPOConfig,
-        num_updates: int | None,
-        make_optimizer: learners.OptimizerFactory,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
-    ) -> None:
-        """Makes the learner.
-
-        Args:
-            network: The network, trained in place.
-            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
-                `BehaviourExtras` as extras.
-            preparer: Turns rollouts into batches, with this network's values.
-            config: The hyperparameters.
-            num_updates: The learner steps of the whole run, over which the learning rate is annealed, or
-                None to keep it constant.
-            make_optimizer: Makes the optimiser of `network`.
-            counter: Counts `steps` and `walltime`.
-            logger: Receives one row of diagnostics per step.
-            generator: Shuffles the samples; on the network's device.
-        """
-        self._acceleration = acceleration.Acceleration(config.acceleration)
+    def __init__(self, **parts: Any) -> None:
+        """Makes the learner from the arguments of `RolloutLearner`."""
+        super().__init__(**parts)
         self._agreement = acceleration.Agreement("PPO's updates")
-        self._network = self._acceleration.network("network", network)
-        self._optimizer = make_optimizer(
-            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
-        )
-        self._decay = learners.LinearDecay(
-            self._optimizer,
-            final_share=0.0 if config.anneal_learning_rate else 1.0,
-            num_steps=num_updates,
-        )
-        self._dataset = learners.checked_samples(
-            dataset,
-            modules=[network],
-            kind=types.Rollout,
-            layout="RolloutLayout",
-            extras=("log_prob", "raw_action"),
-        )
-        self._preparer = preparer
-        self._config = config
         self._loss_settings = {
-            name: getattr(config, name) for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
+            name: getattr(self.config, name)
+            for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
         }
-        self._group = learners.Group(self._optimizer, config.max_grad_norm)
-        self._differentiated_loss = self._acceleration.loss(
+        self._differentiated_loss = self.acceleration.loss(
             "PPO's updates",
             loss=self._loss,
             plain=self._loss_by_autograd,
-            modules=[network],
-            parameters=self._group.parameters,
+            modules=[parts["network"]],
+            parameters=self.group.parameters,
         )
-        modules = {"network": network, **preparer.modules}
-        super().__init__(
-            modules=modules,
-            variables=["network"],
-            updates=learners.Updates(
-                {"network": self._group},
-                modules=[*modules.values()],
-                max_skipped_batches=config.max_skipped_batches,
-            ),
-            counter=counter,
-            logger=logger,
-            generator=generator,
-        )
-
-    def step(self) -> None:
-        """Learns from one rollout."""
-        rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = self._decay.set(self.num_steps)
-        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
-            batch = self._preparer.prepare(rollout)
-            metrics |= batch.metrics | self._improve(batch)
-            self._preparer.update_observation_statistics(rollout)
-        self.finish_step({**metrics, "learning_rate": learning_rate})
 
     def save(self) -> core.State:
         way = self._differentiated_loss.save()
@@ -129,9 +61,9 @@ class PPOLearner(learners.ModuleLearner):
         self._agreement.forget()
         self._differentiated_loss.restore(state.get("ways", {}).get("network", ""))
 
-    def _improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
+    def improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
         """Makes a few epochs of gradient steps on shuffled minibatches."""
-        config = self._config
+        config = self.config
         samples = Samples(
             observation=batch.observation,
             raw_action=batch.raw_action,
@@ -144,10 +76,10 @@ class PPOLearner(learners.ModuleLearner):
         )
         num_minibatches = len(tree.flatten(samples.observation)[0]) // config.minibatch_size
         rows: list[torch.Tensor] = []
-        with self._acceleration.ppo_step(
+        with self.acceleration.ppo_step(
             self._step_on,
-            self._network,
-            self._optimizer,
+            self.network,
+            self.group.optimizer,
             self._agreement,
             minibatch_size=config.minibatch_size,
             normalize_advantages=config.normalize_advantages,
@@ -173,9 +105,7 @@ class PPOLearner(learners.ModuleLearner):
             "policy/clip_fraction": mean["clip_fraction"],
             "grad_norm": mean["grad_norm"],
             "epochs": len(rows) // num_minibatches,
-            "value/explained_variance": losses.explained_variance(batch.value, batch.target),
-            "value/mean": batch.value.mean(),
-            "value/target_mean": batch.target.mean(),
+            **batch.value_metrics(),
         }
         if config.target_kl:
             metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
@@ -190,15 +120,15 @@ class PPOLearner(learners.ModuleLearner):
     def _loss_by_autograd(self, minibatch: Samples) -> losses.PPOLosses:
         """Computes the loss of a minibatch, and its gradients into `.grad`."""
         loss = self._loss(minibatch)
-        learners.differentiate(loss.total, self._group.parameters())
+        learners.differentiate(loss.total, self.group.parameters())
         return loss
 
     def _loss(self, minibatch: Samples) -> losses.PPOLosses:
         """Computes the loss of a minibatch."""
         advantages = minibatch.advantage
-        if self._config.normalize_advantages:
+        if self.config.normalize_advantages:
             advantages = losses.normalize_advantages(advantages, unbiased=True)
-        policy, value = self._network.from_normalized(minibatch.observation, minibatch.past)
+        policy, value = self.network.from_normalized(minibatch.observation, minibatch.past)
         return losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),
             behaviour_log_prob=minibatch.raw_log_prob,

@@ -1,6 +1,8 @@
 """Makes the parts of V-MPO."""
 
-from minerva_acme import builders, core, losses, networks
+from typing import Any
+
+from minerva_acme import builders, losses, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
 from minerva_acme.agents.vmpo import learner
@@ -17,18 +19,8 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
     def name(self) -> str:
         return "V-MPO"
 
-    def make_learner(self, parts: builders.LearnerParts[networks.ActorCritic]) -> core.Learner:
-        config, network = self.config, parts.networks.to(parts.device)
-        duals = losses.VMPODuals(init_temperature=config.init_temperature, init_alpha=config.init_alpha)
-        return self.learner_class(
-            network=network,
-            duals=duals.to(parts.device),
-            dataset=parts.dataset,
-            preparer=self.rollout_preparer(network, parts.spec, parts.device),
-            config=config,
-            num_updates=parts.num_learner_steps,
-            make_optimizer=self.make_optimizer,
-            counter=parts.counter,
-            logger=parts.logger,
-            generator=parts.generator,
+    def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
+        duals = losses.VMPODuals(
+            init_temperature=self.config.init_temperature, init_alpha=self.config.init_alpha
         )
+        return {**super().learner_arguments(parts), "duals": duals.to(parts.device)}

@@ -4,18 +4,17 @@ Shapes: n samples of a rollout, D action dimensions, K discrete actions.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
+from minerva_acme import learners, losses
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo.config import VMPOConfig
 
 
-class VMPOLearner(learners.ModuleLearner):
+class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
     """A learner of on-policy maximum a posteriori policy optimisation.
 
     Source: Song et al. 2019, "V-MPO". Each rollout: one step of the temperature, then several times a
@@ -27,99 +26,56 @@ class VMPOLearner(learners.ModuleLearner):
         weighted likelihood, KL, value -> network
 
     The policy's KL is penalised with the multipliers before their step. A discrete policy has one KL, bounded
-    by `epsilon_mean`.
-
-    Variables: `network`, a dict of arrays, the observation statistics among them.
+    by `epsilon_mean`. Nothing is drawn: every step takes the whole rollout.
     """
 
     def __init__(
         self,
         *,
-        network: networks.ActorCritic,
         duals: losses.VMPODuals,
-        dataset: Iterator[Any],
-        preparer: on_policy.RolloutPreparer,
         config: VMPOConfig,
-        num_updates: int | None,
         make_optimizer: learners.OptimizerFactory,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
+        **parts: Any,
     ) -> None:
         """Makes the learner.
 
         Args:
-            network: The network, trained in place.
             duals: The multipliers, on the network's device.
-            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
-                `BehaviourExtras` as extras, which include the policy's parameters.
-            preparer: Turns rollouts into batches, with this network's values.
             config: The hyperparameters.
-            num_updates: The learner steps of the whole run, over which the learning rate is annealed if the
-                config says so, or None to keep it constant.
             make_optimizer: Makes the optimisers of `network`, `temperature` and `alphas`.
-            counter: Counts `steps` and `walltime`.
-            logger: Receives one row of diagnostics per step.
-            generator: Saved with the rest, but nothing is drawn: every step takes the whole rollout.
+            **parts: The other arguments of `RolloutLearner`. Rollouts have the parameters of the policy, too.
         """
-        accelerated = acceleration.Acceleration(config.acceleration)
-        accelerated.leaves_losses_plain("V-MPO's losses")
-        self._network = accelerated.network("network", network)
-        self._duals = duals
-        self._dataset = learners.checked_samples(
-            dataset,
-            modules=[network],
-            kind=types.Rollout,
-            layout="RolloutLayout",
-            extras=("log_prob", "raw_action", "parameters"),
-        )
-        self._preparer = preparer
-        self._config = config
-
         alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
-        groups = {
-            name: learners.Group(make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}]), norm)
-            for name, module, rate, norm in (
-                ("network", network, config.learning_rate, config.max_grad_norm),
-                ("temperature", duals.temperature, config.temperature_learning_rate, math.inf),
-                ("alphas", alphas, config.alpha_learning_rate, math.inf),
-            )
-        }
-        self._optimizer = groups["network"].optimizer
-        self._decay = learners.LinearDecay(
-            self._optimizer,
-            final_share=0.0 if config.anneal_learning_rate else 1.0,
-            num_steps=num_updates,
-        )
-        modules = {"network": network, "duals": duals, **preparer.modules}
         super().__init__(
-            modules=modules,
-            variables=["network"],
-            updates=learners.Updates(
-                groups, modules=[*modules.values()], max_skipped_batches=config.max_skipped_batches
-            ),
-            counter=counter,
-            logger=logger,
-            generator=generator,
+            config=config,
+            make_optimizer=make_optimizer,
+            extras=("log_prob", "raw_action", "parameters"),
+            modules={"duals": duals},
+            groups={
+                name: learners.Group(
+                    make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}]), max_norm=math.inf
+                )
+                for name, module, rate in (
+                    ("temperature", duals.temperature, config.temperature_learning_rate),
+                    ("alphas", alphas, config.alpha_learning_rate),
+                )
+            },
+            **parts,
         )
+        self.acceleration.leaves_losses_plain("V-MPO's losses")
+        self._duals = duals
 
-    def step(self) -> None:
-        """Learns from one rollout."""
-        rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = self._decay.set(self.num_steps)
-        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
-            batch = self._preparer.prepare(rollout)
-            e_step, e_metrics = self._improve_temperature(batch)
-            for _ in range(self._config.m_steps):
-                m_metrics = self._improve_policy_and_value(batch, e_step)
-            metrics |= batch.metrics | e_metrics | m_metrics
-            self._preparer.update_observation_statistics(rollout)
-        self.finish_step({**metrics, "learning_rate": learning_rate})
+    def improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
+        """Makes a step of the temperature, then `m_steps` of the alphas, policy and value."""
+        e_step, e_metrics = self._improve_temperature(batch)
+        for _ in range(self.config.m_steps):
+            m_metrics = self._improve_policy_and_value(batch, e_step)
+        return e_metrics | m_metrics
 
     def _improve_temperature(
         self, batch: on_policy.RolloutBatch
     ) -> tuple[losses.VMPOEStep, learners.Metrics]:
-        config, temperature = self._config, self._duals.temperature()
+        config, temperature = self.config, self._duals.temperature()
         advantage = batch.advantage
         if config.normalize_advantages:
             advantage = losses.normalize_advantages(advantage, unbiased=False)
@@ -136,9 +92,7 @@ class VMPOLearner(learners.ModuleLearner):
             "temperature": temperature.detach(),
             "policy/effective_sample_size": e_step.effective_sample_size,
             "policy/selected_share": e_step.selected_share,
-            "value/explained_variance": losses.explained_variance(batch.value, batch.target),
-            "value/mean": batch.value.mean(),
-            "value/target_mean": batch.target.mean(),
+            **batch.value_metrics(),
             "advantage/min": batch.advantage.min(),
             "advantage/max": batch.advantage.max(),
         }
@@ -146,8 +100,8 @@ class VMPOLearner(learners.ModuleLearner):
     def _improve_policy_and_value(
         self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep
     ) -> learners.Metrics:
-        config, duals = self._config, self._duals
-        policy, value = self._network.from_normalized(batch.observation, batch.past)
+        config, duals = self.config, self._duals
+        policy, value = self.network.from_normalized(batch.observation, batch.past)
         metrics = {f"policy/{name}": value for name, value in policy.diagnostics().items()}
         kls = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
         multipliers = {

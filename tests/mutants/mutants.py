@@ -683,19 +683,23 @@ ON_POLICY_AGENTS = [
             "len(tree.flatten(samples.observation)[0]) // config.minibatch_size",
             "1",
         ),
+    ),
+    *of(
+        "agents/on_policy/learner.py",
+        PPO_LEARNER,
         breakage(
             "PPO's statistics change before its update",
             "batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= batch.metrics | self._improve(batch)\n"
+            "            metrics |= batch.metrics | self.improve(batch)\n"
             "            self._preparer.update_observation_statistics(rollout)",
             "self._preparer.update_observation_statistics(rollout)\n"
             "            batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= batch.metrics | self._improve(batch)",
+            "            metrics |= batch.metrics | self.improve(batch)",
         ),
         breakage(
             "PPO's gradient is not clipped",
-            "learners.Group(self._optimizer, config.max_grad_norm)",
-            'learners.Group(self._optimizer, float("inf"))',
+            "learners.Group(optimizer, config.max_grad_norm)",
+            'learners.Group(optimizer, float("inf"))',
         ),
         breakage(
             "PPO does not save what it shuffles by",
@@ -736,13 +740,17 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/vmpo/learner.py",
+        "agents/on_policy/learner.py",
         VMPO_LEARNER,
         breakage(
             "V-MPO's gradient is not clipped",
-            "config.learning_rate, config.max_grad_norm)",
-            "config.learning_rate)",
+            "learners.Group(optimizer, config.max_grad_norm)",
+            'learners.Group(optimizer, float("inf"))',
         ),
+    ),
+    *of(
+        "agents/vmpo/learner.py",
+        VMPO_LEARNER,
         breakage("V-MPO takes all samples", "top_k_fraction=config.top_k_fraction", "top_k_fraction=1.0"),
     ),
     *of(

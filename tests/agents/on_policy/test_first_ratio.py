@@ -29,7 +29,7 @@ class Ratios:
 
     @torch.no_grad()
     def on_rollout(self, rollout):
-        network = self.learner._network
+        network = self.learner.network
         # In one call per time step, as the actor did.
         log_ratios = []
         extras = rollout.extras

@@ -50,7 +50,7 @@ class Remembered:
 
     @torch.no_grad()
     def on_rollout(self, rollout):
-        network, extras = self.learner._network, rollout.extras
+        network, extras = self.learner.network, rollout.extras
         past = networks.Past(tuple(part[0] for part in extras.state), rollout.first)
         policy = network.policy(rollout.observation, past)
         found = policy.log_prob(extras.raw_action)

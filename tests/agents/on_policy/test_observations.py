@@ -58,7 +58,7 @@ def test_images_are_bytes_until_the_encoder_sees_them(agent, run):
     builder = make_builder(agent, policy_layer_sizes=(8,), value_layer_sizes=(8,), rollout_steps=64)
     run(builder, shows(showing.DICT), 128)
     learner, seen = builder.learner, []
-    (image_encoder,) = (m for m in learner._network.modules() if isinstance(m, networks.ImageEncoder))
+    (image_encoder,) = (m for m in learner.network.modules() if isinstance(m, networks.ImageEncoder))
     image_encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     batch = learner._preparer.prepare(builder.rollouts[0])
     assert {image.dtype for image in (*seen, batch.observation["camera"])} == {torch.uint8}
@@ -73,7 +73,7 @@ def test_images_are_bytes_until_the_encoder_sees_them(agent, run):
 def test_statistics_are_of_the_numbers_of_a_nest_and_not_of_images_and_choices(agent, run):
     builder = make_builder(agent, rollout_steps=64)
     run(builder, shows(showing.DICT), 64 * 3)
-    normalizer = builder.learner._network.normalizer
+    normalizer = builder.learner.network.normalizer
     seen = [tree.map_structure(lambda leaf: leaf.flatten(0, 1), r.observation) for r in builder.rollouts]
     seen = tree.map_structure(lambda *leaves: torch.cat(leaves), *seen)
     state = normalizer.state_dict()
@@ -120,7 +120,7 @@ def test_an_encoder_of_ones_own_is_one_method(agent, run):
 
     builder = make_builder(agent, Mixin)
     result = run(builder, shows(showing.IMAGE), 2048, evaluation_episodes=20, replay="memory")
-    assert isinstance(builder.learner._network.encoder, Brightest)
+    assert isinstance(builder.learner.network.encoder, Brightest)
     assert result.after.mean > 4.0
 
 

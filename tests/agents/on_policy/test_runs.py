@@ -142,7 +142,7 @@ def test_a_run_stopped_anywhere_loses_no_step_and_learns_from_nothing_stale(agen
     # The episodes that were open end where they stood, as by a time limit, after the fourth step.
     assert (rollout.last[3] == 1).all() and (rollout.discount == 1).all()
     assert (rollout.last[4] == 0).all()
-    policy = stopped.learner._network.policy(rollout.observation)
+    policy = stopped.learner.network.policy(rollout.observation)
     log_prob = policy.log_prob(rollout.extras.raw_action)
     # By the weights of the checkpoint, before and after it.
     torch.testing.assert_close(log_prob, rollout.extras.log_prob, rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ def make_environment(seed):
 def test_observation_statistics_are_those_of_all_rollouts_each_taken_once(agent, run):
     builder = agent.recording(num_environments=2, rollout_steps=16)
     run(builder, make_environment, 16 * 4)
-    normalizer = builder.learner._network.normalizer
+    normalizer = builder.learner.network.normalizer
     observations = torch.cat([rollout.observation.flatten(0, 1) for rollout in builder.rollouts])
     assert round(float(normalizer.count)) == 16 * 4
     torch.testing.assert_close(normalizer.mean, observations.mean(dim=0), rtol=1e-4, atol=1e-4)

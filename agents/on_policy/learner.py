@@ -1,0 +1,107 @@
+"""What the learners of on-policy agents have in common."""
+
+import abc
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from minerva_acme import acceleration, counting, learners, loggers, networks, types
+from minerva_acme.agents.on_policy import batch as on_policy_batch
+from minerva_acme.agents.on_policy import config as on_policy_config
+
+Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
+
+
+class RolloutLearner(learners.ModuleLearner, Generic[Config]):
+    """A learner that takes a new rollout in each step. A subclass defines `improve`.
+
+    A step that is not finite changes nothing. The observation statistics include a rollout only after the
+    step, and the learning rate of the network may fall to 0 over the run.
+
+    Variables: `network`, a dict of arrays, the observation statistics among them.
+
+    Attributes:
+        config: The hyperparameters.
+        network: The network, as `acceleration` lets it be used.
+        acceleration: Which faster implementations are used.
+        group: The optimiser of the network, with its bound on the gradient.
+    """
+
+    def __init__(
+        self,
+        *,
+        network: networks.ActorCritic,
+        dataset: Iterator[Any],
+        preparer: on_policy_batch.RolloutPreparer,
+        config: Config,
+        num_updates: int | None,
+        make_optimizer: learners.OptimizerFactory,
+        counter: counting.Counter,
+        logger: loggers.Logger,
+        generator: torch.Generator,
+        extras: Sequence[str] = ("log_prob", "raw_action"),
+        modules: Mapping[str, nn.Module] = MappingProxyType({}),
+        groups: Mapping[str, learners.Group] = MappingProxyType({}),
+    ) -> None:
+        """Makes the learner.
+
+        Args:
+            network: The network, trained in place.
+            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
+                `BehaviourExtras` as extras.
+            preparer: Turns rollouts into batches, with this network's values.
+            config: The hyperparameters.
+            num_updates: The learner steps of the whole run, over which the learning rate is annealed if the
+                config says so, or None to keep it constant.
+            make_optimizer: Makes the optimiser of `network`.
+            counter: Counts `steps` and `walltime`.
+            logger: Receives one row of diagnostics per step.
+            generator: The generator for random numbers in `improve`, on the network's device; it is saved.
+            extras: The fields of `BehaviourExtras` that rollouts must have.
+            modules: Modules other than the network that are saved, by name.
+            groups: The optimisers of these modules, by name.
+        """
+        self.config = config
+        self.acceleration = acceleration.Acceleration(config.acceleration)
+        self.network = self.acceleration.network("network", network)
+        optimizer = make_optimizer(
+            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
+        )
+        self.group = learners.Group(optimizer, config.max_grad_norm)
+        self._decay = learners.LinearDecay(
+            optimizer, final_share=0.0 if config.anneal_learning_rate else 1.0, num_steps=num_updates
+        )
+        self._dataset = learners.checked_samples(
+            dataset, modules=[network], kind=types.Rollout, layout="RolloutLayout", extras=extras
+        )
+        self._preparer = preparer
+        saved = {"network": network, **modules, **preparer.modules}
+        super().__init__(
+            modules=saved,
+            variables=["network"],
+            updates=learners.Updates(
+                {"network": self.group, **groups},
+                modules=[*saved.values()],
+                max_skipped_batches=config.max_skipped_batches,
+            ),
+            counter=counter,
+            logger=logger,
+            generator=generator,
+        )
+
+    def step(self) -> None:
+        """Learns from one rollout."""
+        rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
+        learning_rate = self._decay.set(self.num_steps)
+        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
+            batch = self._preparer.prepare(rollout)
+            metrics |= batch.metrics | self.improve(batch)
+            self._preparer.update_observation_statistics(rollout)
+        self.finish_step({**metrics, "learning_rate": learning_rate})
+
+    @abc.abstractmethod
+    def improve(self, batch: on_policy_batch.RolloutBatch) -> learners.Metrics:
+        """Makes the gradient steps of a rollout; returns the metrics to log."""
