@@ -203,7 +203,7 @@ def check_scalar_signals(
     Args:
         agent: The agent's name, for messages.
         spec: The environment's spec.
-        takes_several_rewards: Whether the reward may also be a dict of such numbers.
+        takes_several_rewards: True if the reward may also be a dict of such numbers.
 
     Raises:
         ValueError: They are not.

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import difflib
 import types as python_types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -39,9 +39,7 @@ class AgentPolicy(core.Saveable):
 
     def seen(self, observations: Any) -> Any:
         """Returns the part of observations, or of their specs, that the policy sees."""
-        if not self.critic_observations or not isinstance(observations, Mapping):
-            return observations
-        return {name: part for name, part in observations.items() if name not in self.critic_observations}
+        return specs.without(observations, self.critic_observations)
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
         """Chooses actions for E observations. All arrays have a leading axis E.

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -53,6 +53,26 @@ Discount = Annotated[Share, Range(0.95, 0.999)]
 LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
 _MEMORY_BYTES = machine_memory.total_bytes()  # read once: a sweep makes thousands of configs
+
+
+def check_unshared(names: Sequence[str], critic: str, shared: Mapping[str, bool]) -> None:
+    """Checks that policy and critic share no part of a network if the critic alone sees some entries.
+
+    Args:
+        names: The names of the entries, `critic_observations` of a config.
+        critic: What sees them, "critic" or "value".
+        shared: Whether both share a part, by the setting that says so.
+
+    Raises:
+        ValueError: There are entries, and a shared part.
+    """
+    found = [setting for setting, is_shared in shared.items() if is_shared]
+    if names and found:
+        raise ValueError(
+            f"`critic_observations` must be empty with {found[0]}, which policy and {critic} share, got "
+            f"{', '.join(names)}."
+        )
+
 
 WEIGHT_BYTES = 16
 """The memory of a trained weight, in bytes: a float32, its gradient and Adam's two moments."""

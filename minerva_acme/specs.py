@@ -50,6 +50,27 @@ class SpecMethods:
         return self._specs.discounts
 
 
+def is_number(spec: types.NestedSpec) -> bool:
+    """Returns whether a spec is of one number."""
+    return isinstance(spec, Array) and spec.shape == ()
+
+
+def are_numbers(reward_spec: types.NestedSpec) -> bool:
+    """Returns whether a reward is one number, or a dict of numbers."""
+    parts = reward_spec.values() if isinstance(reward_spec, Mapping) else [reward_spec]
+    return all(map(is_number, parts))
+
+
+def without(nest: Any, names: Collection[str]) -> Any:
+    """Returns a dict of specs, arrays or tensors without the entries with these names.
+
+    Anything other than a dict is returned as it is, and so is a dict if there are no names.
+    """
+    if not names or not isinstance(nest, Mapping):
+        return nest
+    return {name: part for name, part in nest.items() if name not in names}
+
+
 def make_environment_spec(environment: dm_env.Environment | SpecMethods) -> EnvironmentSpec:
     """Reads the four specs of an environment, or of one environment of a vector."""
     return EnvironmentSpec(

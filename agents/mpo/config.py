@@ -129,7 +129,7 @@ class MPOConfig(
     per_dimension_constraint: bool = True
     """Whether the two KL bounds hold per action dimension or for their sum."""
     action_penalty: bool = False
-    """Whether raw actions outside the bounds are penalised as one more objective, `penalty` ([17], [4])."""
+    """If True, raw actions outside the bounds are penalised by one more objective, `penalty` ([17], [4])."""
     epsilon_penalty: constraints.Positive = 1e-3
     """Bound for the penalty's nonparametric policy, nats."""
     init_log_temperature: float = 10.0
@@ -198,11 +198,8 @@ class MPOConfig(
         super().__post_init__()
         if self.target_precision == "bfloat16" and self.acceleration == "off":
             raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
-        if self.critic_observations and self.memory != "none":
-            raise ValueError(
-                f"`critic_observations` must be empty with `memory` {self.memory}, which policy and critic "
-                f"share, got {', '.join(self.critic_observations)}."
-            )
+        shared = {f"`memory` {self.memory}": self.memory != "none"}
+        constraints.check_unshared(self.critic_observations, "critic", shared)
         if self.memory != "none" and self.critic_loss_steps == "first":
             raise ValueError(
                 f"`critic_loss_steps` must be all with `memory` {self.memory}, got first: a gradient through "

@@ -27,7 +27,7 @@ class Critic(abc.ABC):
 
         Args:
             module: A critic, or a function that computes the same.
-            has_objectives: Whether it predicts the returns of several rewards.
+            has_objectives: True if it predicts the returns of several rewards.
         """
         self._module = module
         self._has_objectives = has_objectives

@@ -24,7 +24,7 @@ class States(NamedTuple):
     q_values: torch.Tensor  # [B, N]  their values; with `objectives` [B, N, K], by each of these
     q_function: Callable[[torch.Tensor], torch.Tensor]
     """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions; with
-    `objectives`, those of its rewards, [N, B, J]."""
+    `objectives`, the values of its rewards, [N, B, J]."""
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
 
@@ -92,7 +92,7 @@ class _Objective(NamedTuple):
 
 
 def _objectives(states: States, duals: losses.MPODuals, config: MPOConfig) -> list[_Objective]:
-    """Returns the objectives: those of the config or the one value, and the action penalty, if any."""
+    """Returns the objectives of the config, or the one value, and the action penalty, if any."""
     temperature = duals.temperature()
     if config.objectives:
         values, temperatures = states.q_values.unbind(dim=-1), temperature.unbind()

@@ -152,10 +152,10 @@ def _folded(num_actions: int, num_returns: int | None, fold: Callable[..., torch
 def _of_each(
     fold: Callable[..., torch.Tensor], *own: torch.Tensor, shared: Sequence[torch.Tensor]
 ) -> torch.Tensor:
-    """Applies a target of one return to each of several: those of J rewards, or N possible ones.
+    """Applies a target of one return to each of several returns: of J rewards, or N possible ones.
 
     Args:
-        fold: Computes targets [B, T] from tensors of [B, T]: those of `own`, then those of `shared`.
+        fold: Computes targets [B, T] from tensors of [B, T]: first `own`, then `shared`.
         *own: What differs between returns, [B, T, J]; or [B, T] if there is one.
         shared: What is the same for all, such as Retrace's traces, [B, T].
 

@@ -5,13 +5,13 @@ import copy
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, choosing, requirements
+from minerva_acme.agents import acting, actions, choosing, placing, requirements
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.agents.off_policy import schedules, sequences
 from minerva_acme.replay import base as replay
@@ -53,7 +53,7 @@ def _check_name(what: str, name: str, modules: Mapping[str, nn.Module]) -> None:
     )
 
 
-class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
+class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks, Config]):
     """A builder of agents with one table of items, drawn uniformly or by priority (`PrioritizedConfig`).
 
     A subclass of `TransitionBuilder` or `SequenceBuilder` is an agent if it has
@@ -71,13 +71,6 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     learner_class: Callable[..., core.Learner] = learners.LossLearner
     """The class of the learner that `make_learner` makes. Set it to use a subclass of the agent's learner."""
 
-    num_actors: int | None = None
-    """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
-    plays and learns."""
-
-    batch_device: torch.device | None = None
-    """The device of the batched environment, as set by `for_batches`; None for other environments."""
-
     actor_index: int = 0
     """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
 
@@ -85,17 +78,6 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
     def name(self) -> str:
         """The agent's name, for messages."""
         return type(self).__name__.removesuffix("Builder")
-
-    def for_actors(self, num_actors: int) -> Self:
-        builder = copy.copy(self)
-        builder.num_actors = num_actors
-        return builder
-
-    def for_batches(self, device: torch.device) -> Self:
-        requirements.check_batches(self.name, self.config)
-        builder = copy.copy(self)
-        builder.batch_device = device
-        return builder
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks the needs of its adder and of most losses; a subclass adds those of its networks."""
@@ -106,7 +88,7 @@ class OffPolicyBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Net
 
     @property
     def takes_several_rewards(self) -> bool:
-        """Whether the reward may be a dict of numbers."""
+        """True if the reward may be a dict of numbers."""
         return False
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, Objective]:

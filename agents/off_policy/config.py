@@ -194,12 +194,8 @@ class CriticObservationsConfig(SharedEncoderConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         memory = getattr(self, "memory", "none")
-        if self.critic_observations and (self.shared_encoder or memory != "none"):
-            found = "`shared_encoder`" if self.shared_encoder else f"`memory` {memory}"
-            raise ValueError(
-                f"`critic_observations` must be empty with {found}, which policy and critic share, got "
-                f"{', '.join(self.critic_observations)}."
-            )
+        shared = {"`shared_encoder`": self.shared_encoder, f"`memory` {memory}": memory != "none"}
+        constraints.check_unshared(self.critic_observations, "critic", shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

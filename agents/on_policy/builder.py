@@ -1,14 +1,12 @@
 """Makes the parts that on-policy agents have in common."""
 
-import abc
-import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
-from minerva_acme.agents import acting, actions, choosing, requirements
+from minerva_acme.agents import acting, actions, choosing, placing, requirements
 from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
@@ -21,7 +19,7 @@ _POLICY_GAIN = 0.01
 Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
 
 
-class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], Generic[Config]):
+class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Generic[Config]):
     """A builder of agents that learn from rollouts of several environments, which a queue hands on.
 
     An item is a rollout of one environment and is sampled once. A learner step takes one item of each
@@ -38,29 +36,6 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     records_parameters: bool = False
     """Whether the policy records its distribution with each action, which some losses need."""
-
-    num_actors: int | None = None
-    """The number of actors that play in their own processes, as set by `for_actors`; None if one thread both
-    plays and learns."""
-
-    batch_device: torch.device | None = None
-    """The device of the batched environment, as set by `for_batches`; None for other environments."""
-
-    def for_actors(self, num_actors: int) -> Self:
-        builder = copy.copy(self)
-        builder.num_actors = num_actors
-        return builder
-
-    def for_batches(self, device: torch.device) -> Self:
-        requirements.check_batches(self.name, self.config)
-        builder = copy.copy(self)
-        builder.batch_device = device
-        return builder
-
-    @property
-    @abc.abstractmethod
-    def name(self) -> str:
-        """The agent's name, for messages."""
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         requirements.check_observations(self.name, spec)
@@ -252,7 +227,7 @@ class OnPolicyBuilder(builders.ConfiguredBuilder[networks.ActorCritic, Config], 
 
     @property
     def _in_rounds(self) -> bool:
-        """Whether several actors wait for the learner after each rollout."""
+        """True if several actors wait for the learner after each rollout."""
         return self.num_actors is not None and not self.config.asynchronous
 
     def rollout_preparer(

@@ -58,7 +58,7 @@ class OnPolicyConfig(foreign_names.Translated):
     gae_lambda: Annotated[constraints.Share, Range(0.8, 0.99)] = 0.95
     """Lambda of the generalised advantages: 0 is one-step, 1 the whole return."""
     asynchronous: bool = False
-    """Whether several actors play without waiting for the learner, which corrects for their older weights by
+    """If True, several actors play without waiting for the learner, which corrects for their older weights by
     V-trace, with the lambda of the advantages: 0 for `dae`, 1 for `returns`. Otherwise they play in rounds.
     In one process no weights are older. Source: Espeholt et al. 2018, "IMPALA: Scalable distributed deep-RL
     with importance weighted actor-learner architectures"."""
@@ -98,12 +98,8 @@ class OnPolicyConfig(foreign_names.Translated):
                 f"`shared_torso` is set, got {self.value_layer_sizes}."
             )
 
-        if self.critic_observations and (self.shared_torso or self.memory != "none"):
-            found = "`shared_torso`" if self.shared_torso else f"`memory` {self.memory}"
-            raise ValueError(
-                f"`critic_observations` must be empty with {found}, which policy and value share, got "
-                f"{', '.join(self.critic_observations)}."
-            )
+        shared = {"`shared_torso`": self.shared_torso, f"`memory` {self.memory}": self.memory != "none"}
+        constraints.check_unshared(self.critic_observations, "value", shared)
         if self.memory == "none" and self.burn_in:
             raise ValueError(
                 f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "

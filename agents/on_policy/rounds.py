@@ -20,6 +20,11 @@ STEP_BITS = 40
 """The lower bits of a version count learner steps; the bits above them count the learner's starts."""
 
 
+def learner_steps(version: Any) -> Any:
+    """Returns the learner steps in a version, or in a tensor of versions."""
+    return version & ((1 << STEP_BITS) - 1)
+
+
 class Stamped(NamedTuple):
     """A policy's extras of an action, with a stamp of the actor that recorded them."""
 
@@ -37,7 +42,7 @@ class StampingAdder(core.Adder):
 
     Attributes:
         stamp: The actor's number and the version, written with the steps from now on.
-        in_rounds: Whether the actor waits for the weights of the next round.
+        in_rounds: True if the actor waits for the weights of the next round.
     """
 
     def __init__(self, adder: core.Adder, in_rounds: bool = True) -> None:
@@ -45,7 +50,7 @@ class StampingAdder(core.Adder):
 
         Args:
             adder: The adder that writes; its extras are `Stamped`. It is closed with this one.
-            in_rounds: Whether the actor waits for newer weights after a rollout in each environment.
+            in_rounds: True if the actor waits for newer weights after a rollout in each environment.
         """
         self.stamp = (0, 0)
         self.in_rounds = in_rounds
@@ -183,9 +188,8 @@ class QueueDataset(core.Closeable, Iterator[Any]):
     def __next__(self) -> Any:
         sample = next(self._dataset)
         extras, stamp = sample.data.extras
-        last_bits = (1 << STEP_BITS) - 1
         # A restarted learner may have made fewer steps than the one before.
-        age = ((self.version & last_bits) - (stamp[..., 1] & last_bits)).abs()
+        age = (learner_steps(self.version) - learner_steps(stamp[..., 1])).abs()
         return sample._replace(data=sample.data._replace(extras=extras._replace(age=age)))
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ def check_spec(spec: specs.EnvironmentSpec) -> None:
 
 
 def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(spec.rewards, specs.Array) or spec.rewards.shape:
+    if not specs.is_number(spec.rewards):
         raise ValueError(
             f"`reward` must be one number to be recorded, got {specs.describe(spec.rewards)}. Sum it up in "
             "`wrappers.ScalarRewardWrapper`."

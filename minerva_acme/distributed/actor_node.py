@@ -161,7 +161,7 @@ class ActorNode(graph.Part):
     ) -> dict[str, float]:
         return {
             "steps": reporter.counter.own().get("actor_steps", 0),
-            "version": weights.learner_steps(max(follower.taken, 0)),
+            "version": rounds.learner_steps(max(follower.taken, 0)),
             "weights_age_seconds": follower.age_seconds,
             "weights_failures": follower.num_failures,
             "replay_seconds": sum(adder.seconds for adder in adders),

@@ -24,11 +24,6 @@ def version(incarnation: int, learner_steps: int) -> int:
     return (incarnation << rounds.STEP_BITS) | learner_steps
 
 
-def learner_steps(version: int) -> int:
-    """Returns the learner steps in a version."""
-    return version & ((1 << rounds.STEP_BITS) - 1)
-
-
 class Follower(core.VariableSource):
     """Fetches the newest weights in the background, so that acting never waits for the network.
 

@@ -13,7 +13,7 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types, wrappers
-from minerva_acme.wrappers import flat_action, float_observation, numbers_only, rewards
+from minerva_acme.wrappers import flat_action, float_observation, numbers_only
 
 _LOG = logging.getLogger(__name__)
 _said: set[tuple[str, str]] = set()
@@ -114,7 +114,7 @@ def _flat(spec: specs.EnvironmentSpec) -> list[str]:
 
 
 def _unnamed_rewards(spec: specs.EnvironmentSpec) -> list[str]:
-    return _parts("reward", spec.rewards, lambda leaf: rewards.is_unnamed(spec.rewards))
+    return _parts("reward", spec.rewards, lambda leaf: not specs.are_numbers(spec.rewards))
 
 
 def _parts(name: str, nest: types.NestedSpec, is_one: Callable[[Any], bool]) -> list[str]:

@@ -38,7 +38,7 @@ def critic_entries(observation_spec: types.NestedSpec, names: Sequence[str]) -> 
 
 def policy_part(observation: Any, entries: Sequence[str]) -> Any:
     """Returns a dict of specs, arrays or tensors without these entries; the entry itself if one is left."""
-    return _part({name: part for name, part in observation.items() if name not in entries})
+    return _part(specs.without(observation, entries))
 
 
 def critic_part(observation: Any, entries: Sequence[str]) -> Any:

@@ -54,14 +54,15 @@ class Recorder(wrappers.EnvironmentWrapper):
 
     observation: types.NestedArray = None
     action: types.NestedArray = None
-    critic_observations: Sequence[str] = ()
-    """Entries of the observation that only the critic sees; a program does not take them."""
+
+    def __init__(self, environment: dm_env.Environment, critic_observations: Sequence[str] = ()) -> None:
+        """Takes the environment, and the entries of its observations that only the critic sees."""
+        super().__init__(environment)
+        self._critic_observations = critic_observations
 
     def shown(self, observations: Any) -> Any:
         """Returns the part of observations, or of their specs, that a program takes."""
-        if not self.critic_observations:
-            return observations
-        return {name: part for name, part in observations.items() if name not in self.critic_observations}
+        return specs.without(observations, self._critic_observations)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         self.action = action
@@ -86,8 +87,7 @@ def record(
         ValueError: A wrapper outside of those of training hides the task.
     """
     if interface == "agent":
-        recorder = Recorder(environment)
-        recorder.critic_observations = critic_observations
+        recorder = Recorder(environment, critic_observations)
         return recorder, recorder
     task: Any = environment
     names: Sequence[str] = ()
@@ -95,8 +95,7 @@ def record(
         if isinstance(task, wrappers.CriticObservationWrapper):
             names = task.critic_observations
         task = task.environment
-    recorder = Recorder(task)
-    recorder.critic_observations = names
+    recorder = Recorder(task, names)
     wrapped = environments.make_training_environment(recorder, critic_observations=names)
     if (
         task_actions.find(environment) != task.action_spec()

@@ -84,12 +84,6 @@ class ScalarRewardWrapper(base.EnvironmentWrapper):
         return timestep._replace(reward=self._dtype.type(total))
 
 
-def is_unnamed(reward_spec: types.NestedSpec) -> bool:
-    """Returns whether a reward is neither one number nor a dict of numbers."""
-    leaves = reward_spec.values() if isinstance(reward_spec, Mapping) else [reward_spec]
-    return not all(isinstance(leaf, specs.Array) and leaf.shape == () for leaf in leaves)
-
-
 def _spec_of_numbers(reward_spec: types.NestedSpec) -> list[tuple[str, specs.Array]]:
     """Returns the names of a reward's numbers, and the spec of the leaf that each is from."""
     return [

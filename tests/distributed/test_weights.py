@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import actors
+from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, weights
 
 
@@ -107,4 +108,4 @@ def test_versions_grow_also_where_a_learner_begins_again() -> None:
     before = weights.version(0, 5_000)
     after = weights.version(1, 4_000)
     assert before < weights.version(0, 5_001) < after < weights.version(1, 4_001)
-    assert weights.learner_steps(after) == 4_000
+    assert rounds.learner_steps(after) == 4_000

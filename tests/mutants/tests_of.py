@@ -36,6 +36,11 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/runs/test_policies.py",
         "tests/agents/test_acting_on_tensors.py",
     ),
+    "agents/placing.py": (
+        "tests/agents/on_policy/test_builder.py",
+        "tests/agents/off_policy/test_builder.py",
+        "tests/experiments/test_batched.py",
+    ),
     "agents/choosing.py": (
         "tests/agents/off_policy/test_acting.py",
         "tests/agents/test_acting_on_tensors.py",

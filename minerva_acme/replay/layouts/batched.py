@@ -65,7 +65,7 @@ class BatchedLayout(abc.ABC, Generic[_Item]):
         """
         for name in ("rewards", "discounts"):
             spec = getattr(environment_spec, name)
-            if not isinstance(spec, specs.Array) or spec.shape:
+            if not specs.is_number(spec):
                 found = specs.describe(spec) if isinstance(spec, specs.Array) else spec
                 raise ValueError(
                     f"`{name}` of batched environments must be one number per step, got {found}. Reduce them."

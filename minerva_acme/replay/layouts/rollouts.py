@@ -51,25 +51,16 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         if rollout_length < 1:
             raise ValueError(f"`rollout_length` must be >= 1 step, got {rollout_length}.")
         rewards, discounts = environment_spec.rewards, environment_spec.discounts
-        for name, expected, nest, leaves, way_out in (
-            (
-                "rewards",
-                "one number per step, or a dict of these,",
-                rewards,
-                rewards.values() if isinstance(rewards, dict) else [rewards],
-                "`wrappers.NamedRewardsWrapper` gives each its name.",
-            ),
-            (
-                "discounts",
-                "one number per step",
-                discounts,
-                [discounts],
-                "Reduce them in a wrapper of the environment.",
-            ),
-        ):
-            if not all(isinstance(leaf, specs.Array) and leaf.shape == () for leaf in leaves):
-                found = specs.describe(nest) if isinstance(nest, specs.Array) else nest
-                raise ValueError(f"`{name}` must be {expected} for rollouts, got {found}. {way_out}")
+        if not specs.are_numbers(rewards):
+            raise ValueError(
+                "`rewards` must be one number per step, or a dict of these, for rollouts, got "
+                f"{_describe(rewards)}. `wrappers.NamedRewardsWrapper` gives each its name."
+            )
+        if not specs.is_number(discounts):
+            raise ValueError(
+                f"`discounts` must be one number per step for rollouts, got {_describe(discounts)}. Reduce "
+                "them in a wrapper of the environment."
+            )
         self.reward_spec = environment_spec.rewards
         observations = environment_spec.observations
         self._observation = packing.RowPacker(observations, "observation")
@@ -163,6 +154,10 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
             return_so_far=row.return_so_far,
             extras=row.extras,
         )
+
+
+def _describe(spec: types.NestedSpec) -> Any:
+    return specs.describe(spec) if isinstance(spec, specs.Array) else spec
 
 
 class _Row(NamedTuple):

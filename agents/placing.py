@@ -1,0 +1,44 @@
+"""Builders that make parts for several processes, or for a batched environment."""
+
+import abc
+import copy
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+
+from minerva_acme import builders
+from minerva_acme.agents import requirements
+
+Networks = TypeVar("Networks")
+Config = TypeVar("Config")
+
+
+class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
+    """A builder with copies of itself for other places; its `make_` methods look at the attributes.
+
+    Attributes:
+        num_actors: The number of actors that play in their own processes, as set by `for_actors`; None if one
+            thread both plays and learns.
+        batch_device: The device of the batched environment, as set by `for_batches`; None for other
+            environments.
+    """
+
+    num_actors: int | None = None
+    batch_device: torch.device | None = None
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The agent's name, for messages."""
+
+    def for_actors(self, num_actors: int) -> Self:
+        return self._placed(num_actors=num_actors)
+
+    def for_batches(self, device: torch.device) -> Self:
+        requirements.check_batches(self.name, self.config)
+        return self._placed(batch_device=device)
+
+    def _placed(self, **attributes: Any) -> Self:
+        builder = copy.copy(self)
+        vars(builder).update(attributes)
+        return builder
