@@ -158,9 +158,9 @@ LATE = {
         ),
     },
     "ppo": {
-        "the first minibatch": (lambda learner: learner._network.value_head.weight, 1, "gradients"),
-        "the third minibatch": (lambda learner: learner._network.value_head.weight, 3, "gradients"),
-        "the last epoch": (lambda learner: learner._network.value_head.weight, 8, "gradients"),
+        "the first minibatch": (lambda learner: learner.network.value_head.weight, 1, "gradients"),
+        "the third minibatch": (lambda learner: learner.network.value_head.weight, 3, "gradients"),
+        "the last epoch": (lambda learner: learner.network.value_head.weight, 8, "gradients"),
     },
     "vmpo": {
         "the temperature": (
@@ -170,12 +170,12 @@ LATE = {
         ),
         "the last alphas": (lambda learner: learner._duals.alpha_mean.raw, 3, "gradients of the alphas"),
         "the second M-step": (
-            lambda learner: learner._network.value_head.weight,
+            lambda learner: learner.network.value_head.weight,
             2,
             "gradients of the network",
         ),
         "the last M-step": (
-            lambda learner: learner._network.value_head.weight,
+            lambda learner: learner.network.value_head.weight,
             3,
             "gradients of the network",
         ),

@@ -86,7 +86,7 @@ def test_the_value_of_on_policy_agents(agent, run, last_discount, values, estima
     # One-step targets come no nearer than by a factor of gamma an update.
     num_updates = {"dae": 50, "gae": 30, "returns": 30}[estimator]
     run(builder, lambda seed: TwoStates(last_discount), 11 * num_environments * num_updates, replay="memory")
-    found = builder.learner._network.value(torch.from_numpy(STATES)).tolist()
+    found = builder.learner.network.value(torch.from_numpy(STATES)).tolist()
     assert found == pytest.approx(values, rel=0.05)
 
 
