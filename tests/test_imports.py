@@ -12,6 +12,7 @@ import pytest
 HEAVY = [
     "dm_control",
     "gymnasium",
+    "jax",
     "matplotlib",
     "mujoco",
     "optuna",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         NextStepResets,
         SimulatorEnvironment,
     )
+    from minerva_acme.environments.batched_brax import BatchedBrax
     from minerva_acme.environments.batched_loop import BatchedEnvironmentLoop
     from minerva_acme.environments.batched_pendulum import BatchedPendulum
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
 
 __all__ = [
+    "BatchedBrax",
     "BatchedEnvironment",
     "BatchedEnvironmentLoop",
     "BatchedPendulum",
