@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import pathlib
 import tempfile
+from typing import Any
 
 import dm_env
 import numpy as np
@@ -48,7 +49,7 @@ def run(command: commands.Video) -> int:
 
     def make(episode_seed: int) -> dm_env.Environment:
         try:
-            return make_environment(episode_seed, **settings)
+            made: Any = make_environment(episode_seed, **settings)
         except (TypeError, ValueError) as error:
             refused = [name for name in settings if f"argument '{name}'" in str(error)]
             if not refused:
@@ -63,6 +64,12 @@ def run(command: commands.Video) -> int:
                 f"`camera`, `height` and `width` must not be given for {environment_id}, "
                 f"which chooses them itself: {error}"
             ) from error
+        if not isinstance(made, dm_env.Environment):
+            raise ValueError(
+                f"`env` must be a single environment to be filmed, got a {type(made).__name__}. Choose one "
+                "of the same task with --env."
+            )
+        return made
 
     def play(environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
         result = runs.evaluate_checkpoint(

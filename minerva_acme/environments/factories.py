@@ -70,6 +70,18 @@ def make(environment_id: str, /, seed: int | None = None, **task_kwargs: Any) ->
         ImportError: The environment needs a package that is not installed.
         RuntimeError: The id asks for pixels, and this machine cannot draw.
     """
+    made = _make(environment_id, seed, task_kwargs)
+    if not isinstance(made, dm_env.Environment):
+        raise ValueError(
+            f"`{environment_id}` must make one environment here, got a {type(made).__name__} of "
+            f"{made.num_environments}. An agent can be trained in it, and evaluated: minerva train sac --env "
+            f"{environment_id} --num-envs {made.num_environments}"
+        )
+    return made
+
+
+def _make(environment_id: str, seed: int | None, task_kwargs: dict[str, Any]) -> Any:
+    """Makes an environment, which is a batched one only if a class or function of the user's makes it."""
     if seed is not None and not 0 <= seed < 2**32:
         raise ValueError(f"`seed` must be None or in [0, 2**32), got {seed}.")
     if (maker := own.find(environment_id)) is not None:
@@ -144,12 +156,46 @@ def make_training_environment(
             from minerva_acme.environments import gymnasium_adapter
 
             bare = gymnasium_adapter.GymnasiumEnvironment(environment)
-    if name is None and seed is not None:
-        _seed(bare, seed)
-    made = training_wrappers.wrap(bare, name or type(environment).__name__, critic_observations)
     if name is not None:
-        sorted_out = {"critic_observations": tuple(critic_observations)} if critic_observations else {}
-        origin.mark(made, origin.Origin(name, task_kwargs | sorted_out))
+        return _wrap(bare, name, task_kwargs, critic_observations)
+    if seed is not None:
+        _seed(bare, seed)
+    return training_wrappers.wrap(bare, type(environment).__name__, critic_observations)
+
+
+def make_for_run(
+    environment_id: str,
+    /,
+    seed: int | None = None,
+    *,
+    critic_observations: Sequence[str] = (),
+    **task_kwargs: Any,
+) -> Any:
+    """Makes the environment that a run names, as `make_training_environment` does.
+
+    If the id names a class or function that makes a batched environment, it is returned as it is, and the
+    agent sorts its observations by itself.
+
+    Raises:
+        ValueError: See `make_training_environment`.
+    """
+    made = _make(environment_id, seed, task_kwargs)
+    if isinstance(made, dm_env.Environment):
+        return _wrap(made, environment_id, task_kwargs, critic_observations)
+    origin.mark(made, origin.Origin(environment_id, task_kwargs))
+    return made
+
+
+def _wrap(
+    environment: dm_env.Environment,
+    name: str,
+    task_kwargs: dict[str, Any],
+    critic_observations: Sequence[str],
+) -> dm_env.Environment:
+    """Wraps an environment that was made by its id, and notes where it comes from."""
+    made = training_wrappers.wrap(environment, name, critic_observations)
+    sorted_out = {"critic_observations": tuple(critic_observations)} if critic_observations else {}
+    origin.mark(made, origin.Origin(name, task_kwargs | sorted_out))
     return made
 
 

@@ -1,7 +1,8 @@
 """Environments that are named by the code that makes them, `module:attribute`.
 
-The attribute is a class or a function, and what it makes is an environment of dm_env or Gymnasium. If it has
-an argument `seed`, it gets the seed; otherwise Gymnasium's first reset or the environment's method `seed`.
+The attribute is a class or a function, and what it makes is an environment of dm_env or Gymnasium, or a
+batched environment. If it has an argument `seed`, it gets the seed; otherwise Gymnasium's first reset or the
+environment's method `seed`.
 """
 
 import difflib
@@ -56,10 +57,8 @@ def find(environment_id: str) -> Callable[..., Any] | None:
     return found
 
 
-def make(
-    name: str, maker: Callable[..., Any], seed: int | None, arguments: Mapping[str, Any]
-) -> dm_env.Environment:
-    """Makes an environment.
+def make(name: str, maker: Callable[..., Any], seed: int | None, arguments: Mapping[str, Any]) -> Any:
+    """Makes an environment: one of dm_env, or a `BatchedEnvironment`.
 
     Args:
         name: Its name, `module:attribute`, for messages.
@@ -87,7 +86,7 @@ def make(
         from minerva_acme.environments import gymnasium_adapter
 
         return gymnasium_adapter.GymnasiumEnvironment(made, seed=seed)
-    if not isinstance(made, dm_env.Environment):
+    if not isinstance(made, dm_env.Environment) and not _is_batched(made):
         raise ValueError(
             f"`{name}` must make a dm_env or Gymnasium environment, got {reprlib.repr(made)}. Return one, or "
             "let the class inherit from `dm_env.Environment` or `gymnasium.Env`."
@@ -100,6 +99,12 @@ def make(
         _unseeded.add(name)
         _LOG.warning("`%s` takes no `seed`: its episodes cannot be repeated. Add that argument.", name)
     return made
+
+
+def _is_batched(made: Any) -> bool:
+    from minerva_acme.environments import batched  # which imports torch
+
+    return isinstance(made, batched.BatchedEnvironment)
 
 
 def is_seeded(environment_id: str, environment: dm_env.Environment) -> bool:

@@ -84,8 +84,13 @@ def record(
         critic_observations: The entries of the agent's observations that only the critic sees.
 
     Raises:
-        ValueError: A wrapper outside of those of training hides the task.
+        ValueError: It is a vector or batch, or a wrapper outside of those of training hides the task.
     """
+    if not isinstance(environment, dm_env.Environment):
+        raise ValueError(
+            "A program is compared with its policy in a single environment, whose task `--actions task` also "
+            f"needs, got a {type(environment).__name__}. Export it with `--actions agent --episodes 0`."
+        )
     if interface == "agent":
         recorder = Recorder(environment, critic_observations)
         return recorder, recorder

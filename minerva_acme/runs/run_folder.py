@@ -17,9 +17,9 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, environments, specs, task_settings, types, writing
+from minerva_acme import _version, builders, specs, task_settings, types, writing
 from minerva_acme.agents import registry
-from minerva_acme.environments import origin, task_actions
+from minerva_acme.environments import factories, origin, task_actions
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 
@@ -200,7 +200,7 @@ class RunDescription:
         if ":" in self.environment and not import_code:
             raise _refusal("environment", self.environment)
         settings = self.training_settings
-        return functools.partial(environments.make_training_environment, self.environment, **settings)
+        return functools.partial(factories.make_for_run, self.environment, **settings)
 
     @property
     def training_settings(self) -> dict[str, Any]:

@@ -93,6 +93,42 @@ def test_it_is_filmed_with_a_render_mode_and_refused_without_a_picture(here, cal
     )
 
 
+def test_a_batched_environment_is_trained_in_resumed_and_evaluated_by_its_name(here, call):
+    name = "my_batch:pendulums"
+    command = f"train ppo --env {name} --env-kwargs number=8 --num-envs 8 --device cpu {TINY} --directory run"
+    status, out, err = call(*command.split())
+    assert status == 0, err
+    assert f"ppo on {name},number=8, 32 steps" in out
+    status, out, err = call(*command.replace("steps 32", "steps 48").split())
+    assert (status, "Resuming at 32 steps" in out) == (0, True), err
+    assert call(*["resume", "run", "--num-env-steps", "64", "--import-code"])[0] == 0
+    forget(here)
+    for words, way_out in (
+        ("eval run --episodes 3", "--import-code"),
+        (
+            "train ppo --env my_batch:pendulums --num-env-steps 32",
+            "`num_environments` in the agent's config to 4",
+        ),
+        ("check-env my_batch:pendulums", "--num-envs 4"),
+        ("video run --import-code --episodes 1 --format gif", "Choose one of the same task with --env"),
+        ("export run --import-code --output p.pt2", "`--actions agent --episodes 0`"),
+        (
+            "export run --import-code --output p.pt2 --actions task --episodes 0",
+            "`--actions agent --episodes 0`",
+        ),
+    ):
+        status, _, err = call(*words.split())
+        assert (status, way_out in err) == (2, True), (words, err)
+    status, out, err = call(*["eval", "run", "--episodes", "11", "--import-code", "--json"])
+    assert (status, json.loads(out)["lengths"]) == (0, [5] * 11), err
+    assert (
+        call(
+            *["export", "run", "--import-code", "--output", "p.pt2", "--actions", "agent", "--episodes", "0"]
+        )[0]
+        == 0
+    )
+
+
 def test_a_sweep_gives_the_arguments_to_every_run(here, call):
     words = (
         "sweep ppo --env my_robot:Robot --env-kwargs gravity=2 --env-kwargs gravity=3 --seeds 0 1 --dry-run"

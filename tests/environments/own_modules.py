@@ -73,6 +73,21 @@ robot = Robot()
 number = 7
 """
 
+BATCH = """
+import torch
+
+from minerva_acme import environments
+
+
+def pendulums(seed, number=4, time_limit=5):
+    generator = torch.Generator().manual_seed(seed)
+    return environments.BatchedPendulum(number, generator=generator, time_limit=time_limit)
+
+
+def seedless():
+    return pendulums(0)
+"""
+
 GYM = """
 import gymnasium
 import numpy as np
@@ -109,4 +124,10 @@ def make(**arguments):
 gymnasium.register("Mine-v0", "my_gym:Walker", max_episode_steps=7)
 """
 
-MODULES = {"my_robot": ROBOT, "my_gym": GYM, "needs": "import not_there\n", "divides": "1 / 0\n"}
+MODULES = {
+    "my_robot": ROBOT,
+    "my_batch": BATCH,
+    "my_gym": GYM,
+    "needs": "import not_there\n",
+    "divides": "1 / 0\n",
+}

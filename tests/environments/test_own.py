@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import environments
-from minerva_acme.environments import own
+from minerva_acme.environments import factories, origin, own
 from tests.environments import own_modules
 
 
@@ -66,6 +66,38 @@ def test_an_attribute_comes_before_what_gymnasium_has_registered():
     assert type(environments.make("my_gym:Walker", 0).environment).__name__ == "Walker"
     with pytest.raises(ValueError, match="has no 'Walker', and has registered no id"):
         environments.make("gymnasium/my_gym:Walker", 0)
+
+
+def test_a_batched_environment_is_made_for_a_run_alone_as_it_is(caplog):
+    one, again, other = (
+        factories.make_for_run("my_batch:pendulums", seed, critic_observations=("x",), number=3)
+        for seed in (1, 1, 2)
+    )
+    assert isinstance(one, environments.BatchedPendulum) and one.num_environments == 3
+    assert origin.of(one) == origin.Origin("my_batch:pendulums", {"number": 3})
+    first, same, third = (made.reset().newest.tolist() for made in (one, again, other))
+    assert first == same != third
+    assert not caplog.messages
+    factories.make_for_run("my_batch:seedless", 1)
+    assert caplog.messages == [
+        "`my_batch:seedless` takes no `seed`: its episodes cannot be repeated. Add that argument."
+    ]
+    for make in (environments.make, environments.make_training_environment):
+        with pytest.raises(
+            ValueError, match="must make one environment here, got a BatchedPendulum of 4. .* 4$"
+        ):
+            make("my_batch:pendulums", 0)
+
+
+def test_an_environment_for_a_run_is_otherwise_the_one_for_training():
+    one, other = (
+        make("my_robot:Robot", 3) for make in (factories.make_for_run, environments.make_training_environment)
+    )
+    assert type(one) is type(other) and origin.of(one) == origin.of(other)
+    assert one.action_spec() == other.action_spec()
+    np.testing.assert_array_equal(one.reset().observation, other.reset().observation)
+    with pytest.raises(ValueError, match=r"`seed` must be None or in \[0, 2"):
+        factories.make_for_run("my_robot:Robot", -1)
 
 
 def test_an_environment_without_a_seed_is_made_and_told_of_once(caplog):
