@@ -1,5 +1,6 @@
 """Environments of Brax and MuJoCo Playground as batched environments, in tensors that share JAX's memory."""
 
+import functools
 from typing import Any
 
 import dm_env
@@ -42,7 +43,7 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Makes the environments; their first step compiles it.
+        """Makes the environments. The first steps compile, once for all batches of one environment and size.
 
         Args:
             environment: One environment, such as `brax.envs.get_environment("ant")` or
@@ -69,14 +70,11 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
             raise ValueError(f"`episode_length` must be >= 1 step, got {episode_length}.")
         if not 0 <= seed < _SEEDS:
             raise ValueError(f"`seed` must be in [0, 2**32), got {seed}.")
-        reset, step = environment.reset, environment.step
-        if not any("Vmap" in name for name in wrappers):
-            reset, step = jax.vmap(reset), jax.vmap(step)
-        functions = _make_functions(reset, step, num_environments, episode_length)
+        is_vectorized = any("Vmap" in name for name in wrappers)
+        self._reset, self._step = _compile(environment, is_vectorized, num_environments, episode_length)
         key = jax.random.PRNGKey(seed)
-        shapes, first = jax.eval_shape(functions[0], key)
+        shapes, first = jax.eval_shape(self._reset, key)
         super().__init__(num_environments, _make_spec(first, int(environment.action_size)), device)
-        self._reset, self._step = map(jax.jit, functions)
         self._structure = jax.tree.structure(shapes)
         kind = "gpu" if self.device.type == "cuda" else self.device.type
         self._jax_device = jax.devices(kind)[self.device.index or 0]
@@ -112,13 +110,19 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
             _, *self._state = jax.tree.unflatten(self._structure, leaves)
 
 
-def _make_functions(reset: Any, step: Any, num_environments: int, episode_length: int) -> tuple[Any, Any]:
-    """Makes the functions that begin an episode everywhere, and that make a step.
+@functools.lru_cache(maxsize=16)  # training and all evaluations share what is compiled
+def _compile(
+    environment: Any, is_vectorized: bool, num_environments: int, episode_length: int
+) -> tuple[Any, Any]:
+    """Returns the functions that begin an episode everywhere, and that make a step.
 
-    They map (key, steps [B], state) to the next one and what it shows: the observation, and the timestep.
+    They return (key, steps [B], state) and what it shows: the observation, and the timestep.
     """
     jax = _jax()
     jnp = jax.numpy
+    reset, step = environment.reset, environment.step
+    if not is_vectorized:
+        reset, step = jax.vmap(reset), jax.vmap(step)
 
     def draw(key: Any) -> tuple[Any, Any]:
         keys = jax.random.split(key, 1 + num_environments)
@@ -144,7 +148,9 @@ def _make_functions(reset: Any, step: Any, num_environments: int, episode_length
             return key, *jax.tree.map(choose, (jnp.zeros_like(steps), first), carry[1:])
 
         carry = _strong((key, steps, stepped))
-        newest = jax.lax.cond(is_last.any(), lambda carry: _strong(begin_where_ended(carry)), _same, carry)
+        newest = jax.lax.cond(
+            is_last.any(), lambda carry: _strong(begin_where_ended(carry)), lambda carry: carry, carry
+        )
         return newest, types.BatchedTimeStep(
             step_type=is_last.astype(jnp.uint8) + jnp.uint8(_MID),
             reward=stepped.reward.astype(jnp.float32),
@@ -153,11 +159,7 @@ def _make_functions(reset: Any, step: Any, num_environments: int, episode_length
             newest=newest[-1].obs,
         )
 
-    return begin, advance
-
-
-def _same(carry: Any) -> Any:
-    return carry
+    return jax.jit(begin), jax.jit(advance)
 
 
 def _strong(values: Any) -> Any:

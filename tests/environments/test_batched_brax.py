@@ -107,6 +107,9 @@ def test_every_episode_follows_the_environment_and_ends_by_its_terminal_or_the_t
         before = timestep
     assert min(ends.values()) >= 10
     assert len(np.unique(firsts, axis=0)) == len(firsts) and np.abs(firsts).max() <= 0.5
+    again = make(1, walk, episode_length=6)
+    again.reset()
+    again.step(actions)
     assert walk.num_traces == 1  # it was compiled once
 
 
