@@ -7,6 +7,7 @@ import dm_env
 import numpy as np
 import torch
 import tree
+from torch.utils import dlpack
 
 from minerva_acme import core, specs, types
 from minerva_acme.environments import batched
@@ -83,7 +84,7 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
 
     def reset(self) -> types.BatchedTimeStep:
         (self._key, *self._state), observation = self._reset(self._key)
-        observation = tree.map_structure(torch.from_dlpack, observation)
+        observation = tree.map_structure(dlpack.from_dlpack, observation)
         ones = torch.ones(self.num_environments, device=self.device)
         step_type = torch.full_like(ones, _FIRST, dtype=torch.uint8)
         return types.BatchedTimeStep(step_type, torch.zeros_like(ones), ones, observation, observation)
@@ -92,10 +93,10 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
         self.check_actions(actions)
         if self._state is None:
             raise ValueError("No episode is open. Call `reset` before the first `step`.")
-        # A copy: JAX may read the actions, or keep them in its state, after the caller has changed them.
-        actions = _jax().numpy.from_dlpack(actions.detach().clone(memory_format=torch.contiguous_format))
-        (self._key, *self._state), timestep = self._step((self._key, *self._state), actions)
-        return tree.map_structure(torch.from_dlpack, timestep)
+        # Shared too: they have been read when the tensors below can be, and are not part of the state.
+        shared = _jax().numpy.from_dlpack(actions.detach().contiguous())
+        (self._key, *self._state), timestep = self._step((self._key, *self._state), shared)
+        return tree.map_structure(dlpack.from_dlpack, timestep)
 
     def save(self) -> core.State:
         leaves = _jax().tree.leaves((self._key, *(self._state or ())))
@@ -199,7 +200,7 @@ def _jax() -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "Environments of Brax and MuJoCo Playground need JAX, which is not installed: pip install "
-            "'minerva-acme[brax]'",
+            "'minerva-acme[playground]'",
             name="jax",
         ) from error
     return jax

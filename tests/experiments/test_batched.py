@@ -8,6 +8,7 @@ import torch
 
 from minerva_acme import builders, core, environments, experiments, observers, runs, specs, testing
 from minerva_acme.agents import sac
+from tests.environments import test_batched_brax
 
 from . import test_exact_resume as exact
 
@@ -21,6 +22,10 @@ def make_fakes(seed, number=B, **settings):
 
 def make_late(seed):
     return make_fakes(seed, resets_in_next_step=True)
+
+
+def make_walks(seed):
+    return test_batched_brax.make(seed, test_batched_brax.PlainWalk(), B)
 
 
 class DiscretePendulum(environments.BatchedEnvironment, core.Saveable):
@@ -60,6 +65,7 @@ SCALED = {"critic_head": "two_hot", "vmin": -5.0, "vmax": 5.0, "num_bins": 101, 
 CASES = {
     "mpo": (of(exact.MPO, sequence_length=3, noise_repeat=3, **SCALED), make_fakes),
     "sac": (of(exact.SAC), make_late),
+    "sac, by JAX": (of(exact.SAC), make_walks),
     "td3": (of(exact.TD3, prioritized=False), make_fakes),
     "d4pg": (of(exact.D4PG, n_step=3), make_fakes),
     "dqn": (of(exact.DQN, prioritized=False), DiscretePendulum),
