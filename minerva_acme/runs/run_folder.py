@@ -288,8 +288,8 @@ class RunDescription:
     def _identity(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values that must not change, including the hyperparameters, as read back from JSON."""
         agent = self.title if self._has_code else self.agent  # a class may be moved
-        own = {name: getattr(self, name) for name in ("environment", "environment_settings", "seed")}
-        own |= {**self.data(), "agent": agent}
+        own = {**self.data(), "agent": agent, "environment": self.environment, "seed": self.seed}
+        own["environment_settings"] = self.training_settings
         identity: dict[str, Any] = _plain({**defaults, **self.hyperparameters, **own})
         return identity
 

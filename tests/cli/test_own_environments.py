@@ -78,6 +78,15 @@ def test_every_command_takes_it_and_only_a_typed_name_is_imported(name, argument
     assert again["environment_settings"] == {key: 2}
 
 
+def test_the_same_command_resumes_a_run_whose_critic_sees_more(here, call):
+    command = f"train ppo --env my_gym:Sorted --critic-observations hidden {TINY} --directory run"
+    assert call(*command.split())[0] == 0
+    status, out, err = call(*command.replace("steps 32", "steps 48").split())
+    assert (status, "Resuming at 32 steps" in out) == (0, True), err
+    status, _, err = call(*command.replace("hidden", "seen").split())
+    assert (status, "critic_observations is ['hidden'] there, ['seen'] here" in err) == (2, True), err
+
+
 def test_it_is_filmed_with_a_render_mode_and_refused_without_a_picture(here, call):
     for name, directory in (("my_gym:make", "film"), ("my_robot:Robot", "none")):
         assert call(*f"train ppo --env {name} {TINY} --directory {directory}".split())[0] == 0

@@ -117,6 +117,15 @@ class Walker(gymnasium.Env):
         return np.zeros((32, 32, 3), np.uint8)
 
 
+class Sorted(Walker):
+    observation_space = gymnasium.spaces.Dict(
+        {name: gymnasium.spaces.Box(-1, 1, (2,), np.float32) for name in ("seen", "hidden")}
+    )
+
+    def _observe(self):
+        return {name: super(Sorted, self)._observe() for name in ("seen", "hidden")}
+
+
 def make(**arguments):
     return Walker(**arguments)
 
