@@ -2,6 +2,7 @@
 
 import abc
 import copy
+import dataclasses
 from typing import Any, Generic, Self, TypeVar
 
 import torch
@@ -21,10 +22,12 @@ class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networ
             thread both plays and learns.
         batch_device: The device of the batched environment, as set by `for_batches`; None for other
             environments.
+        num_learners: The number of learners that share every batch, as set by `for_learners`.
     """
 
     num_actors: int | None = None
     batch_device: torch.device | None = None
+    num_learners: int = 1
 
     @property
     @abc.abstractmethod
@@ -33,6 +36,19 @@ class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networ
 
     def for_actors(self, num_actors: int) -> Self:
         return self._placed(num_actors=num_actors)
+
+    def for_learners(self, num_learners: int) -> Self:
+        requirements.check_learners(self.name, self.config, num_learners)
+        shared = {}
+        for name in ("batch_size", "minibatch_size"):
+            if hasattr(self.config, name):
+                shared[name] = requirements.share(name, getattr(self.config, name), num_learners)
+        config: Any = self.config
+        try:
+            config = dataclasses.replace(config, **shared)
+        except ValueError as error:
+            raise ValueError(f"A share of one of {num_learners} learners is too small: {error}") from error
+        return self.with_config(config)._placed(num_learners=num_learners)
 
     def for_batches(self, device: torch.device) -> Self:
         requirements.check_batches(self.name, self.config)

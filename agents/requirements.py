@@ -10,6 +10,12 @@ from minerva_acme import networks, specs
 
 _MOST_VALUES = 10_000
 """The largest number of values of a discrete choice: every choice gets the logits of the largest one."""
+_OF_WHOLE_BATCHES = {
+    "acceleration": "a compiled loss does not wait for other learners",
+    "prioritized": "weights are relative to the largest one of the whole batch",
+    "bc_alpha": "the loss is divided by the mean value of the whole batch",
+    "critic_torso": "batch norm takes the statistics of the whole batch",
+}
 
 
 def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
@@ -39,6 +45,43 @@ def check_batches(agent: str, config: Any) -> None:
                 f"`{name}` of {agent} must be {plain} in a batched environment, whose replay has neither "
                 f"recurrent states nor single frames, got {found}. Play environments that are not batched."
             )
+
+
+def check_learners(agent: str, config: Any, num_learners: int) -> None:
+    """Checks that a config suits several learners, each of which sees only its share of a batch.
+
+    Raises:
+        ValueError: A setting needs the whole batch; the message names it.
+    """
+    if num_learners < 1:
+        raise ValueError(f"`num_learners` must be >= 1, got {num_learners}.")
+    found = {name: getattr(config, name, None) for name in _OF_WHOLE_BATCHES}
+    refused = {
+        "acceleration": found["acceleration"] == "compile",
+        "prioritized": found["prioritized"],
+        "bc_alpha": found["bc_alpha"] is not None,
+        "critic_torso": found["critic_torso"] == "batch_norm",
+    }
+    for name, is_refused in refused.items():
+        if is_refused:
+            raise ValueError(
+                f"`{name}` of {agent} cannot be {found[name]} with {num_learners} learners: "
+                f"{_OF_WHOLE_BATCHES[name]}. Change it, or train with one learner."
+            )
+
+
+def share(name: str, number: int, num_learners: int) -> int:
+    """Returns the share of each learner in a number.
+
+    Raises:
+        ValueError: The shares would differ.
+    """
+    if number % num_learners:
+        raise ValueError(
+            f"`{name}` must be a multiple of the {num_learners} learners, which take equal shares of it, got "
+            f"{number}. Change one of them."
+        )
+    return number // num_learners
 
 
 def check_observations(agent: str, spec: specs.EnvironmentSpec) -> None:

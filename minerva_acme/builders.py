@@ -1,6 +1,7 @@
 """Builders, which make the parts of an agent. Override one method to replace one part."""
 
 import abc
+import copy
 import dataclasses
 import difflib
 import types as python_types
@@ -117,6 +118,9 @@ class LearnerParts(Generic[Networks]):
     num_learner_steps: int | None = None
     """The number of learner steps in the whole run, for schedules that end with it. None if it is unknown:
     schedules then keep their first value."""
+    ranks: Any = None
+    """The `learners.Ranks` of a learner that takes a share of every batch, to be given to its
+    `learners.Updates`. None if there is one learner."""
 
 
 class AgentBuilder(abc.ABC, Generic[Networks]):
@@ -220,6 +224,20 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         raise ValueError(
             f"{type(self).__name__} must define `for_actors` to run {num_actors} actors in separate "
             "processes. Define it, or train in one process with `run_experiment`."
+        )
+
+    def for_learners(self, num_learners: int) -> Self:
+        """Returns this agent's builder for the datasets and learners of shares of every batch.
+
+        Each of `num_learners` learners draws an equal share from the same replay, and all make the same step
+        together; see `learners.Ranks`. Every loss must be a mean over items.
+
+        Raises:
+            ValueError: The agent has no such shares, or its config does not allow them.
+        """
+        raise ValueError(
+            f"{type(self).__name__} must define `for_learners` to be trained by {num_learners} learners. "
+            "Define it, or train with one learner."
         )
 
     def for_batches(self, device: torch.device) -> Self:
@@ -390,6 +408,12 @@ class ConfiguredBuilder(foreign_names.Translated, AgentBuilder[Networks], Generi
     def config(self) -> Config:
         """The hyperparameters that the builder was made with."""
         return self._config
+
+    def with_config(self, config: Config) -> Self:
+        """Returns a copy of this builder with another config."""
+        builder = copy.copy(self)
+        builder._config = config
+        return builder
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({readable.of_config(self._config)})"

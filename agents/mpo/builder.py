@@ -83,6 +83,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             num_updates=parts.num_learner_steps,
             priorities=self.make_priorities(parts.client, parts.num_learner_steps),
             objective_functions=self.make_objective_functions(),
+            ranks=parts.ranks,
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:

@@ -78,6 +78,7 @@ class MPOLearner(learners.ModuleLearner):
         num_updates: int | None = None,
         priorities: learners.Priorities | None = None,
         objective_functions: Mapping[str, objectives.ObjectiveFunction] = MappingProxyType({}),
+        ranks: learners.Ranks | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -102,6 +103,7 @@ class MPOLearner(learners.ModuleLearner):
                 table is not sampled by priority.
             objective_functions: The functions that `objectives` of the config may name; the other names are
                 rewards.
+            ranks: The learners that make the same steps, each from its share of the batch, or None.
 
         Raises:
             ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -143,7 +145,7 @@ class MPOLearner(learners.ModuleLearner):
         self._config = config
         self._loss_steps = slice(1 if config.critic_loss_steps == "first" else None)
         self._trained = optimizers.trained_modules(self._online, config)
-        self._statistics = learners.Statistics()
+        self._statistics = learners.Statistics(ranks)
         groups = optimizers.make_groups(
             self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
         )
@@ -174,6 +176,7 @@ class MPOLearner(learners.ModuleLearner):
                 groups,
                 modules=[*self._online, self._duals],
                 max_skipped_batches=config.max_skipped_batches,
+                ranks=ranks,
             ),
             counter=counter,
             logger=logger,
@@ -194,6 +197,8 @@ class MPOLearner(learners.ModuleLearner):
             if self._priorities is not None:
                 weights = self._priorities.weights(info, self.num_steps).to(steps.mask.device)
                 steps = steps._replace(mask=steps.mask * weights.unsqueeze(1))
+            if self.ranks is not None:
+                steps = steps._replace(mask=self.ranks.balance(steps.mask))
             features = self._encode(self._online, observed, steps.mask.shape[1])  # once for both losses
             trained, num_pairs, num_states = self._trained, steps.mask.numel(), len(batch.mask)
             critic, policy = self._acceleration.side_by_side(
@@ -207,6 +212,7 @@ class MPOLearner(learners.ModuleLearner):
                     trained["policy"],
                     num_states,
                 ),
+                in_order=self.ranks is not None,
             )
             metrics |= critic | policy
         precision.warn_of_small_spread(metrics, self.num_steps)

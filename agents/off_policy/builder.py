@@ -5,7 +5,7 @@ import copy
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
@@ -202,6 +202,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             counter=parts.counter,
             logger=parts.logger,
             generator=parts.generator,
+            ranks=parts.ranks,
         )
 
     def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
@@ -393,6 +394,15 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
 
     With a memory, items are sequences, and the losses get their transitions; see `over_sequences`.
     """
+
+    def for_learners(self, num_learners: int) -> Self:
+        if self._remembers is not None:
+            raise ValueError(
+                f"`memory` of {self.name} must be none with {num_learners} learners, got "
+                f"{self._remembers.memory}: its losses are divided by the number of steps in the whole batch. "
+                "Train MPO, or with one learner."
+            )
+        return super().for_learners(num_learners)
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
         if self._remembers is not None:

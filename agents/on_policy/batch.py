@@ -85,6 +85,9 @@ class RolloutPreparer:
     If the actions may be from older weights, V-trace corrects values and advantages, each sample gets the
     weight min(1, ratio), and the policy before the update takes the place of the behaviour policy. The first
     ratio of the update is then 1, too.
+
+    Attributes:
+        statistics: The part that updates them; the learner sets its `ranks`.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class RolloutPreparer:
         self._burn_in = burn_in
         self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
-        self._statistics = learners.Statistics()
+        self.statistics = learners.Statistics()
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -203,12 +206,12 @@ class RolloutPreparer:
         """Updates the network's normaliser with the observations of a rollout."""
         if self._network.normalizer is not None:
             for name, norm, rows in self._network.normalizer.parts("observation", rollout.observation):
-                self._statistics.update(norm, name, rows)
+                self.statistics.update(norm, name, rows)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
+        self.statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _past(self, rollout: types.Rollout) -> networks.Past | tuple[()]:

@@ -1,7 +1,7 @@
 """Makes the parts that on-policy agents have in common."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import torch
 
@@ -91,6 +91,11 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             return None
         return self.make_memory(encoder.output_size, generator)
 
+    def for_learners(self, num_learners: int) -> Self:
+        builder = super().for_learners(num_learners)
+        assert builder._share_of_rollouts
+        return builder
+
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for the items of an environment that is ahead of the others, so that no writer ever waits.
         capacity = 4 * self.config.num_environments * (self.num_actors or 1)
@@ -132,13 +137,15 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
+        num_rollouts = self._share_of_rollouts
         if self._in_rounds:
             assert self.num_actors is not None
+            unpack, one = self.make_layout(spec).unpack, self.num_learners == 1
             return rounds.RoundDataset(
                 client.sampler(TABLE),
-                self.make_layout(spec).unpack,
-                num_actors=self.num_actors,
-                rollouts_each=self.config.num_environments,
+                unpack if one else rounds.of_any_actor(unpack),
+                num_actors=self.num_actors if one else 1,
+                rollouts_each=self.config.num_environments if one else num_rollouts,
                 device=device,
             )
         from minerva_acme.replay.dataset import Dataset
@@ -146,7 +153,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         dataset = Dataset(
             client.sampler(TABLE),
             unpack=self.make_layout(spec).unpack,
-            batch_size=self.config.num_environments,
+            batch_size=num_rollouts,
             # The next rollout does not exist yet, and a queue gives each item once.
             prefetch=0,
             device=device,
@@ -192,6 +199,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             "counter": parts.counter,
             "logger": parts.logger,
             "generator": parts.generator,
+            "ranks": parts.ranks,
         }
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
@@ -224,6 +232,13 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def num_learner_steps(self, num_env_steps: int) -> int:
         num_rollouts = (self.num_actors or 1) if self._in_rounds else 1
         return num_env_steps // (self.config.rollout_steps * num_rollouts)
+
+    @property
+    def _share_of_rollouts(self) -> int:
+        """The number of rollouts that a learner takes in each step."""
+        num_actors = (self.num_actors or 1) if self._in_rounds else 1
+        name = "num_environments" + " * num_actors" * (num_actors > 1)
+        return requirements.share(name, num_actors * self.config.num_environments, self.num_learners)
 
     @property
     def _in_rounds(self) -> bool:

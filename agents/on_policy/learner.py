@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, learners, loggers, networks, types
+from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
 from minerva_acme.agents.on_policy import batch as on_policy_batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -45,6 +45,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         extras: Sequence[str] = ("log_prob", "raw_action"),
         modules: Mapping[str, nn.Module] = MappingProxyType({}),
         groups: Mapping[str, learners.Group] = MappingProxyType({}),
+        ranks: learners.Ranks | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -63,6 +64,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             extras: The fields of `BehaviourExtras` that rollouts must have.
             modules: Modules other than the network that are saved, by name.
             groups: The optimisers of these modules, by name.
+            ranks: The learners that make the same steps, each from its share of the rollouts, or None.
         """
         self.config = config
         self.acceleration = acceleration.Acceleration(config.acceleration)
@@ -78,6 +80,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             dataset, modules=[network], kind=types.Rollout, layout="RolloutLayout", extras=extras
         )
         self._preparer = preparer
+        preparer.statistics.ranks = ranks
         saved = {"network": network, **modules, **preparer.modules}
         super().__init__(
             modules=saved,
@@ -86,6 +89,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
                 {"network": self.group, **groups},
                 modules=[*saved.values()],
                 max_skipped_batches=config.max_skipped_batches,
+                ranks=ranks,
             ),
             counter=counter,
             logger=logger,
@@ -101,6 +105,14 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             metrics |= batch.metrics | self.improve(batch)
             self._preparer.update_observation_statistics(rollout)
         self.finish_step({**metrics, "learning_rate": learning_rate})
+
+    def normalized(self, advantages: torch.Tensor) -> torch.Tensor:
+        """Returns advantages, [n], normalised over those of all learners if the config says so."""
+        if not self.config.normalize_advantages:
+            return advantages
+        if self.ranks is None:
+            return losses.normalize_advantages(advantages, unbiased=True)
+        return self.ranks.apply(lambda rows: losses.normalize_advantages(rows, unbiased=True), advantages)
 
     @abc.abstractmethod
     def improve(self, batch: on_policy_batch.RolloutBatch) -> learners.Metrics:

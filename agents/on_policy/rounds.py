@@ -168,6 +168,22 @@ class RoundDataset(core.Closeable, Iterator[Any]):
                 )
 
 
+def of_any_actor(
+    unpack: Callable[[Mapping[str, torch.Tensor]], types.Rollout],
+) -> Callable[[Mapping[str, torch.Tensor]], types.Rollout]:
+    """Returns a function that unpacks rollouts as those of one actor: for a learner's share of a round.
+
+    The learners draw from one queue, so that no one knows which actors' rollouts are in its share.
+    """
+
+    def unpack_as_one(fields: Mapping[str, torch.Tensor]) -> types.Rollout:
+        rollout = unpack(fields)
+        stamp = rollout.extras.stamp * torch.tensor([0, 1])  # the actor's number, the version
+        return rollout._replace(extras=rollout.extras._replace(stamp=stamp))
+
+    return unpack_as_one
+
+
 class QueueDataset(core.Closeable, Iterator[Any]):
     """Yields the rollouts of all actors as they come, with `BehaviourExtras` that have the age of each step.
 

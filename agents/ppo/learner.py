@@ -81,6 +81,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             self.network,
             self.group.optimizer,
             self._agreement,
+            alone=self.ranks is None,
             minibatch_size=config.minibatch_size,
             normalize_advantages=config.normalize_advantages,
             max_grad_norm=config.max_grad_norm,
@@ -92,7 +93,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
                 )
                 rows += [step_on(minibatch) for minibatch in minibatches]
                 learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
-                if config.target_kl and learners.read(rows[-1][_APPROX_KL]) > config.target_kl:
+                if config.target_kl and self._last_kl(rows) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
         metrics = {
@@ -111,6 +112,12 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
         return metrics
 
+    def _last_kl(self, rows: list[torch.Tensor]) -> Any:
+        """Returns the approximate KL of the last minibatch, of all learners."""
+        if self.ranks is not None:
+            self.ranks.average_([rows[-1]])
+        return learners.read(rows[-1][_APPROX_KL])
+
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """Makes one gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
         loss = self._differentiated_loss(minibatch)
@@ -125,9 +132,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
 
     def _loss(self, minibatch: Samples) -> losses.PPOLosses:
         """Computes the loss of a minibatch."""
-        advantages = minibatch.advantage
-        if self.config.normalize_advantages:
-            advantages = losses.normalize_advantages(advantages, unbiased=True)
+        advantages = self.normalized(minibatch.advantage)
         policy, value = self.network.from_normalized(minibatch.observation, minibatch.past)
         return losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),

@@ -1,6 +1,6 @@
 """Makes the parts of V-MPO."""
 
-from typing import Any
+from typing import Any, Self
 
 from minerva_acme import builders, losses, networks
 from minerva_acme.agents import on_policy
@@ -18,6 +18,12 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
     @property
     def name(self) -> str:
         return "V-MPO"
+
+    def for_learners(self, num_learners: int) -> Self:
+        raise ValueError(
+            f"V-MPO must be trained by one learner, got {num_learners}: it selects the best samples of the "
+            "whole batch. Train PPO or IMPALA, or leave the number out."
+        )
 
     def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
         duals = losses.VMPODuals(

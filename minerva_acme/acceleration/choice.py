@@ -102,17 +102,18 @@ class Acceleration:
             _keep_freed_memory()
         return target_critic.TargetCritic(critic, precision=precision, accelerated=self._is_on)
 
-    def side_by_side(self, *updates: Update) -> list[Any]:
+    def side_by_side(self, *updates: Update, in_order: bool = False) -> list[Any]:
         """Makes updates at the same time, each on one thread, if all are small and on a CPU; else one by one.
 
         Args:
             *updates: The updates, which must not touch each other's data.
+            in_order: Whether they must be made one by one, since other learners wait for each.
 
         Returns:
             Their results, in order.
         """
         small = [self._is_on and _is_small(update) for update in updates]
-        reason = self._why_one_by_one(updates, all(small))
+        reason = self._why_one_by_one(updates, all(small), in_order)
         if not reason:
             notes.say("updates", "side by side, one thread each")
             return parallel.run_together(*(make for make, _, _ in updates))
@@ -123,13 +124,15 @@ class Acceleration:
                 results.append(make())
         return results
 
-    def _why_one_by_one(self, updates: Sequence[Update], are_small: bool) -> str:
+    def _why_one_by_one(self, updates: Sequence[Update], are_small: bool, in_order: bool) -> str:
         if not self._is_on:
             return "acceleration is off"
         if not are_small:
             return "they are large, or not on a CPU"
         if _share_parameters(updates):
             return "they share parameters"
+        if in_order:
+            return "several learners make them together"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
 
     def ppo_step(
@@ -138,10 +141,17 @@ class Acceleration:
         network: nn.Module,
         optimizer: torch.optim.Optimizer,
         agreement: Agreement,
+        alone: bool = True,
         **settings: Any,
     ) -> contextlib.AbstractContextManager[array_ppo.Step]:
-        """Makes PPO's gradient steps on minibatches; see `array_ppo.make_step`."""
+        """Makes PPO's gradient steps on minibatches; see `array_ppo.make_step`.
+
+        With several learners, which average their gradients (`alone` is False), the steps are the plain ones.
+        """
         if self.compiles:
+            return contextlib.nullcontext(plain)
+        if not alone:
+            notes.say("PPO's updates", "autograd: several learners average their gradients")
             return contextlib.nullcontext(plain)
         if self._is_on:
             return array_ppo.make_step(plain, network, optimizer, agreement=agreement, **settings)

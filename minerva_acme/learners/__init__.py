@@ -7,6 +7,7 @@ from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import LinearDecay, OptimizerFactory, ParameterGroups, make_optimizer
 from minerva_acme.learners.priorities import Priorities
 from minerva_acme.learners.random_shift import RandomShift
+from minerva_acme.learners.ranks import LearnerLost, NonFiniteElsewhere, Ranks
 from minerva_acme.learners.samples import checked_samples
 from minerva_acme.learners.statistics import Statistics
 from minerva_acme.learners.targets import update_target
@@ -15,6 +16,7 @@ from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 __all__ = [
     "Batch",
     "Group",
+    "LearnerLost",
     "LinearDecay",
     "Loss",
     "LossFunction",
@@ -22,10 +24,12 @@ __all__ = [
     "Metrics",
     "ModuleLearner",
     "NonFinite",
+    "NonFiniteElsewhere",
     "OptimizerFactory",
     "ParameterGroups",
     "Priorities",
     "RandomShift",
+    "Ranks",
     "Statistics",
     "Updates",
     "WAY_OUT",

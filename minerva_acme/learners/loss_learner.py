@@ -10,6 +10,7 @@ from torch import nn
 
 from minerva_acme import acceleration, core, counting, loggers
 from minerva_acme.learners import batches, finite, module_learner, samples, updates
+from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
 
 
@@ -65,6 +66,7 @@ class LossLearner(module_learner.ModuleLearner):
         counter: counting.Counter,
         logger: loggers.Logger,
         generator: torch.Generator,
+        ranks: learner_ranks.Ranks | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -87,6 +89,7 @@ class LossLearner(module_learner.ModuleLearner):
             logger: The logger, which receives one row per step: `loss/NAME`, `grad_norm/NAME` and the metrics
                 of each loss.
             generator: The generator for the losses, on the networks' device.
+            ranks: The learners that make the same steps, or None; each loss must then be a mean over items.
 
         Raises:
             ValueError: A loss has no module of its name, or no group.
@@ -103,7 +106,10 @@ class LossLearner(module_learner.ModuleLearner):
             modules=modules,
             variables=[*modules],
             updates=updates.Updates(
-                groups, modules=[*modules.values()], max_skipped_batches=max_skipped_batches
+                groups,
+                modules=[*modules.values()],
+                max_skipped_batches=max_skipped_batches,
+                ranks=ranks,
             ),
             counter=counter,
             logger=logger,

@@ -9,7 +9,10 @@ import torch
 from torch import nn
 
 from minerva_acme import core, counting, loggers, types
+from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners import updates
+
+_CHECK_PERIOD = 100  # learner steps between checks that all learners have the same networks
 
 
 class ModuleLearner(core.Learner):
@@ -61,6 +64,14 @@ class ModuleLearner(core.Learner):
         self.generator = generator
         self.num_steps = 0
         self._last_time = time.monotonic()
+        self._checks_ranks = True
+        if self.ranks is not None:
+            self.ranks.spread(generator)
+
+    @property
+    def ranks(self) -> learner_ranks.Ranks | None:
+        """The learners that make the same steps, each from its share of the batch, or None if there is one."""
+        return self.updates.ranks
 
     def finish_step(self, metrics: Mapping[str, Any]) -> None:
         """Ends a step: counts it, makes its changes visible to readers, and logs its metrics with the counts.
@@ -70,6 +81,10 @@ class ModuleLearner(core.Learner):
         """
         with self.updates.completing():
             self.num_steps += 1
+        if self.ranks is not None and (self._checks_ranks or self.num_steps % _CHECK_PERIOD == 0):
+            self._checks_ranks = False
+            tensors = [x for module in self._modules.values() for x in module.state_dict().values()]
+            self.ranks.check_same(tensors)
         now = time.monotonic()
         counts = self._counter.increment(steps=1, walltime=now - self._last_time)
         self._last_time = now
@@ -114,3 +129,5 @@ class ModuleLearner(core.Learner):
             self.num_steps = state["num_steps"]
         self.updates.restore(state["updates"])
         self.generator.set_state(state["generator"].cpu())
+        if self.ranks is not None:
+            self.ranks.spread(self.generator)

@@ -6,6 +6,7 @@ import torch
 
 from minerva_acme import constraints, networks
 from minerva_acme.learners import finite
+from minerva_acme.learners import ranks as learner_ranks
 
 _logger = logging.getLogger(__name__)
 
@@ -14,9 +15,14 @@ _SUSPICIOUS_GROWTH = 1e3
 
 
 class Statistics:
-    """Updates `networks.RunningNorm`s, and warns once per field about extreme rows."""
+    """Updates `networks.RunningNorm`s, and warns once per field about extreme rows.
 
-    def __init__(self) -> None:
+    Attributes:
+        ranks: The learners whose rows are all taken, or None if there is one.
+    """
+
+    def __init__(self, ranks: learner_ranks.Ranks | None = None) -> None:
+        self.ranks = ranks
         self._warned_of: set[str] = set()
 
     def update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
@@ -27,6 +33,8 @@ class Statistics:
             field: The name of the field that the rows come from, for the warning.
             rows: The rows, [..., O]; see `networks.RunningNorm.update`.
         """
+        if self.ranks is not None:
+            rows = self.ranks.gather(rows)
         scale = (norm.var + norm.mean.square()).clamp(min=1.0)
         is_new = norm.count < 1.0  # There is nothing to compare the first batch with.
         num_left_out = norm.update(rows)

@@ -13,6 +13,7 @@ from torch import nn
 
 from minerva_acme import acceleration, core, types
 from minerva_acme.learners import finite
+from minerva_acme.learners import ranks as learner_ranks
 
 _logger = logging.getLogger(__name__)
 
@@ -49,10 +50,18 @@ class Updates(core.Saveable):
 
     A reader never waits for a step. A step waits, at its first change and at its end, for readers that are
     copying.
+
+    Attributes:
+        ranks: The learners that make the same steps, or None if there is one.
     """
 
     def __init__(
-        self, groups: Mapping[str, Group], *, modules: Sequence[nn.Module], max_skipped_batches: int
+        self,
+        groups: Mapping[str, Group],
+        *,
+        modules: Sequence[nn.Module],
+        max_skipped_batches: int,
+        ranks: learner_ranks.Ranks | None = None,
     ) -> None:
         """Makes the updates.
 
@@ -60,7 +69,11 @@ class Updates(core.Saveable):
             groups: The groups by name; no parameter may be in two of them.
             modules: All modules that a step changes: trained networks, multipliers, running statistics.
             max_skipped_batches: The number of consecutive batches that may be skipped; one more is an error.
+            ranks: The learners that make the same steps, each from its share of the batch: gradients are
+                averaged before they are clipped, and all skip a batch that is not finite for one of them.
+                None if there is one learner.
         """
+        self.ranks = ranks
         self._groups = groups
         self._modules = [part for module in modules for part in module.modules()]
         self._max_skipped = max_skipped_batches
@@ -94,6 +107,9 @@ class Updates(core.Saveable):
             The norm of the gradient before clipping, [].
         """
         group = self._groups[name]
+        if self.ranks is not None:
+            gradients = [parameter.grad for parameter in group.parameters()]
+            self.ranks.average_([gradient for gradient in gradients if gradient is not None])
         norm = _clip(group.parameters(), group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
         group.optimizer.step()
@@ -120,11 +136,16 @@ class Updates(core.Saveable):
         try:
             yield metrics
             finite.require_finite(self._norms)
+            if self.ranks is not None:
+                self.ranks.agree()
             self._num_skipped_in_a_row = 0
         except finite.NonFinite as error:
+            is_elsewhere = isinstance(error, learner_ranks.NonFiniteElsewhere)
+            if self.ranks is not None and not is_elsewhere:
+                self.ranks.agree(False)
             restore()
             metrics.clear()
-            self._skip(learner_step, error, finite.describe_largest(batch))
+            self._skip(learner_step, error, "" if is_elsewhere else finite.describe_largest(batch))
         metrics["skipped_batches"] = self._num_skipped
 
     def keep(self, *modules: nn.Module) -> None:
