@@ -59,10 +59,10 @@ class WholeNoise(overrides.TorchFunctionMode):
         num_minibatches: The number of minibatches that a permutation of samples is cut into.
     """
 
-    def __init__(self, ranks, whole, num_minibatches=0, size=2):
+    def __init__(self, ranks, whole, num_minibatches=0, size=2, seed=0):
         super().__init__()
         self._ranks, self._whole, self._num_minibatches, self._size = ranks, whole, num_minibatches, size
-        self._generator = torch.Generator().manual_seed(5)
+        self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})

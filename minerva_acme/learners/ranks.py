@@ -198,7 +198,7 @@ class Ranks(core.Closeable):
             if dead or not missing or time.monotonic() > deadline:
                 break
             time.sleep(_LOOK_SECONDS)
-        verb = "has died" if dead else "does not answer"
+        verb = "is gone" if dead else "does not answer"
         who = ", ".join(map(str, dead or missing))
         what = f"Learner {who} of 0..{self.size - 1} {verb}" if who else "The learners have lost each other"
         return LearnerLost(f"{what}: {error}")

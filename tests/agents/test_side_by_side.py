@@ -7,7 +7,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import builders, counting, learners, testing
+from minerva_acme import builders, counting, testing, types
 from minerva_acme.agents import impala, mpo, ppo, r2d2, sac, td3, vmpo
 from tests import side_by_side
 
@@ -73,8 +73,8 @@ class Scene:
         )
         for module in learner._modules.values():
             module.double()
-        with side_by_side.WholeNoise(ranks, self.whole, self.num_minibatches):
-            for _ in range(num_steps):
+        for step in range(num_steps):
+            with side_by_side.WholeNoise(ranks, self.whole, self.num_minibatches, seed=step):
                 learner.step()
         return learner, logger.rows
 
@@ -150,3 +150,99 @@ def test_two_learners_of_half_a_batch_equal_one_of_the_whole(scene, tmp_path):
     if "epochs" in expected[0]:  # the early stop is that of all
         assert [row["epochs"] for row in rows] == [row["epochs"] for row in expected]
         assert len({row["epochs"] for row in expected}) > 1
+
+
+def spoilt(value, row):
+    """Puts a number into one row of the fourth batch."""
+
+    def spoil(step, batch):
+        if step == 3:
+            field = batch.reward if batch.reward.ndim == 1 else batch.reward[:, 0]
+            if isinstance(batch, types.Rollout):
+                field = batch.reward[0]
+            field[row] = value
+        return batch
+
+    return spoil
+
+
+@pytest.mark.parametrize(("value", "row"), [(np.nan, -1), (1e17, 0)])
+def test_all_skip_a_batch_that_is_not_finite_for_one(scene, tmp_path, caplog, value, row):
+    """1e17 is finite, but not the norm of the gradients."""
+    spoil = spoilt(value, row)
+    whole, expected = scene.learn(None, 6, spoil)
+    caplog.clear()
+    (first, rows), (second, _) = side_by_side.together(
+        tmp_path / "ranks", lambda ranks: scene.learn(ranks, 6, spoil), timeout_seconds=20.0
+    )
+    assert_close(first, whole)
+    assert all(torch.equal(a, b) for a, b in zip(numbers(first), numbers(second), strict=True))
+    assert [row["skipped_batches"] for row in rows] == [row["skipped_batches"] for row in expected]
+    if np.isnan(value):
+        assert rows[-1]["skipped_batches"] == 1
+        said = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
+        assert sum("the share of learner 1 is not finite" in line for line in said) == 1, said
+        assert len(said) == 2
+
+
+def test_learners_that_go_on_from_one_state_are_the_same_and_draw_other_noise(tmp_path):
+    scene = make_sac()
+    (first, _), _ = side_by_side.together(tmp_path / "before", lambda ranks: scene.learn(ranks, 3))
+    state = testing.through_a_file(first.save())
+
+    def go_on(ranks):
+        learner, _ = scene.learn(ranks, 0)
+        learner.restore(state)
+        noise = torch.randn(3, generator=learner.generator)
+        return noise, learner
+
+    (noise, one), (other_noise, other) = side_by_side.together(tmp_path / "after", go_on)
+    assert all(torch.equal(a, b) for a, b in zip(numbers(one), numbers(other), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(numbers(one), numbers(first), strict=True))
+    assert not torch.isclose(noise, other_noise).any()
+
+
+def test_networks_that_differ_are_refused(tmp_path):
+    scene = make_sac()
+
+    def learn(ranks):
+        learner, _ = scene.learn(ranks, 0)
+        with torch.no_grad():
+            next(learner._modules["critic"].parameters()).add_(ranks.rank)
+        scene_batch = side_by_side.rows(scene.make_batch(0), ranks)
+        learner._dataset = iter([transition_scene.Sample(scene_batch)])
+        learner.step()
+
+    results = side_by_side.together(tmp_path / "ranks", learn, may_fail=True)
+    for result in results:
+        with pytest.raises(ValueError, match="must be the same in all learners"):
+            raise result
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        (vmpo.VMPOBuilder(vmpo.VMPOConfig()), "V-MPO must be trained by one learner, got 2"),
+        (sac.SACBuilder(sac.SACConfig(prioritized=True)), "`prioritized` of SAC cannot be True with 2"),
+        (sac.SACBuilder(sac.SACConfig(acceleration="compile")), "`acceleration` of SAC cannot be compile"),
+        (sac.SACBuilder(sac.SACConfig(memory="lstm")), "`memory` of SAC must be none with 2 learners"),
+        (sac.SACBuilder(sac.SACConfig(batch_size=255)), "`batch_size` must be a multiple of the 2 learners"),
+        (td3.TD3Builder(td3.TD3Config(bc_alpha=2.5)), "`bc_alpha` of TD3 cannot be 2.5 with 2 learners"),
+        (mpo.MPOBuilder(mpo.MPOConfig(critic_torso="batch_norm")), "`critic_torso` of MPO cannot be batch_n"),
+        (r2d2.R2D2Builder(r2d2.R2D2Config()), "`prioritized` of R2D2 cannot be True with 2 learners"),
+        (ppo.PPOBuilder(ppo.PPOConfig(minibatch_size=63)), "`minibatch_size` must be a multiple of the 2"),
+        (ppo.PPOBuilder(ppo.PPOConfig(minibatch_size=2)), "A share of one of 2 learners is too small: `mini"),
+        (ppo.PPOBuilder(ppo.PPOConfig(num_environments=1)), "`num_environments` must be a multiple of the 2"),
+    ],
+)
+def test_what_needs_the_whole_batch_is_refused_by_name(builder, message):
+    with pytest.raises(ValueError, match=message):
+        builder.for_learners(2)
+
+
+def test_a_share_is_a_part_of_every_batch():
+    builder = make_sac().builder.for_learners(3)
+    assert (builder.num_learners, builder.config.batch_size) == (3, 2)
+    config = ppo.PPOConfig(minibatch_size=64, num_environments=1)
+    shared = ppo.PPOBuilder(config).for_actors(4).for_learners(2)
+    assert shared.config.minibatch_size == 32 and shared.num_learner_steps(8 * config.rollout_steps) == 2
