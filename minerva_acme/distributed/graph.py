@@ -16,7 +16,8 @@ class NodeSilence(ConnectionError):
 
 
 class NodeLeft(RuntimeError):
-    """A node has ended because the system asked its process to end: it should be started again."""
+    """A node has ended because the system asked its process to end, or because it has lost a node that it
+    works with: it should be started again."""
 
 
 class NodeDoomed(RuntimeError):

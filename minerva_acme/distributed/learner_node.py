@@ -3,17 +3,18 @@
 import contextlib
 import logging
 import math
+import os
 import pathlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tree
 
-from minerva_acme import core, loggers, specs
+from minerva_acme import core, counting, learners, loggers, specs
 from minerva_acme.agents.on_policy import rounds
-from minerva_acme.distributed import graph, program, reports, weights
+from minerva_acme.distributed import graph, program, reports, shared_dataset, weights
 from minerva_acme.experiments import parts, saver, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
@@ -25,8 +26,17 @@ _logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 30.0  # the longest wait for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
+_LEAVE_SECONDS = 5.0  # after another learner left, for this one to be asked to end, as at the end of a run
 _SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
 _COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
+
+
+class Meeting(NamedTuple):
+    """What several learners begin with."""
+
+    file: str  # through which they find each other
+    checkpoint: str | None
+    incarnation: int  # of learner 0, which is part of the versions of its weights
 
 
 class LearnerNode(graph.Part):
@@ -35,9 +45,13 @@ class LearnerNode(graph.Part):
     It writes the run's checkpoints: weights, counts, evaluations and, if configured, replay. After a restart
     it resumes from the newest. A learner that was given up but still lives cannot write there: the folder is
     locked.
+
+    If there are several, each is a node, and learns from its share of every batch; all make the same steps.
+    Number 0 serves the weights and writes the checkpoints. If one is lost, so is the step that they make: all
+    begin again, from the checkpoint that number 0 tells the others.
     """
 
-    exports = ("poll", "finish", "is_idle", "keep_best", "saved_at")
+    exports = ("poll", "finish", "is_idle", "keep_best", "saved_at", "join")
 
     def __init__(
         self,
@@ -48,6 +62,7 @@ class LearnerNode(graph.Part):
         player: checkpointing.Player,
         address: str,
         resume_from: str | None,
+        num_learners: int = 1,
     ) -> None:
         """Prepares; `run` makes the parts that it learns with.
 
@@ -58,8 +73,16 @@ class LearnerNode(graph.Part):
             player: The run's player.
             address: The `host:port` of replay.
             resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest.
+            num_learners: The number of learners; this one is that of the context's index.
         """
         self._context = context
+        self._rank = context.index
+        self._num_learners = num_learners
+        self._joined: dict[int, int] = {}  # the incarnations of the other learners, by number
+        self._join_lock = threading.Lock()
+        self._meeting: Meeting | None = None
+        self._ranks: learners.Ranks | None = None
+        self._shared: shared_dataset.SharedDataset | None = None
         self._config = config
         self._spec = spec
         self._player = player
@@ -78,17 +101,27 @@ class LearnerNode(graph.Part):
         self._waited = 0.0
 
     def run(self) -> None:
+        try:
+            self._run()
+        except learners.LearnerLost as error:
+            raise graph.NodeLeft(f"{error} All learners begin again from the newest checkpoint.") from error
+
+    def _run(self) -> None:
         config, builder = self._config, self._config.builder
         own_seeds = seeds.Seeds(config.seed)
         with contextlib.ExitStack() as resources:
             deadline = time.monotonic() + _LOCK_SECONDS
-            resources.enter_context(
-                run_lock.hold(
-                    config.directory,
-                    file=program.LEARNER_LOCK,
-                    should_wait=lambda: time.monotonic() < deadline and not self._context.stop.is_set(),
+            if self._rank == 0:
+                resources.enter_context(
+                    run_lock.hold(
+                        config.directory,
+                        file=program.LEARNER_LOCK,
+                        should_wait=lambda: time.monotonic() < deadline and not self._context.stop.is_set(),
+                    )
                 )
-            )
+            if not self._meet(resources):
+                self._context.stop.wait()
+                return
             self._generators = seeds.GlobalGenerators(config.torch_device)
             resources.enter_context(self._generators.seeded(own_seeds))
             self._checkpointer = parts.make_checkpointer(config, self._player)
@@ -97,7 +130,11 @@ class LearnerNode(graph.Part):
             self._reporter.status = self._status
             resources.callback(self._reporter.close)
             # Filtered here, not where the rows are written: reading the numbers of every step takes time.
-            logger = loggers.TimeFilter(self._reporter.logger("learner"), config.log_period_seconds)
+            logger: loggers.Logger = loggers.TimeFilter(
+                self._reporter.logger("learner"), config.log_period_seconds
+            )
+            if self._rank:
+                logger = loggers.Dispatcher([])
             resources.enter_context(logger)
             learner, self._dataset = parts.make_learner(
                 config,
@@ -106,20 +143,23 @@ class LearnerNode(graph.Part):
                 spec=self._spec,
                 client=self._client,
                 run_seeds=own_seeds,
-                counter=self._reporter.counter,
+                counter=self._reporter.counter if self._rank == 0 else counting.Counter(),
                 logger=logger,
                 resources=resources,
+                ranks=self._ranks,
+                share=self._share,
             )
             self._restore(learner)
             self._reporter.start()
             self._learner = learner  # from here on the node answers calls
             self._learn(learner)
+            self._part()
             self._idle.set()
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
             # If it was stopped before it knew the run's counts, there is nothing new to save.
             self._hear(_COUNTER_SECONDS)
-            if self._env_steps() > self._saved_at or self._num_steps:
+            if self._rank == 0 and (self._env_steps() > self._saved_at or self._num_steps):
                 self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
@@ -135,7 +175,7 @@ class LearnerNode(graph.Part):
             answer = learner.poll_variables(names, self._newest_version)
             if answer is not None:
                 steps = answer.version if answer.version is not None else self._num_steps
-                number = weights.version(self._context.incarnation, steps)
+                number = weights.version(self._incarnation, steps)
                 self._newest_version = answer.version
                 self._newest = graph.Shared(number, (number, answer.values))
             assert self._newest is not None
@@ -164,14 +204,94 @@ class LearnerNode(graph.Part):
             raise graph.NodeSilence("The learner is starting.")
         return self._saved_at
 
-    def _learn(self, learner: core.Learner) -> None:
-        stop, finishing = self._context.stop, self._finishing
+    def join(self, rank: int, incarnation: int) -> "Meeting | None":
+        """Returns where the learners meet, or None if all steps are made. Called by the other learners.
 
+        Raises:
+            NodeSilence: Not all are there yet, or this one must begin again first.
+        """
+        with self._join_lock:
+            if self._context.stop.is_set() or self._meeting is None:
+                raise graph.NodeSilence("The learner is starting, or ends.")
+            if self._idle.is_set():
+                return None
+            if self._joined.setdefault(rank, incarnation) != incarnation:
+                self._meeting = None  # It was there before, and was lost.
+                raise graph.NodeSilence("The learner begins again, since another one did.")
+            if len(self._joined) < self._num_learners - 1:
+                raise graph.NodeSilence("The learner waits for the others.")
+            return self._meeting
+
+    def _meet(self, resources: contextlib.ExitStack) -> bool:
+        """Waits for the other learners, if there are any. Returns whether there is something to learn."""
+        self._checkpoint = self._find_checkpoint() if self._rank == 0 else None
+        self._incarnation = self._context.incarnation
+        if self._num_learners == 1:
+            return True
+        if self._rank == 0:
+            name = f"{program.MEETING}{os.getpid()}-{time.time_ns()}"
+            file = pathlib.Path(self._config.directory, name)
+            resources.callback(file.unlink, missing_ok=True)
+            self._meeting = Meeting(str(file), self._checkpoint and str(self._checkpoint), self._incarnation)
+        while (meeting := self._try_to_meet()) is None:
+            if self._idle.is_set() or self._context.stop.wait(_IDLE_SECONDS):
+                return False
+        self._checkpoint, self._incarnation = meeting.checkpoint, meeting.incarnation
+        self._ranks = resources.enter_context(
+            learners.Ranks(
+                meeting.file, self._rank, self._num_learners, device=self._config.torch_device
+            )
+        )
+        return True
+
+    def _try_to_meet(self) -> "Meeting | None":
+        """Returns where the learners meet, or None as long as not all are there; sets `_idle` if none will."""
+        if self._rank == 0:
+            if self._meeting is None:
+                raise graph.NodeLeft("Another learner was lost before all were there.")
+            return self._meeting if len(self._joined) == self._num_learners - 1 else None
+        try:
+            meeting: Meeting | None = self._context.handle("learner").call(
+                "join", self._rank, self._context.incarnation
+            )
+        except graph.NodeSilence:
+            return None
+        if meeting is None:
+            self._idle.set()
+        return meeting
+
+    def _share(self, dataset: Any) -> Any:
+        """Returns what the learner takes its batches from."""
+        if self._ranks is None:
+            return dataset
+        self._shared = shared_dataset.SharedDataset(
+            dataset, self._ranks, leaves=self._context.stop.is_set, is_done=self._is_done
+        )
+        return self._shared
+
+    def _part(self) -> None:
+        """Begins again if another learner leaves, unless the whole run ends.
+
+        Raises:
+            NodeLeft: One leaves. What was learned is saved.
+        """
+        if self._shared is None or not self._shared.is_left or self._context.stop.wait(_LEAVE_SECONDS):
+            return
+        if self._rank == 0:
+            self._hear(0.0)
+            self._save()
+        raise graph.NodeLeft("Another learner leaves its machine. All begin again, with what was learned.")
+
+    def _is_done(self) -> bool:
+        return self._finishing.is_set() and not self._is_behind()
+
+    def _learn(self, learner: core.Learner) -> None:
         def should_stop() -> bool:
-            return stop.is_set() or (finishing.is_set() and not self._is_behind())
+            return self._context.stop.is_set() or self._is_done()
 
         with waiting.stoppable(should_stop):
-            while not should_stop():
+            # Several learners stop together, before a batch.
+            while self._ranks is not None or not should_stop():
                 if isinstance(self._dataset, rounds.RoundDataset | rounds.QueueDataset):
                     self._dataset.version = self._version(learner)
                 try:
@@ -187,7 +307,7 @@ class LearnerNode(graph.Part):
                 self._reporter.has_worked = True
                 self._keep_best()
                 period = self._config.checkpoint_period
-                if period and self._env_steps() - self._saved_at >= period:
+                if self._rank == 0 and period and self._env_steps() - self._saved_at >= period:
                     self._hear(0.0)
                     self._save()
 
@@ -285,7 +405,8 @@ class LearnerNode(graph.Part):
             evaluations.save(),
         )
 
-    def _restore(self, learner: core.Learner) -> None:
+    def _find_checkpoint(self) -> pathlib.Path | str | None:
+        """Returns the checkpoint to begin with, or None."""
         checkpoint = self._resume_from and pathlib.Path(self._resume_from)
         if self._context.incarnation:
             directory = pathlib.Path(self._config.directory)
@@ -293,6 +414,10 @@ class LearnerNode(graph.Part):
             checkpoint = checkpointing.find(directory) if has_one else None
             if checkpoint is None:
                 _logger.warning("the learner starts again from the beginning: there was no checkpoint yet")
+        return checkpoint or None
+
+    def _restore(self, learner: core.Learner) -> None:
+        checkpoint = self._checkpoint and pathlib.Path(self._checkpoint)
         if not checkpoint:
             return
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
@@ -306,6 +431,8 @@ class LearnerNode(graph.Part):
         _logger.info("the learner resumes from %s", checkpoint)
 
     def _status(self) -> dict[str, float]:
+        if self._rank:
+            return {"steps": self._num_steps}
         status = {
             "steps": self._reporter.counter.own().get("learner_steps", 0),
             "wait_seconds": float(getattr(self._dataset, "wait_seconds", 0.0)),

@@ -16,6 +16,9 @@ AfterFailure: TypeAlias = Literal["restore", "empty"]
 LEARNER_LOCK = ".learner.lock"
 """The file in the run's folder that keeps a second learner out."""
 
+MEETING = ".learners-"
+"""The beginning of the names of the files in the run's folder through which several learners meet."""
+
 _PACKAGE = "minerva_acme.distributed"
 
 
@@ -24,6 +27,7 @@ def make_program(
     spec: specs.EnvironmentSpec,
     *,
     num_actors: int,
+    num_learners: int = 1,
     port: int = 0,
     host: str = "localhost",
     session: str = "0",
@@ -31,21 +35,22 @@ def make_program(
     learner_threads: int = 1,
     beginning: run_beginning.Beginning | None = None,
 ) -> graph.Program:
-    """Makes the program of an experiment: counter, replay, learner, N actors and an evaluator.
+    """Makes the program of an experiment: counter, replay, learners, N actors and an evaluator.
 
     Args:
         config: The experiment's config, as for `run_experiment`.
         spec: The spec of its environments.
         num_actors: The number of actors, N.
+        num_learners: The number of learners, which share every batch.
         port: The port of replay.
         host: The name of replay's machine, by which others reach it.
         session: A name that distinguishes this start of the run from others.
         after_failure: The contents of replay after it was restarted.
-        learner_threads: The number of torch's threads in the learner.
+        learner_threads: The number of torch's threads in each learner.
         beginning: The beginning of the run, or None to start from scratch.
 
     Raises:
-        ValueError: `num_actors` is below 1, or the agent supports only one actor.
+        ValueError: `num_actors` or `num_learners` is below 1, or the agent supports only one of them.
     """
     if num_actors < 1:
         raise ValueError(f"`num_actors` must be >= 1, got {num_actors}.")
@@ -54,6 +59,8 @@ def make_program(
     env_steps = int(counts.get("actor_steps", 0))
     known = evaluation.Evaluations.of(state)
     config = dataclasses.replace(config, builder=config.builder.for_actors(num_actors))
+    if num_learners != 1:
+        config.builder.for_learners(num_learners)  # raises
     directory = pathlib.Path(config.directory).resolve()
     config = dataclasses.replace(config, directory=str(directory))
     address = f"{host}:{port}"
@@ -99,21 +106,26 @@ def make_program(
             at_home=True,
             num_cpus=0.0,
         ),
-        graph.Node(
-            name="learner",
-            kind="learner",
-            factory=f"{_PACKAGE}.learner_node:LearnerNode",
-            arguments={
-                **common,
-                "player": beginning.player if beginning else checkpointing.Player(num_actors),
-                "address": address,
-                "resume_from": beginning and beginning.checkpoint,
-            },
-            calls=("counter", "replay"),
-            at_home=True,
-            num_gpus=1.0 if is_cuda else 0.0,
-            num_threads=learner_threads,
-            leave_seconds=600.0,  # it saves
+        *(
+            graph.Node(
+                name=f"learner/{index}" if index else "learner",
+                kind="learner",
+                factory=f"{_PACKAGE}.learner_node:LearnerNode",
+                arguments={
+                    **common,
+                    "player": beginning.player if beginning else checkpointing.Player(num_actors),
+                    "address": address,
+                    "resume_from": beginning and beginning.checkpoint,
+                    "num_learners": num_learners,
+                },
+                index=index,
+                calls=("counter", "replay", "learner") if index else ("counter", "replay"),
+                at_home=True,
+                num_gpus=1.0 if is_cuda else 0.0,
+                num_threads=learner_threads,
+                leave_seconds=600.0,  # it saves
+            )
+            for index in range(num_learners)
         ),
         *(
             graph.Node(

@@ -11,6 +11,8 @@ import sys
 import time
 from typing import Any, Literal
 
+import torch
+
 from minerva_acme import builders, environments, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import beginning as run_beginning
@@ -40,12 +42,13 @@ def run_distributed_experiment(
     config: experiment_config.ExperimentConfig,
     *callbacks: run_progress.Callback,
     num_actors: int,
+    num_learners: int = 1,
     engine: Literal["ray", "inline"] | graph.Engine = "ray",
     address: str | None = None,
     replay_after_failure: program.AfterFailure = "restore",
     progress: progress_display.ShownProgress = "auto",
 ) -> one_process.ExperimentResult:
-    """Trains an agent with a learner and several actors, each in its own process.
+    """Trains an agent with one or several learners and several actors, each in its own process.
 
     The config is the same as for `run_experiment`. Replay runs on Reverb in its own process, and evaluations
     run in parallel with training. This process starts the others, restarts those that die, and reports the
@@ -61,6 +64,8 @@ def run_distributed_experiment(
         *callbacks: Functions that are called twice a second, from this thread, with the run's progress; as
             for `run_experiment`.
         num_actors: The number of actors.
+        num_learners: The number of learners. Each takes an equal share of every batch, and all make the same
+            steps, along the mean of their gradients. On GPUs each needs its own.
         engine: `ray` for processes on Ray, `inline` for threads of this process, to debug, or another engine.
         address: The address of a Ray cluster, `auto` or `host:port`, or None for this machine alone.
         replay_after_failure: The contents of replay after its process was killed: `restore` for the items of
@@ -68,13 +73,13 @@ def run_distributed_experiment(
         progress: The display of the run's progress, as for `run_experiment`.
 
     Raises:
-        ValueError: The agent cannot handle the environment or supports only one actor, another run is using
+        ValueError: The agent cannot handle the environment or supports only one actor or learner, another run is using
             the directory, or something that such a run needs is missing; the message says what.
         ProgramFailed: A process that the run needs has failed repeatedly, the head of the cluster or Ray on
             this machine is lost, or a checkpoint could not be written. The message names the newest
             checkpoint and the steps that it lacks.
     """
-    _check(config, num_actors, replay_after_failure)
+    _check(config, num_actors, num_learners, replay_after_failure)
     the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
     own_seeds = seeds.Seeds(config.seed)
@@ -94,7 +99,7 @@ def run_distributed_experiment(
         _remove_left_overs(directory)
         # Before signals are handled: Ray sets its own handler.
         resources.callback(the_engine.close)
-        host = the_engine.connect(num_actors + 1)
+        host = the_engine.connect(num_actors + num_learners)
         if beginning.checkpoint is not None:
             _logger.info("resuming from %s", beginning.checkpoint)
             checkpointing.continue_from(directory / "checkpoints", beginning.checkpoint)
@@ -104,11 +109,12 @@ def run_distributed_experiment(
             config,
             beginning.spec,
             num_actors=num_actors,
+            num_learners=num_learners,
             port=ports.free_port(),
             host=host,
             session=session,
             after_failure=replay_after_failure,
-            learner_threads=thread_settings.recommended(max(1, num_cores)),
+            learner_threads=thread_settings.recommended(max(1, num_cores // num_learners)),
             beginning=beginning,
         )
         _logger.info("the program:\n%s", the_program)
@@ -164,11 +170,11 @@ class _Run:
         Raises:
             ProgramFailed: The run has failed, or its last step is not in any checkpoint.
         """
-        actors = [node.name for node in self._program.of_kind("actor")]
+        actors = self._names("actor")
         try:
             self._supervisor.start("counter")
             self._start_replay()
-            for name in ("learner", *actors, "evaluator"):
+            for name in (*self._names("learner"), *actors, "evaluator"):
                 if not self._stop:
                     self._supervisor.start(name)
             while (
@@ -249,10 +255,11 @@ class _Run:
         watched = self._supervisor
         self._wait_until_learner_is_back()
         self._look("save", at_once=True)
-        watched.ask_to_end(["learner"])
+        learners = self._names("learner")
+        watched.ask_to_end(learners)
         written, began = self._num_bytes_written(), time.monotonic()
         wrote_at = said_at = began
-        while watched.wait_for_end(["learner"], _WATCH_SECONDS):
+        while watched.wait_for_end(learners, _WATCH_SECONDS):
             self._look("save")
             now, before, written = time.monotonic(), written, self._num_bytes_written()
             if written != before:
@@ -308,7 +315,8 @@ class _Run:
         handle = self._launched.handle("learner")
         while not self._stop:
             with contextlib.suppress(graph.NodeSilence):
-                handle.call("finish", timeout_seconds=_ANSWER_SECONDS)
+                for name in self._names("learner"):
+                    self._launched.handle(name).call("finish", timeout_seconds=_ANSWER_SECONDS)
                 if handle.call("is_idle", timeout_seconds=_ANSWER_SECONDS):
                     return
             self._supervisor.watch(_WATCH_SECONDS)
@@ -331,6 +339,10 @@ class _Run:
                         f"Node replay has not started within {_BUILD_SECONDS:.0f} s: {error}"
                     ) from error
             self._supervisor.watch(_WATCH_SECONDS)
+
+    def _names(self, kind: str) -> list[str]:
+        """Returns the names of the nodes of a kind."""
+        return [node.name for node in self._program.of_kind(kind)]
 
     def _env_steps(self) -> int:
         return int(self._overview["counts"].get("actor_steps", 0))
@@ -400,7 +412,7 @@ class _Run:
             ProgramFailed: The learner would wait forever.
         """
         given_up = self._supervisor.given_up
-        actors = [node.name for node in self._program.of_kind("actor") if node.name in given_up]
+        actors = [name for name in self._names("actor") if name in given_up]
         learns_from_rounds = "stale" in self._overview["status"].get("learner", {})
         if actors and learns_from_rounds:
             raise supervisor.ProgramFailed(
@@ -418,7 +430,10 @@ class _Run:
 
 
 def _check(
-    config: experiment_config.ExperimentConfig, num_actors: int, after_failure: program.AfterFailure
+    config: experiment_config.ExperimentConfig,
+    num_actors: int,
+    num_learners: int,
+    after_failure: program.AfterFailure,
 ) -> None:
     """Raises ValueError if such a run is not possible."""
     if num_actors < 1:
@@ -449,6 +464,14 @@ def _check(
         )
     if type(config.builder).for_actors is builders.AgentBuilder.for_actors:
         config.builder.for_actors(num_actors)  # raises
+    if num_learners != 1:
+        config.builder.for_actors(num_actors).for_learners(num_learners)  # raises if it is not possible
+        num_gpus = torch.cuda.device_count()
+        if config.torch_device.type == "cuda" and num_gpus < num_learners:
+            raise ValueError(
+                f"`num_learners` must be at most the number of GPUs of this machine, {num_gpus}, since each "
+                f"learner needs its own, got {num_learners}. Lower it, or set `device` to cpu."
+            )
 
 
 def _find_engine(engine: Literal["ray", "inline"] | graph.Engine, address: str | None) -> graph.Engine:
@@ -471,7 +494,8 @@ def _newest(directory: pathlib.Path) -> str:
 
 
 def _remove_left_overs(directory: pathlib.Path) -> None:
-    for path in (*directory.glob(".counts-*"), directory / program.LEARNER_LOCK):
+    left = (*directory.glob(".counts-*"), *directory.glob(f"{program.MEETING}*"))
+    for path in (*left, directory / program.LEARNER_LOCK):
         path.unlink(missing_ok=True)
     shutil.rmtree(directory / "checkpoints" / ".replay", ignore_errors=True)
 

@@ -147,7 +147,7 @@ class Supervisor:
             raise ProgramFailed(str(error)) from error
         node = self._program[name]
         now = time.monotonic()
-        has_left = isinstance(error, graph.NodeLeft)  # at the system's request
+        has_left = isinstance(error, graph.NodeLeft)  # by no fault of its own
         is_idle = not (has_left or self.has_worked(name, self._incarnations[name]))
         is_quick = is_idle or now - self._started_at[name] < _QUICK_SECONDS
         self._quick_ends[name] = self._quick_ends[name] + 1 if is_quick else 0
@@ -155,7 +155,7 @@ class Supervisor:
         what += " before it had done any work" * (died and is_idle)
         if not has_left:
             self._idle_ends[name] = self._idle_ends[name] + 1 if is_idle else 0
-        if is_idle or not died:
+        if is_idle or not (died or has_left):
             recent = [at for at in self._failures[name] if now - at < _WINDOW_SECONDS] + [now]
             self._failures[name] = recent
             times = max(len(recent), self._idle_ends[name])
@@ -175,6 +175,8 @@ class Supervisor:
 
 
 def _describe(error: Exception, died: bool) -> str:
+    if isinstance(error, graph.NodeLeft):
+        return str(error)
     if died:  # the engine's message is long and seldom gives the reason
         return "its process died"
     return str(error) if isinstance(error, graph.NodeDoomed) else f"{type(error).__name__}: {error}"

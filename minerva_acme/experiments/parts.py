@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import builders, core, counting, datasets, environments, loggers, specs
+from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import loop, multi_agent
 from minerva_acme.experiments import beginning, evaluator, seeds
@@ -191,6 +191,8 @@ def make_learner(
     counter: counting.Counter,
     logger: loggers.Logger,
     resources: contextlib.ExitStack,
+    ranks: learners.Ranks | None = None,
+    share: Callable[[Any], Any] = lambda dataset: dataset,
 ) -> tuple[core.Learner, Any]:
     """Makes the learner of a run, and the dataset that it learns from.
 
@@ -204,8 +206,15 @@ def make_learner(
         counter: The run's counter.
         logger: The learner's logger.
         resources: A stack that closes the dataset.
+        ranks: The learners that share every batch, or None if there is one.
+        share: Makes what the learner takes its batches from, of the dataset.
+
+    Raises:
+        ValueError: The learner does not use `ranks`.
     """
     builder, device = config.builder, config.torch_device
+    if ranks is not None:
+        builder = builder.for_learners(ranks.size)
     dataset = builder.make_dataset(client, spec, device)
     if hasattr(dataset, "close"):
         resources.callback(dataset.close)
@@ -214,7 +223,7 @@ def make_learner(
     learner = builder.make_learner(
         builders.LearnerParts(
             networks=networks,
-            dataset=dataset,
+            dataset=share(dataset),
             client=client,
             spec=spec,
             counter=counting.Counter(counter, "learner"),
@@ -222,9 +231,16 @@ def make_learner(
             generator=run_seeds.generator("learner", device),
             device=device,
             num_learner_steps=config.num_learner_steps
-            or player.learner_steps + builder.num_learner_steps(num_env_steps),
+            or player.learner_steps + config.builder.num_learner_steps(num_env_steps),
+            ranks=ranks,
         )
     )
+    if ranks is not None and getattr(learner, "ranks", None) is not ranks:
+        raise ValueError(
+            f"`make_learner` of {type(builder).__name__} must give the `ranks` of its `LearnerParts` to "
+            f"`learners.Updates`, to make one of {ranks.size} learners, but {type(learner).__name__} has none. "
+            "Do so, or train with one learner."
+        )
     return learner, dataset
 
 
