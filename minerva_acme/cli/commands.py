@@ -64,6 +64,8 @@ class Train:
     this process, for debugging (`inline`). By default one thread acts and learns."""
     num_actors: int | None = None
     """Number of actors of a distributed run, each with its own environments."""
+    num_learners: int | None = None
+    """Number of learners of a distributed run, each with an equal share of every batch; by default one."""
     address: str | None = None
     """Address of a Ray cluster, `auto` or host:port; by default Ray is started here, for this run alone."""
     dry_run: bool = False

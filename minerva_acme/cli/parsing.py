@@ -177,7 +177,7 @@ def find_preset(agent: str, preset: str, env: str | None) -> Any:
 
 def _swept(agent: str) -> dict[str, Any]:
     """Returns the flags of `minerva train` that a sweep may vary; for the others it has its own."""
-    own = ("--env", "--directory", "--seed", "--distributed", "--num-actors", "--address")
+    own = ("--env", "--directory", "--seed", "--distributed", "--num-actors", "--num-learners", "--address")
     return {flag: hint for flag, hint in flags.of(train_command(agent)) if flag not in own}
 
 

@@ -64,13 +64,16 @@ def _processes(command: commands.Train) -> dict[str, Any] | None:
     Raises:
         ValueError: A flag is missing, or given without `--distributed`.
     """
-    given = {"num_actors": command.num_actors, "address": command.address}
+    names = ("num_actors", "num_learners", "address")
+    given = {name: getattr(command, name) for name in names}
     if command.distributed is None:
         if left_over := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"`{left_over[0]}` is only for distributed runs. Add --distributed ray.")
         return None
     if command.num_actors is None:
         raise ValueError("`num_actors` must be given for a distributed run: --num-actors 2")
+    if command.num_learners is None:
+        del given["num_learners"]
     return {"engine": command.distributed, **given}
 
 

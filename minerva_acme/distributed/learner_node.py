@@ -423,9 +423,10 @@ class LearnerNode(graph.Part):
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
         with checkpointing.explain_misfit(checkpoint):
             learner.restore(state["learner"])
-            self._reporter.counter.restore(
-                {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
-            )
+            if self._rank == 0:  # which alone reports them
+                self._reporter.counter.restore(
+                    {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
+                )
             core.restore_if_saved(self._generators, state.get("generators"))  # older checkpoints have none
         self._saved_at = int(state["counter"].get("actor_steps", 0))
         _logger.info("the learner resumes from %s", checkpoint)

@@ -90,7 +90,7 @@ class Ranks(core.Closeable):
                 store = distributed.PrefixStore("nccl", self._store)
                 self._numbers = distributed.ProcessGroupNCCL(store, rank, size, self._options.timeout)
         except RuntimeError as error:
-            raise self._lost(error) from error
+            raise self._lost() from error
 
     def close(self) -> None:
         """Leaves; whatever the others wait for then fails."""
@@ -185,9 +185,9 @@ class Ranks(core.Closeable):
         try:
             group.allreduce([tensor], self._options).wait()
         except RuntimeError as error:
-            raise self._lost(error) from error
+            raise self._lost() from error
 
-    def _lost(self, error: RuntimeError) -> LearnerLost:
+    def _lost(self) -> LearnerLost:
         """Finds out who is missing."""
         self._store.set(f"alarm {self.rank}", "")
         deadline = time.monotonic() + _ANSWER_SECONDS
@@ -201,7 +201,7 @@ class Ranks(core.Closeable):
         verb = "is gone" if dead else "does not answer"
         who = ", ".join(map(str, dead or missing))
         what = f"Learner {who} of 0..{self.size - 1} {verb}" if who else "The learners have lost each other"
-        return LearnerLost(f"{what}: {error}")
+        return LearnerLost(f"{what}.")
 
     def _is_alive(self, other: int) -> bool:
         """Returns False if the process of another learner has ended, or never began."""

@@ -85,6 +85,6 @@ class Killer:
         name = self.left.pop(0)
         os.kill(about["pid"], signal.SIGKILL)
         self.killed.append(name)
-        # A learner begins again where its checkpoint stood.
-        learned = 0 if name == "learner" else progress.learner_steps + 10
+        # Learners begin again where their checkpoint stood.
+        learned = 0 if name.startswith("learner") else progress.learner_steps + 10
         self._goal = progress.env_steps + 200, learned
