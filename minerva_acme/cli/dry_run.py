@@ -51,6 +51,8 @@ def run(
     backend: backends.Backend = "reverb" if processes else config.replay
     beginning.check_agent(builder, spec, backend, config.dataset)
     inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
+    if processes and processes.get("num_learners", 1) != 1:
+        builder.for_actors(processes["num_actors"]).for_learners(processes["num_learners"])  # raises
     tables = builder.make_replay_tables(spec)
     resolved = {"device": config.torch_device, "replay": backends.choose(tables, backend)}
     settings = {**description.hyperparameters, **description.options, **resolved}

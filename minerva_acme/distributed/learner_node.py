@@ -238,9 +238,7 @@ class LearnerNode(graph.Part):
                 return False
         self._checkpoint, self._incarnation = meeting.checkpoint, meeting.incarnation
         self._ranks = resources.enter_context(
-            learners.Ranks(
-                meeting.file, self._rank, self._num_learners, device=self._config.torch_device
-            )
+            learners.Ranks(meeting.file, self._rank, self._num_learners, device=self._config.torch_device)
         )
         return True
 

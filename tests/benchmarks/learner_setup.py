@@ -42,12 +42,13 @@ class _Sample(NamedTuple):
     data: Any
 
 
-def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
+def make_step(agent: str, mode: str, ranks: Any = None, **settings: Any) -> Callable[[], object]:
     """Makes a learner step that uses four batches in turn.
 
     Args:
         agent: The agent's name in the registry.
         mode: The value of `acceleration`.
+        ranks: The `learners.Ranks` of one of several learners, or None.
         **settings: Other fields of the agent's config.
     """
     import torch
@@ -60,9 +61,11 @@ def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
     entry = registry.find(agent)
     config = entry.config(acceleration=mode, **{"prioritized": False} if agent == "dqn" else {}, **settings)
     builder = entry.builder(config)
+    if ranks is not None:
+        builder = builder.for_learners(ranks.size)
     spec = _make_spec(is_discrete=agent == "dqn")
     make_batch = _make_rollout if agent == "ppo" else _make_transitions
-    samples = [_Sample(make_batch(spec, config, seed)) for seed in range(4)]
+    samples = [_Sample(make_batch(spec, builder.config, seed)) for seed in range(4)]
     learner = builder.make_learner(
         builders.LearnerParts(
             networks=builder.make_networks(spec, torch.Generator().manual_seed(1)),
@@ -73,6 +76,7 @@ def make_step(agent: str, mode: str, **settings: Any) -> Callable[[], object]:
             logger=mpo_setup.Silent(),
             generator=torch.Generator().manual_seed(1),
             device=torch.device("cpu"),
+            ranks=ranks,
         )
     )
     learner.step()

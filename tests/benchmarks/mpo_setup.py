@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import builders, counting, specs, types
+from minerva_acme import builders, counting, learners, specs, types
 from minerva_acme.agents import mpo
 
 from . import plain_mpo
@@ -65,9 +65,12 @@ def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) ->
 
 
 def make_learner(
-    spec: specs.EnvironmentSpec, config: mpo.MPOConfig, batches: list[types.Trajectory]
+    spec: specs.EnvironmentSpec,
+    config: mpo.MPOConfig,
+    batches: list[types.Trajectory],
+    ranks: learners.Ranks | None = None,
 ) -> mpo.MPOLearner:
-    """Makes the library's learner on these batches, in a cycle."""
+    """Makes the library's learner on these batches, in a cycle; `ranks` if it is one of several learners."""
     dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     learner = mpo.MPOBuilder(config).make_learner(
@@ -79,6 +82,7 @@ def make_learner(
             logger=Silent(),
             generator=torch.Generator().manual_seed(SEED),
             device=torch.device("cpu"),
+            ranks=ranks,
         )
     )
     assert isinstance(learner, mpo.MPOLearner)

@@ -53,8 +53,9 @@ def ask(name: str) -> dict[str, Any]:
 class Killer:
     """A callback that kills one node after the other, each once the run goes on without the last."""
 
-    def __init__(self, names: list[str], directory: pathlib.Path) -> None:
+    def __init__(self, names: list[str], directory: pathlib.Path, how: int = signal.SIGKILL) -> None:
         self.left = names
+        self._how = how
         self.killed: list[str] = []
         self.progress: list[experiments.Progress] = []
         self.loaded: dict[str, dict[str, Any]] = {}
@@ -83,7 +84,7 @@ class Killer:
         if not about.get("runs"):
             return
         name = self.left.pop(0)
-        os.kill(about["pid"], signal.SIGKILL)
+        os.kill(about["pid"], self._how)
         self.killed.append(name)
         # Learners begin again where their checkpoint stood.
         learned = 0 if name.startswith("learner") else progress.learner_steps + 10

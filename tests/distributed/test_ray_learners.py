@@ -3,6 +3,7 @@
 import itertools
 import logging
 import pathlib
+import signal
 import uuid
 
 import pytest
@@ -49,3 +50,15 @@ def test_if_a_learner_is_killed_all_begin_again_from_the_newest_checkpoint(
     assert state["counter"]["learner_steps"] == result.learner_steps == state["learner"]["num_steps"]
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".learners")]
     killing.wait_until(lambda: not killing.processes(mark), 15.0)
+
+
+@pytest.mark.parametrize("name", ["learner/1", "learner"])
+def test_if_the_system_ends_a_learner_all_begin_again_and_no_step_is_lost(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    killer = killing.Killer([name], tmp_path, signal.SIGTERM)
+    config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=10**6)
+    result = distributed.run_distributed_experiment(config, killer, num_actors=2, num_learners=2)
+    assert result.stopped_by == "all were killed" and killer.progress[-1].metrics["restarts"] == 2
+    learner_steps = [progress.learner_steps for progress in killer.progress]
+    assert learner_steps == sorted(learner_steps)
