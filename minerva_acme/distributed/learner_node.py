@@ -232,7 +232,7 @@ class LearnerNode(graph.Part):
             name = f"{program.MEETING}{os.getpid()}-{time.time_ns()}"
             file = pathlib.Path(self._config.directory, name)
             resources.callback(file.unlink, missing_ok=True)
-            self._meeting = Meeting(str(file), self._checkpoint and str(self._checkpoint), self._incarnation)
+            self._meeting = Meeting(str(file), self._checkpoint, self._incarnation)
         while (meeting := self._try_to_meet()) is None:
             if self._idle.is_set() or self._context.stop.wait(_IDLE_SECONDS):
                 return False
@@ -243,7 +243,7 @@ class LearnerNode(graph.Part):
         return True
 
     def _try_to_meet(self) -> "Meeting | None":
-        """Returns where the learners meet, or None as long as not all are there; sets `_idle` if none will."""
+        """Returns where the learners meet, or None if not all are there; sets `_idle` if all steps are made."""
         if self._rank == 0:
             if self._meeting is None:
                 raise graph.NodeLeft("Another learner was lost before all were there.")
@@ -403,21 +403,21 @@ class LearnerNode(graph.Part):
             evaluations.save(),
         )
 
-    def _find_checkpoint(self) -> pathlib.Path | str | None:
+    def _find_checkpoint(self) -> str | None:
         """Returns the checkpoint to begin with, or None."""
-        checkpoint = self._resume_from and pathlib.Path(self._resume_from)
+        checkpoint = self._resume_from
         if self._context.incarnation:
             directory = pathlib.Path(self._config.directory)
             has_one = checkpointing.latest(directory / "checkpoints") is not None
-            checkpoint = checkpointing.find(directory) if has_one else None
+            checkpoint = str(checkpointing.find(directory)) if has_one else None
             if checkpoint is None:
                 _logger.warning("the learner starts again from the beginning: there was no checkpoint yet")
-        return checkpoint or None
+        return checkpoint
 
     def _restore(self, learner: core.Learner) -> None:
-        checkpoint = self._checkpoint and pathlib.Path(self._checkpoint)
-        if not checkpoint:
+        if not self._checkpoint:
             return
+        checkpoint = pathlib.Path(self._checkpoint)
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
         with checkpointing.explain_misfit(checkpoint):
             learner.restore(state["learner"])

@@ -73,13 +73,13 @@ def run_distributed_experiment(
         progress: The display of the run's progress, as for `run_experiment`.
 
     Raises:
-        ValueError: The agent cannot handle the environment or supports only one actor or learner, another run is using
-            the directory, or something that such a run needs is missing; the message says what.
+        ValueError: The agent cannot handle the environment or supports only one actor or learner, another run
+            is using the directory, or something that such a run needs is missing; the message says what.
         ProgramFailed: A process that the run needs has failed repeatedly, the head of the cluster or Ray on
             this machine is lost, or a checkpoint could not be written. The message names the newest
             checkpoint and the steps that it lacks.
     """
-    _check(config, num_actors, num_learners, replay_after_failure)
+    _check(config, engine, num_actors, num_learners, replay_after_failure)
     the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
     own_seeds = seeds.Seeds(config.seed)
@@ -431,6 +431,7 @@ class _Run:
 
 def _check(
     config: experiment_config.ExperimentConfig,
+    engine: object,
     num_actors: int,
     num_learners: int,
     after_failure: program.AfterFailure,
@@ -466,11 +467,12 @@ def _check(
         config.builder.for_actors(num_actors)  # raises
     if num_learners != 1:
         config.builder.for_actors(num_actors).for_learners(num_learners)  # raises if it is not possible
-        num_gpus = torch.cuda.device_count()
+        num_gpus = 1 if engine == "inline" else torch.cuda.device_count()
         if config.torch_device.type == "cuda" and num_gpus < num_learners:
             raise ValueError(
-                f"`num_learners` must be at most the number of GPUs of this machine, {num_gpus}, since each "
-                f"learner needs its own, got {num_learners}. Lower it, or set `device` to cpu."
+                f"`num_learners` must be at most {num_gpus}, the number of GPUs that learners of this engine "
+                f"and machine can have, since each needs its own, got {num_learners}. Lower it, or set "
+                "`device` to cpu."
             )
 
 

@@ -238,8 +238,8 @@ def make_learner(
     if ranks is not None and getattr(learner, "ranks", None) is not ranks:
         raise ValueError(
             f"`make_learner` of {type(builder).__name__} must give the `ranks` of its `LearnerParts` to "
-            f"`learners.Updates`, to make one of {ranks.size} learners, but {type(learner).__name__} has none. "
-            "Do so, or train with one learner."
+            f"`learners.Updates`, to make one of {ranks.size} learners, but {type(learner).__name__} has "
+            "none. Do so, or train with one learner."
         )
     return learner, dataset
 

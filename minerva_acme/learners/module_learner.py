@@ -70,7 +70,7 @@ class ModuleLearner(core.Learner):
 
     @property
     def ranks(self) -> learner_ranks.Ranks | None:
-        """The learners that make the same steps, each from its share of the batch, or None if there is one."""
+        """The learners that make the same steps, each from its share of a batch, or None if there is one."""
         return self.updates.ranks
 
     def finish_step(self, metrics: Mapping[str, Any]) -> None:

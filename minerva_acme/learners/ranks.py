@@ -23,6 +23,8 @@ _MEETING_SECONDS = 60.0  # the longest wait at the start, when each knows that t
 _ANSWER_SECONDS = 5.0  # for the others to notice that one is lost
 _LOOK_SECONDS = 0.05
 
+_torch: Any = distributed  # its stubs lack some of the names
+
 
 class LearnerLost(RuntimeError):
     """Another learner is gone, or does not answer: the step cannot be made. The message names it."""
@@ -75,20 +77,21 @@ class Ranks(core.Closeable):
             raise ValueError(f"`rank` must be in 0..{size - 1} for {size} learners, got {rank}.")
         self.rank = rank
         self.size = size
-        self._options = distributed.AllreduceOptions()
+        self._options = _torch.AllreduceOptions()
         self._options.timeout = datetime.timedelta(seconds=timeout_seconds)
-        self._store = distributed.FileStore(str(file), size)
+        self._store = _torch.FileStore(str(file), size)
         self._store.set(f"process {rank}", str(os.getpid()))
         meeting = datetime.timedelta(seconds=min(timeout_seconds, _MEETING_SECONDS))
         self._store.set_timeout(meeting)
         try:
             for other in range(size):
                 self._store.get(f"process {other}")
-            self._messages = distributed.ProcessGroupGloo(self._store, rank, size, meeting)
-            self._numbers: Any = self._messages
+            self._messages = self._numbers = _torch.ProcessGroupGloo(self._store, rank, size, meeting)
             if torch.device(device).type == "cuda":
-                store = distributed.PrefixStore("nccl", self._store)
-                self._numbers = distributed.ProcessGroupNCCL(store, rank, size, self._options.timeout)
+                options = _torch.ProcessGroupNCCL.Options()
+                options._timeout = self._options.timeout
+                store = _torch.PrefixStore("nccl", self._store)
+                self._numbers = _torch.ProcessGroupNCCL(store, rank, size, options)
         except RuntimeError as error:
             raise self._lost() from error
 

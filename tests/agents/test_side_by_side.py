@@ -1,7 +1,5 @@
 """Learners side by side equal one learner of the whole batch."""
 
-import itertools
-
 import numpy as np
 import pytest
 import torch
