@@ -243,7 +243,7 @@ class LearnerNode(graph.Part):
         return True
 
     def _try_to_meet(self) -> "Meeting | None":
-        """Returns where the learners meet, or None if not all are there; sets `_idle` if all steps are made."""
+        """Returns where the learners meet, or None if not all are there; sets `_idle` if nothing is left."""
         if self._rank == 0:
             if self._meeting is None:
                 raise graph.NodeLeft("Another learner was lost before all were there.")

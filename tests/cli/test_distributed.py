@@ -13,7 +13,8 @@ def test_a_run_with_several_actors_is_trained_resumed_and_evaluated(tmp_path, ca
     assert status == 0, err
     made = int(out.split("after ")[1].split()[0])
     assert made >= 80
-    status, out, err = call(*flags, "--num-actors", 1, "--num-env-steps", made + 50)
+    more = ["--num-actors", 1, "--num-learners", 2, "--num-env-steps", made + 50]
+    status, out, err = call(*flags, *more)
     assert status == 0, err
     assert f"Resuming at {made:,} steps" in out
     # In one process, and by several once more. The user is told what is lost.
@@ -29,6 +30,28 @@ def test_a_run_with_several_actors_is_trained_resumed_and_evaluated(tmp_path, ca
     [
         (["--num-actors", "2"], "`num_actors` is only for distributed runs. Add --distributed ray."),
         (["--address", "auto"], "`address` is only for distributed runs"),
+        (["--num-learners", "2"], "`num_learners` is only for distributed runs"),
+        (
+            ["--distributed", "inline", "--num-actors", "1", "--num-learners", "2", "--batch-size", "255"],
+            "`batch_size` must be a multiple of the 2 learners",
+        ),
+        (
+            ["--distributed", "inline", "--num-actors", "1", "--num-learners", "0"],
+            "`num_learners` must be >= 1, got 0",
+        ),
+        (
+            [
+                "--distributed",
+                "ray",
+                "--num-actors",
+                "1",
+                "--num-learners",
+                "2",
+                "--prioritized",
+                "--dry-run",
+            ],
+            "`prioritized` of SAC cannot be True with 2 learners",
+        ),
         (["--distributed", "inline"], "`num_actors` must be given for a distributed run: --num-actors 2"),
         (["--distributed", "inline", "--num-actors", "2", "--replay", "memory"], "`replay` must be reverb"),
     ],

@@ -1372,7 +1372,48 @@ MOVED = [
     ),
 ]
 
+SIDE_BY_SIDE = [
+    *of(
+        "minerva_acme/learners/updates.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("each learner follows its own gradient", "self.ranks.average_([", "list(["),
+        breakage(
+            "one learner skips a batch alone", "self.ranks is not None and not is_elsewhere", "is_elsewhere"
+        ),
+    ),
+    *of(
+        "minerva_acme/learners/statistics.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("statistics are those of a share", "rows = self.ranks.gather(rows)", "pass"),
+    ),
+    *of(
+        "minerva_acme/learners/ranks.py",
+        ("tests/learners/test_ranks.py", "tests/agents/test_side_by_side.py"),
+        breakage("gradients are summed", "means /= self.size", "pass"),
+        breakage("shares with few steps count as much", "weights * own / everyone", "weights + 0 * everyone"),
+        breakage("all learners draw the same noise", "generator.manual_seed(int(seeds[-1]))", "pass"),
+        breakage("networks may differ", "!= sums).any()", "!= sums).all() and False"),
+    ),
+    *of(
+        "agents/on_policy/learner.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("advantages are normalised over a share", "if self.ranks is None:", "if True:"),
+    ),
+    *of(
+        "agents/ppo/learner.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("each learner stops by its own KL", "self.ranks.average_([rows[-1]])", "pass"),
+    ),
+    *of(
+        "minerva_acme/distributed/shared_dataset.py",
+        ("tests/distributed/test_shared_dataset.py",),
+        breakage("a learner steps while another waits", "most == _HAS_BATCH", "self._batches"),
+        breakage("one that leaves looks done", "most == _LEAVES", "False"),
+    ),
+]
+
 MUTANTS = [
+    *SIDE_BY_SIDE,
     *MOVED,
     *LOSSES,
     *NETWORKS,
