@@ -3,18 +3,17 @@
 import contextlib
 import logging
 import math
-import os
 import pathlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import tree
 
 from minerva_acme import core, counting, learners, loggers, specs
 from minerva_acme.agents.on_policy import rounds
-from minerva_acme.distributed import graph, program, reports, shared_dataset, weights
+from minerva_acme.distributed import graph, meeting, program, reports, shared_dataset, weights
 from minerva_acme.experiments import parts, saver, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
@@ -31,14 +30,6 @@ _SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
 _COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
 
 
-class Meeting(NamedTuple):
-    """What several learners begin with."""
-
-    file: str  # through which they find each other
-    checkpoint: str | None
-    incarnation: int  # of learner 0, which is part of the versions of its weights
-
-
 class LearnerNode(graph.Part):
     """Learns from replay, as fast as its rate limiter lets it.
 
@@ -51,7 +42,7 @@ class LearnerNode(graph.Part):
     begin again, from the checkpoint that number 0 tells the others.
     """
 
-    exports = ("poll", "finish", "is_idle", "keep_best", "saved_at", "join")
+    exports = ("poll", "finish", "is_idle", "keep_best", "saved_at", "join", "meeting_file")
 
     def __init__(
         self,
@@ -78,9 +69,7 @@ class LearnerNode(graph.Part):
         self._context = context
         self._rank = context.index
         self._num_learners = num_learners
-        self._joined: dict[int, int] = {}  # the incarnations of the other learners, by number
-        self._join_lock = threading.Lock()
-        self._meeting: Meeting | None = None
+        self._host: meeting.Host | None = None
         self._ranks: learners.Ranks | None = None
         self._shared: shared_dataset.SharedDataset | None = None
         self._config = config
@@ -120,7 +109,6 @@ class LearnerNode(graph.Part):
                     )
                 )
             if not self._meet(resources):
-                self._context.stop.wait()
                 return
             self._generators = seeds.GlobalGenerators(config.torch_device)
             resources.enter_context(self._generators.seeded(own_seeds))
@@ -155,11 +143,14 @@ class LearnerNode(graph.Part):
             self._learn(learner)
             self._part()
             self._idle.set()
+            if self._rank:
+                meeting.stay(self._context, self._begin.file)
+                return
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
             # If it was stopped before it knew the run's counts, there is nothing new to save.
             self._hear(_COUNTER_SECONDS)
-            if self._rank == 0 and (self._env_steps() > self._saved_at or self._num_steps):
+            if self._env_steps() > self._saved_at or self._num_steps:
                 self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
@@ -175,7 +166,7 @@ class LearnerNode(graph.Part):
             answer = learner.poll_variables(names, self._newest_version)
             if answer is not None:
                 steps = answer.version if answer.version is not None else self._num_steps
-                number = weights.version(self._incarnation, steps)
+                number = weights.version(self._begin.incarnation, steps)
                 self._newest_version = answer.version
                 self._newest = graph.Shared(number, (number, answer.values))
             assert self._newest is not None
@@ -204,59 +195,42 @@ class LearnerNode(graph.Part):
             raise graph.NodeSilence("The learner is starting.")
         return self._saved_at
 
-    def join(self, rank: int, incarnation: int) -> "Meeting | None":
-        """Returns where the learners meet, or None if all steps are made. Called by the other learners.
+    def join(self, rank: int, incarnation: int) -> meeting.Meeting:
+        """Returns what all learners begin with; see `meeting.Host`. Called by the others."""
+        return self._the_host().join(rank, incarnation)
 
-        Raises:
-            NodeSilence: Not all are there yet, or this one must begin again first.
-        """
-        with self._join_lock:
-            if self._context.stop.is_set() or self._meeting is None:
-                raise graph.NodeSilence("The learner is starting, or ends.")
-            if self._idle.is_set():
-                return None
-            if self._joined.setdefault(rank, incarnation) != incarnation:
-                self._meeting = None  # It was there before, and was lost.
-                raise graph.NodeSilence("The learner begins again, since another one did.")
-            if len(self._joined) < self._num_learners - 1:
-                raise graph.NodeSilence("The learner waits for the others.")
-            return self._meeting
+    def meeting_file(self) -> str:
+        """Returns the file through which all learners have connected, or are going to."""
+        return self._the_host().file()
+
+    def _the_host(self) -> meeting.Host:
+        if self._host is None:
+            raise graph.NodeSilence("The learner is starting.")
+        return self._host
 
     def _meet(self, resources: contextlib.ExitStack) -> bool:
-        """Waits for the other learners, if there are any. Returns whether there is something to learn."""
-        self._checkpoint = self._find_checkpoint() if self._rank == 0 else None
-        self._incarnation = self._context.incarnation
-        if self._num_learners == 1:
-            return True
-        if self._rank == 0:
-            name = f"{program.MEETING}{os.getpid()}-{time.time_ns()}"
-            file = pathlib.Path(self._config.directory, name)
-            resources.callback(file.unlink, missing_ok=True)
-            self._meeting = Meeting(str(file), self._checkpoint, self._incarnation)
-        while (meeting := self._try_to_meet()) is None:
-            if self._idle.is_set() or self._context.stop.wait(_IDLE_SECONDS):
-                return False
-        self._checkpoint, self._incarnation = meeting.checkpoint, meeting.incarnation
-        self._ranks = resources.enter_context(
-            learners.Ranks(meeting.file, self._rank, self._num_learners, device=self._config.torch_device)
-        )
-        return True
-
-    def _try_to_meet(self) -> "Meeting | None":
-        """Returns where the learners meet, or None if not all are there; sets `_idle` if nothing is left."""
-        if self._rank == 0:
-            if self._meeting is None:
-                raise graph.NodeLeft("Another learner was lost before all were there.")
-            return self._meeting if len(self._joined) == self._num_learners - 1 else None
-        try:
-            meeting: Meeting | None = self._context.handle("learner").call(
-                "join", self._rank, self._context.incarnation
+        """Waits for the other learners, if there are any. Returns False if this one is asked to end."""
+        checkpoint = self._find_checkpoint() if self._rank == 0 else None
+        begin: meeting.Meeting | None = meeting.Meeting("", checkpoint, self._context.incarnation)
+        if self._num_learners > 1 and self._rank == 0:
+            self._host = meeting.Host(
+                self._context,
+                directory=self._config.directory,
+                num_learners=self._num_learners,
+                checkpoint=checkpoint,
             )
-        except graph.NodeSilence:
-            return None
-        if meeting is None:
-            self._idle.set()
-        return meeting
+            resources.callback(self._host.close)
+            begin = self._host.wait()
+        elif self._rank:
+            begin = meeting.join(self._context)
+        if begin is None:
+            return False
+        self._begin = begin
+        if self._num_learners > 1:
+            self._ranks = resources.enter_context(
+                learners.Ranks(begin.file, self._rank, self._num_learners, device=self._config.torch_device)
+            )
+        return True
 
     def _share(self, dataset: Any) -> Any:
         """Returns what the learner takes its batches from."""
@@ -415,9 +389,9 @@ class LearnerNode(graph.Part):
         return checkpoint
 
     def _restore(self, learner: core.Learner) -> None:
-        if not self._checkpoint:
+        if not self._begin.checkpoint:
             return
-        checkpoint = pathlib.Path(self._checkpoint)
+        checkpoint = pathlib.Path(self._begin.checkpoint)
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
         with checkpointing.explain_misfit(checkpoint):
             learner.restore(state["learner"])
