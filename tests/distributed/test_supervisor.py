@@ -133,15 +133,17 @@ def test_a_death_after_work_makes_those_before_it_good(
     assert watched.restarts["actor"] == 20 and watched.given_up == {}
 
 
-def test_what_the_system_ends_is_no_failure(
-    watched: supervisor.Supervisor, script: Script, clock: Clock
+@pytest.mark.parametrize("died", [False, True])
+def test_what_the_system_ends_or_another_node_is_no_failure_and_says_why(
+    watched: supervisor.Supervisor, script: Script, clock: Clock, caplog: pytest.LogCaptureFixture, died: bool
 ) -> None:
     for _ in range(20):
-        script.ends = [graph.Ended("actor", graph.NodeLeft("asked to"), died=True)]
+        script.ends = [graph.Ended("actor", graph.NodeLeft("asked to"), died)]
         watched.watch(0.0)
         clock.now += 60
         watched.watch(0.0)
-    assert watched.restarts["actor"] == 20
+    assert watched.restarts["actor"] == 20 and watched.given_up == {}
+    assert "actor ended (asked to); restarting it" in caplog.text
 
 
 def test_a_node_that_raises_again_and_again_ends_the_program(
