@@ -22,6 +22,7 @@ TIMEOUT_SECONDS = 600.0
 _MEETING_SECONDS = 60.0  # the longest wait at the start, when each knows that the others are there
 _ANSWER_SECONDS = 5.0  # for the others to notice that one is lost
 _LOOK_SECONDS = 0.05
+_NOT_FINITE = -1
 
 _torch: Any = distributed  # its stubs lack some of the names
 
@@ -110,20 +111,33 @@ class Ranks(core.Closeable):
         self._sum_(answers, self._messages)
         return [int(each) for each in answers]
 
-    def agree(self, is_finite: bool = True) -> None:
-        """Checks that the shares of all learners are finite so far.
+    def agree(self, is_finite: bool = True, num_numbers: int = 0) -> None:
+        """Checks that the shares of all learners are finite so far, and that all make the same call.
+
+        Args:
+            is_finite: Whether this one's share is.
+            num_numbers: The number of numbers that this one is going to combine with those of the others.
 
         Raises:
             NonFinite: This one's share is finite, but that of another is not.
+            ValueError: The numbers of others differ.
         """
-        answers = self.exchange(int(not is_finite))
-        if is_finite and any(answers):
-            raise NonFiniteElsewhere(f"the share of learner {answers.index(1)} is not finite")
+        answers = self.exchange(num_numbers if is_finite else _NOT_FINITE)
+        if not is_finite:
+            return
+        if _NOT_FINITE in answers:
+            raise NonFiniteElsewhere(f"the share of learner {answers.index(_NOT_FINITE)} is not finite")
+        if answers != [num_numbers] * self.size:
+            raise ValueError(
+                "All learners must make the same calls, with shares of the same size, but they have "
+                f"{answers} numbers to combine. Draw equal shares, and let nothing but `Ranks` decide which "
+                "steps are made."
+            )
 
     @torch.no_grad()
     def average_(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replaces tensors by their means over the learners, in place. Raises as `agree` and `gather` do."""
-        self.agree()
+        self.agree(num_numbers=sum(tensor.numel() for tensor in tensors))
         if tensors:
             means = torch.cat([tensor.flatten() for tensor in tensors])
             self._sum_(means, self._numbers)
@@ -138,9 +152,10 @@ class Ranks(core.Closeable):
 
         Raises:
             NonFinite: As in `agree`.
+            ValueError: As in `agree`.
             LearnerLost: A learner is gone.
         """
-        self.agree()
+        self.agree(num_numbers=rows.numel())
         everyone = rows.new_zeros(self.size, *rows.shape)
         everyone[self.rank] = rows
         self._sum_(everyone, self._numbers)

@@ -39,7 +39,12 @@ def test_a_share_without_any_weight_counts_nothing(tmp_path):
         assert none.tolist() == [0.0, 0.0] and some.tolist() == [2.0 * rank] * 2
 
 
-def test_one_that_is_not_finite_is_named_to_the_others_alone(tmp_path):
+@pytest.fixture
+def is_impatient(monkeypatch):
+    monkeypatch.setattr("minerva_acme.learners.ranks._ANSWER_SECONDS", 0.5)
+
+
+def test_one_that_is_not_finite_is_named_to_the_others_alone(tmp_path, is_impatient):
     def work(ranks):
         try:
             if ranks.rank == 2:
@@ -55,16 +60,16 @@ def test_one_that_is_not_finite_is_named_to_the_others_alone(tmp_path):
     assert results[:2] == [told, told] and isinstance(results[2], learners.LearnerLost)
 
 
-def test_one_that_leaves_and_one_that_does_not_answer_are_named(tmp_path):
+def test_one_that_leaves_and_one_that_does_not_answer_are_named(tmp_path, is_impatient):
     def work(ranks):
         if ranks.rank:
-            time.sleep(6.0 if ranks.rank == 2 else 0.0)
+            time.sleep(2.0 if ranks.rank == 2 else 0.0)
             return None
         return ranks.exchange(0)
 
     began = time.monotonic()
     lost, *_ = side_by_side.together(tmp_path / "ranks", work, 3, may_fail=True, timeout_seconds=0.5)
-    assert isinstance(lost, learners.LearnerLost) and time.monotonic() - began < 9.0
+    assert isinstance(lost, learners.LearnerLost) and time.monotonic() - began < 5.0
     assert str(lost).startswith("Learner 1, 2 of 0..2 does not answer")
 
 
@@ -91,3 +96,12 @@ def test_one_that_never_comes_is_named(tmp_path):
         learners.Ranks(tmp_path / "ranks", 0, 2, timeout_seconds=0.3)
     with pytest.raises(ValueError, match=r"`rank` must be in 0\.\.1 for 2 learners, got 2"):
         learners.Ranks(tmp_path / "ranks", 2, 2)
+
+
+def test_shares_of_different_sizes_are_refused(tmp_path):
+    results = side_by_side.together(
+        tmp_path / "ranks", lambda ranks: ranks.gather(torch.ones(2 + ranks.rank)), may_fail=True
+    )
+    for result in results:
+        with pytest.raises(ValueError, match=r"they have \[2, 3\] numbers to combine"):
+            raise result
