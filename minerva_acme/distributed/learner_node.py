@@ -215,7 +215,7 @@ class LearnerNode(graph.Part):
         if self._num_learners > 1 and self._rank == 0:
             self._host = meeting.Host(
                 self._context,
-                directory=self._config.directory,
+                directory=str(self._config.directory),
                 num_learners=self._num_learners,
                 checkpoint=checkpoint,
             )
