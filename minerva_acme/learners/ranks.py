@@ -225,8 +225,12 @@ class Ranks(core.Closeable):
         """Returns False if the process of another learner has ended, or never began."""
         if not self._store.check([f"process {other}"]):
             return False
+        process = self._store.get(f"process {other}").decode()
         try:
-            os.kill(int(self._store.get(f"process {other}")), 0)
-        except OSError:
+            os.kill(int(process), 0)
+            state = pathlib.Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0]
+        except ProcessLookupError:
             return False
-        return True
+        except OSError:  # another user's, or a system without /proc
+            return True
+        return state != "Z"  # it has ended, though nothing has waited for it yet
