@@ -1,6 +1,6 @@
 """Every agent with `acceleration` compile: its losses train as without it, and a resumed run is the same run.
 
-By `aot_eager` here, which writes no C++; by inductor in `make test-compile`.
+Some by `aot_eager` here, which writes no C++; all by inductor in `make test-compile`.
 """
 
 import importlib.util
@@ -70,7 +70,7 @@ def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
     torch.testing.assert_close(*results, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["dqn", "sac", "ppo"])
 @pytest.mark.usefixtures("by_aot_eager")
 def test_compiled_losses_train_as_plain_ones(name, make):
     assert_trains_as_by_torch(make, name)

@@ -54,18 +54,15 @@ class TwoStates(dm_env.Environment):
 
 
 # What the last step's discount is, and what the two states are worth.
-ENDS = pytest.mark.parametrize(
-    ("last_discount", "values"),
-    [
-        pytest.param(1.0, [10.0, 10.0], id="time-limit"),
-        pytest.param(0.0, [1.9, 1.0], id="terminal"),
-    ],
+ENDS = {"time-limit": (1.0, [10.0, 10.0]), "terminal": (0.0, [1.9, 1.0])}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "num_environments", "end"),
+    [("gae", 1, "time-limit"), ("gae", 1, "terminal"), ("dae", 2, "time-limit"), ("returns", 2, "terminal")],
 )
-
-
-@ENDS
-@pytest.mark.parametrize(("estimator", "num_environments"), [("gae", 1), ("dae", 2), ("returns", 2)])
-def test_the_value_of_on_policy_agents(agent, run, last_discount, values, estimator, num_environments):
+def test_the_value_of_on_policy_agents(agent, run, end, estimator, num_environments):
+    last_discount, values = ENDS[end]
     settings = {
         # Clipped, a value moves by no more than 0.2 an update.
         "ppo": {"clip_value": False, "num_epochs": 8, "minibatch_size": 11, "anneal_learning_rate": False},
@@ -90,9 +87,13 @@ def test_the_value_of_on_policy_agents(agent, run, last_discount, values, estima
     assert found == pytest.approx(values, rel=0.05)
 
 
-@ENDS
-@pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
-def test_the_critic_of_mpo(run, last_discount, values, critic_target):
+@pytest.mark.parametrize(
+    ("critic_target", "end"),
+    [("retrace", "time-limit"), ("retrace", "terminal"), ("n_step", "time-limit"), ("one_step", "terminal")],
+)
+def test_the_critic_of_mpo(run, critic_target, end):
+    last_discount, values = ENDS[end]
+
     class Recording(mpo.MPOBuilder):
         def make_learner(self, parts):
             self.learner = super().make_learner(parts)
@@ -138,9 +139,10 @@ OF_TRANSITIONS = {
 }
 
 
-@ENDS
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", OF_TRANSITIONS)
-def test_the_critics_of_agents_over_transitions(run, name, last_discount, values):
+def test_the_critics_of_agents_over_transitions(run, name, end):
+    last_discount, values = ENDS[end]
     agent = transition_scene.AGENTS[name]
     settings = {"batch_size": 16, "samples_per_insert": 48.0, "critic_layer_sizes": (16,)}
     builder = agent.make(discount=0.9, n_step=3, **settings, **OF_TRANSITIONS[name])

@@ -264,8 +264,8 @@ def test_a_run_that_learns_from_rounds_of_all_actors_ends_where_one_is_given_up(
 def test_actors_make_the_steps_of_the_run_and_at_most_one_of_each_environment_more(
     tmp_path: pathlib.Path, builder: Any, num_actors: int
 ) -> None:
-    result = play(make(tmp_path, builder, num_env_steps=601), num_actors=num_actors)
-    assert 601 <= result.env_steps <= 601 + num_actors * (builder.num_environments - 1)
+    result = play(make(tmp_path, builder, num_env_steps=301), num_actors=num_actors)
+    assert 301 <= result.env_steps <= 301 + num_actors * (builder.num_environments - 1)
 
 
 def test_an_error_of_a_callback_surfaces_once_the_run_is_saved(tmp_path: pathlib.Path) -> None:

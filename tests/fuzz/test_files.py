@@ -7,7 +7,7 @@ import pytest
 
 from . import files
 
-_COUNT = 50
+_COUNT = 20
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +17,11 @@ def server():
     server.close()
 
 
-@pytest.mark.timeout(900)  # half a minute where nothing else runs
-def test_fifty_changed_files_end_in_a_sentence_or_a_correct_run(server):
+@pytest.mark.timeout(900)  # a quarter of a minute where nothing else runs
+def test_twenty_changed_files_end_in_a_sentence_or_a_correct_run(server):
     outcomes = collections.Counter(server.check(seed) for seed in range(_COUNT))
     # Otherwise the changes would not reach what they are to try.
-    assert outcomes["ran"] >= 5 and outcomes["refused"] >= 3
+    assert outcomes["ran"] >= 2 and outcomes["refused"] >= 2
 
 
 def test_the_pickles_that_are_tried_would_be_noticed(tmp_path):
