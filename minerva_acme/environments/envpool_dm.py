@@ -1,6 +1,6 @@
 """EnvPool's environments in their dm_env form, as a vector environment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dm_env
@@ -42,12 +42,7 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
                 f"`pool` must be made by envpool.make(..., env_type='dm'), got {type(pool).__name__}. For "
                 "env_type='gymnasium' use GymnasiumVectorEnvironment."
             )
-        if config["batch_size"] not in (0, config["num_envs"]) or config.get("max_num_players", 1) != 1:
-            raise ValueError(
-                "`pool` must step all of its environments, with one player each, got batch_size "
-                f"{config['batch_size']} of {config['num_envs']} and {config.get('max_num_players')} "
-                "players. Make it without `batch_size`."
-            )
+        check_config(config)
         self.pool = pool
         self._limit = config.get("max_episode_steps", 0)
         self._action_spec = pool.action_spec()
@@ -111,6 +106,20 @@ class EnvPoolEnvironment(vector.VectorEnvironment):
             self._checks[index](timestep)
             arrived.append((timestep,))
         return arrived
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Checks the config of a pool in any form.
+
+    Raises:
+        ValueError: It steps only some of its environments at a time, or has several players.
+    """
+    if config["batch_size"] not in (0, config["num_envs"]) or config.get("max_num_players", 1) != 1:
+        raise ValueError(
+            "A pool must step all of its environments, with one player each, got batch_size "
+            f"{config['batch_size']} of {config['num_envs']} and {config.get('max_num_players')} players. "
+            "Make it without `batch_size`."
+        )
 
 
 def _shown(state: Any) -> types.NestedArray:

@@ -1,4 +1,4 @@
-"""Gymnasium's vector environments as batched environments, in tensors."""
+"""Gymnasium's and EnvPool's vector environments as batched environments, in tensors."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ import tree
 from gymnasium import vector as gymnasium_vector
 
 from minerva_acme import specs, types
-from minerva_acme.environments import batched, gymnasium_spaces
+from minerva_acme.environments import batched, envpool_dm, gymnasium_spaces
 from minerva_acme.wrappers import single_precision
 
 _SAME_STEP = gymnasium_vector.AutoresetMode.SAME_STEP
+_DISABLED = gymnasium_vector.AutoresetMode.DISABLED
 
 
 def make_gymnasium_batch(
@@ -20,35 +21,39 @@ def make_gymnasium_batch(
     seed: int | None = None,
     device: torch.device | str = "cpu",
 ) -> batched.SimulatorEnvironment:
-    """Makes one of Gymnasium's vector environments a batched environment.
+    """Makes one of Gymnasium's vector environments, or a pool of EnvPool, a batched environment.
 
         autoreset mode   adapter             last observations
         NEXT_STEP        NextStepResets      are what `step` returns
         SAME_STEP        FinalObservations   `final_obs` in the infos
         DISABLED         MaskedResets        are what `step` returns; it is reset here, by `reset_mask`
+        EnvPool          MaskedResets        the same, before it would reset by itself in the next step
 
     Spaces are converted as in `GymnasiumVectorEnvironment`, to 32 bits. Numbers are not checked.
 
-    Gymnasium's vectors compute on the host, one environment at a time, so a batch makes them no faster: it
-    saves what an ordinary run does for each environment.
+    These vectors compute on the host, and Gymnasium's one environment at a time, so a batch makes them no
+    faster: it saves what an ordinary run does for each environment.
 
     Args:
-        vector_environment: The vector, which the batched environment owns and closes.
+        vector_environment: The vector, which the batched environment owns and closes. A pool is one of
+            `envpool.make(..., env_type="gymnasium")`. In one of Gymnasium's wrappers, it has NEXT_STEP.
         seed: The first reset seeds environment i with `seed + i`; later resets continue from there. None
-            gives new seeds.
+            gives new seeds. The seed of a pool is set in `envpool.make`.
         device: The device of the tensors.
 
     Raises:
-        ValueError: A space has no dm_env spec, or the autoreset mode is missing.
+        ValueError: A space has no dm_env spec, or the autoreset mode is missing. A pool has another form,
+            steps only some of its environments at a time, has several players, or is given a seed.
     """
-    mode = vector_environment.metadata.get("autoreset_mode")
+    is_pool = _is_pool(vector_environment, seed)
+    mode = _DISABLED if is_pool else vector_environment.metadata.get("autoreset_mode")
     if mode is None:
         raise ValueError(
             "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, got "
             "none. Set it to one of gymnasium.vector.AutoresetMode."
         )
     mode = gymnasium_vector.AutoresetMode(mode)
-    simulator = _Simulator(vector_environment, mode, seed)
+    simulator = _Simulator(vector_environment, mode, seed, resets_rows=is_pool)
     environment_spec = gymnasium_spaces.environment_spec(
         vector_environment.single_observation_space, vector_environment.single_action_space
     )
@@ -66,6 +71,30 @@ def make_gymnasium_batch(
     return batched.MaskedResets(**arguments, reset_where=simulator.reset_where)
 
 
+def _is_pool(vector_environment: Any, seed: int | None) -> bool:
+    """Returns whether a vector is a pool of EnvPool, in no wrapper.
+
+    Raises:
+        ValueError: It contains a pool that cannot be a batched environment, or that is given a seed.
+    """
+    inner = getattr(vector_environment, "unwrapped", vector_environment)
+    config = getattr(inner, "config", None)
+    if not isinstance(config, dict) or not {"num_envs", "batch_size"} <= config.keys():
+        return False
+    if not isinstance(inner, gymnasium_vector.VectorEnv):
+        raise ValueError(
+            "`vector_environment` must be one of Gymnasium's, or a pool made by "
+            f"envpool.make(..., env_type='gymnasium'), got {type(inner).__name__}. Every task has that form, "
+            "which tells time limits from true ends."
+        )
+    envpool_dm.check_config(config)
+    if seed is not None:
+        raise ValueError(
+            f"`seed` must be None for a pool, which would ignore it, got {seed}. Pass it to envpool.make."
+        )
+    return inner is vector_environment
+
+
 class _Simulator:
     """A vector with the methods that `SimulatorEnvironment` calls, on arrays that conform to the specs."""
 
@@ -74,8 +103,11 @@ class _Simulator:
         vector_environment: gymnasium_vector.VectorEnv[Any, Any, Any],
         mode: gymnasium_vector.AutoresetMode,
         seed: int | None,
+        *,
+        resets_rows: bool,
     ) -> None:
         self._vector = vector_environment
+        self._resets_rows = resets_rows  # a reset returns those of `env_id` alone
         self._mode = mode
         self._next_seed = seed
         self._newest: types.NestedArray = None
@@ -97,8 +129,12 @@ class _Simulator:
     def reset_where(self, mask: torch.Tensor) -> types.NestedArray:
         where = mask.cpu().numpy()
         if where.any():  # Gymnasium refuses an empty mask
-            observation, _ = self._vector.reset(options={"reset_mask": where})
-            self._newest = self._narrow(observation)
+            observation, infos = self._vector.reset(options={"reset_mask": where})
+            begun = self._narrow(observation)
+            if self._resets_rows:
+                _set_rows(self._newest, infos["env_id"], begun)  # the batch has copied what it returned
+            else:
+                self._newest = begun
         return self._newest
 
     def close(self) -> None:
@@ -114,11 +150,14 @@ class _Simulator:
                     f"`final_obs`, the last observation of an episode, got {sorted(infos)}. Choose the mode "
                     "NEXT_STEP or DISABLED, or add `final_obs`."
                 )
-            own = self._narrow(infos["final_obs"][index])
-            tree.map_structure(lambda leaf, one, at=index: leaf.__setitem__(at, one), last, own)
+            _set_rows(last, index, self._narrow(infos["final_obs"][index]))
         return last
 
     def _narrow(self, observation: Any) -> types.NestedArray:
         """Converts an observation, or a batch of them, to the spec, in new memory."""
         space = self._vector.single_observation_space
         return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
+
+
+def _set_rows(batch: types.NestedArray, rows: Any, values: types.NestedArray) -> None:
+    tree.map_structure(lambda leaf, own: leaf.__setitem__(rows, own), batch, values)
