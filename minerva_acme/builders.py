@@ -226,6 +226,11 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
             "processes. Define it, or train in one process with `run_experiment`."
         )
 
+    @property
+    def needs_every_actor(self) -> bool:
+        """Whether the learner waits for data of each actor, so that a run cannot do without one of them."""
+        return False
+
     def for_learners(self, num_learners: int) -> Self:
         """Returns this agent's builder for the datasets and learners of shares of every batch.
 

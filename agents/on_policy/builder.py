@@ -99,7 +99,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         # Room for the items of an environment that is ahead of the others, so that no writer ever waits.
         capacity = 4 * self.config.num_environments * (self.num_actors or 1)
-        if self.num_actors is not None and not self._in_rounds:
+        if self.num_actors is not None and not self.needs_every_actor:
             capacity = 2 * self.config.num_environments  # Here they wait: a long queue makes old rollouts.
         return [
             replay.TableConfig(
@@ -124,7 +124,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         )
         if self.num_actors is None:
             return adder
-        return rounds.StampingAdder(adder, in_rounds=self._in_rounds)
+        return rounds.StampingAdder(adder, in_rounds=self.needs_every_actor)
 
     def make_batched_adder(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec
@@ -138,7 +138,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
         num_rollouts = self._share_of_rollouts
-        if self._in_rounds:
+        if self.needs_every_actor:
             assert self.num_actors is not None
             unpack, one = self.make_layout(spec).unpack, self.num_learners == 1
             return rounds.RoundDataset(
@@ -219,7 +219,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
 
     @property
     def learner_step(self) -> str:
-        of_each = f" of each of {self.num_actors} actors" if self._in_rounds else ""
+        of_each = f" of each of {self.num_actors} actors" if self.needs_every_actor else ""
         return f"all updates from one rollout of {self.config.rollout_steps:,} environment steps{of_each}"
 
     def learner_steps_due(self, num_inserted: int) -> int:
@@ -230,19 +230,18 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        num_rollouts = (self.num_actors or 1) if self._in_rounds else 1
+        num_rollouts = (self.num_actors or 1) if self.needs_every_actor else 1
         return num_env_steps // (self.config.rollout_steps * num_rollouts)
 
     @property
     def _share_of_rollouts(self) -> int:
         """The number of rollouts that a learner takes in each step."""
-        num_actors = (self.num_actors or 1) if self._in_rounds else 1
+        num_actors = (self.num_actors or 1) if self.needs_every_actor else 1
         name = "num_environments" + " * num_actors" * (num_actors > 1)
         return requirements.share(name, num_actors * self.config.num_environments, self.num_learners)
 
     @property
-    def _in_rounds(self) -> bool:
-        """True if several actors wait for the learner after each rollout."""
+    def needs_every_actor(self) -> bool:
         return self.num_actors is not None and not self.config.asynchronous
 
     def rollout_preparer(

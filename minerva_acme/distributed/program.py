@@ -141,7 +141,7 @@ def make_program(
                 index=index,
                 calls=("counter", "replay", "learner"),
                 num_cpus=1.0,
-                needed="one",
+                needed="each" if config.builder.needs_every_actor else "one",
             )
             for index in range(num_actors)
         ),

@@ -182,7 +182,6 @@ class _Run:
             ):
                 self._supervisor.watch(_WATCH_SECONDS)
                 self._look("train")
-                self._check_rounds()
             self._end(actors)
         except Exception as error:
             _logger.info("the run ends: %r", error)
@@ -404,20 +403,6 @@ class _Run:
         if name == "replay":
             self._replay_epoch += 1
             self._to_note["replay_epoch"] = self._replay_epoch
-
-    def _check_rounds(self) -> None:
-        """Checks that the learner does not wait for rollouts of an actor that was given up.
-
-        Raises:
-            ProgramFailed: The learner would wait forever.
-        """
-        given_up = self._supervisor.given_up
-        actors = [name for name in self._names("actor") if name in given_up]
-        learns_from_rounds = "stale" in self._overview["status"].get("learner", {})
-        if actors and learns_from_rounds:
-            raise supervisor.ProgramFailed(
-                f"The learner needs rollouts of every actor, but node {actors[0]} {given_up[actors[0]]}"
-            )
 
     def _has_worked(self, name: str, incarnation: int) -> bool:
         """Returns whether an incarnation of a node has done any work; for replay and counter, whether the run

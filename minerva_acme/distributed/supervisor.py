@@ -169,7 +169,8 @@ class Supervisor:
     def _give_up(self, node: graph.Node, why: str, error: Exception) -> None:
         others = {other.name for other in self._program.of_kind(node.kind)} - {node.name, *self.given_up}
         if node.needed == "each" or (node.needed == "one" and not others):
-            raise ProgramFailed(f"Node {node.name} {why}") from error
+            need = f"The run needs each {node.kind}, but node" if others else "Node"
+            raise ProgramFailed(f"{need} {node.name} {why}") from error
         self.given_up[node.name] = why
         _logger.error("%s %s; the run continues without it", node.name, why)
 
