@@ -36,6 +36,9 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
         config, loss = self.config, learner.R2D2Losses(self.config).q_network
         return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
 
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)
+
     def update_targets(self, networks: r2d2_networks.R2D2Networks, num_steps: int) -> None:
         learners.update_target(
             networks.target_network,

@@ -34,6 +34,8 @@ class R2D2Config(
     """Most rewards in a target before it bootstraps; fewer at the end of a sequence [1]."""
     learning_rate: constraints.LearningRate = 1e-3
     """Learning rate of the network."""
+    adam_epsilon: constraints.Positive = 1e-3
+    """Adam's epsilon: the learning rate falls where gradients are small next to it [1]."""
     max_grad_norm: constraints.Positive = 40.0
     """Global norm to which the gradient is clipped."""
     target_update_period: Annotated[constraints.Count, Range(50, 5_000, log=True)] = 200
@@ -50,7 +52,7 @@ class R2D2Config(
     burn_in: constraints.Natural = 10
     sequence_length: constraints.Count = 20
     sequence_period: constraints.Count = 10
-    discount: constraints.Discount = 0.99
+    discount: constraints.Discount = 0.997
     batch_size: constraints.Count = 32
     samples_per_insert: constraints.Positive = 80.0  # a learner step every four environment steps
     min_replay_size: constraints.Count = 100
@@ -71,7 +73,6 @@ PRESETS: Mapping[str, R2D2Config] = MappingProxyType(
             burn_in=40,
             sequence_length=80,
             sequence_period=40,
-            discount=0.997,
             target_update_period=2_500,
             batch_size=64,
             samples_per_insert=4.0,
