@@ -66,8 +66,9 @@ PRESETS: Mapping[str, R2D2Config] = MappingProxyType(
     {
         "default": R2D2Config(),
         "memory": R2D2Config(),
-        # The numbers of [5], of which [1] differs in the learning rate of 1e-4.
+        # The numbers of [5]; [1] has a learning rate of 1e-4 and an epsilon of 1e-3.
         "acme": R2D2Config(
+            adam_epsilon=1e-8,
             memory_size=512,
             layer_sizes=(512,),
             burn_in=40,
