@@ -13,7 +13,6 @@ _MOST_VALUES = 10_000
 _OF_WHOLE_BATCHES = {
     "acceleration": "a compiled loss does not wait for other learners",
     "prioritized": "weights are relative to the largest one of the whole batch",
-    "bc_alpha": "the loss is divided by the mean value of the whole batch",
     "critic_torso": "batch norm takes the statistics of the whole batch",
 }
 
@@ -59,7 +58,6 @@ def check_learners(agent: str, config: Any, num_learners: int) -> None:
     refused = {
         "acceleration": found["acceleration"] == "compile",
         "prioritized": found["prioritized"],
-        "bc_alpha": found["bc_alpha"] is not None,
         "critic_torso": found["critic_torso"] == "batch_norm",
     }
     for name, is_refused in refused.items():

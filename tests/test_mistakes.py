@@ -1016,7 +1016,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "train ppo --env CartPole-v1 --num-env-step 10",
         2,
         "`minerva train ppo` has no flag --num-env-step. Did you mean '--num-env-steps' or "
-        "'--num-learner-steps' or '--num-environments'?",
+        "'--num-learner-steps' or '--num-learners'?",
     ),
     "a flag before the command": (
         "--device cpu train ppo",

@@ -400,7 +400,7 @@ class TransitionBuilder(OffPolicyBuilder[Networks, OfTransitions], Generic[Netwo
             raise ValueError(
                 f"`memory` of {self.name} must be none with {num_learners} learners, got "
                 f"{self._remembers.memory}: its losses are divided by the number of steps in a whole batch. "
-                "Train MPO, or with one learner."
+                "Train without a memory, or with one learner."
             )
         return super().for_learners(num_learners)
 

@@ -1,6 +1,7 @@
 """Makes the parts of TD3."""
 
 from collections.abc import Mapping
+from typing import Self
 
 import torch
 
@@ -20,6 +21,14 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
         super().check_spec(spec)
         requirements.check_observations(self.name, spec)
         requirements.check_continuous(self.name, spec)
+
+    def for_learners(self, num_learners: int) -> Self:
+        if self.config.bc_alpha is not None:
+            raise ValueError(
+                f"`bc_alpha` of {self.name} cannot be {self.config.bc_alpha} with {num_learners} learners: "
+                "the loss is divided by the mean value of the whole batch. Change it, or train with one learner."
+            )
+        return super().for_learners(num_learners)
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator

@@ -74,8 +74,8 @@ def make(environment_id: str, /, seed: int | None = None, **task_kwargs: Any) ->
     if not isinstance(made, dm_env.Environment):
         raise ValueError(
             f"`{environment_id}` must make one environment here, got a {type(made).__name__} of "
-            f"{made.num_environments}. An agent can be trained in it, and evaluated: minerva train sac --env "
-            f"{environment_id} --num-envs {made.num_environments}"
+            f"{made.num_environments}. An agent can be trained in it, and evaluated: minerva train AGENT "
+            f"--env {environment_id} --num-envs {made.num_environments}"
         )
     return made
 

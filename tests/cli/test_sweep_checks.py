@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from minerva_acme import environments
 from minerva_acme.cli import parsing, processes, sweep_checks, sweep_plan
+from minerva_acme.environments import factories
 
 
 def plan(text: str) -> tuple[sweep_plan.PlannedRun, ...]:
@@ -50,7 +50,7 @@ def test_whatever_an_environment_raises_is_told(monkeypatch: pytest.MonkeyPatch)
     def fail(name: str, seed: int) -> None:
         raise OSError("no licence")
 
-    monkeypatch.setattr(environments, "make_training_environment", fail)
+    monkeypatch.setattr(factories, "make_for_run", fail)
     with pytest.raises(ValueError, match="CartPole-v1: OSError: no licence"):
         sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9"))
 
@@ -59,13 +59,13 @@ def test_an_environment_is_made_once_and_closed(monkeypatch: pytest.MonkeyPatch)
     made, closed = [], []
 
     def make(name: str, seed: int) -> Any:
-        environment = make_training_environment(name, seed)
+        environment = make_for_run(name, seed)
         monkeypatch.setattr(environment, "close", lambda: closed.append(name))
         made.append(name)
         return environment
 
-    make_training_environment = environments.make_training_environment
-    monkeypatch.setattr(environments, "make_training_environment", make)
+    make_for_run = factories.make_for_run
+    monkeypatch.setattr(factories, "make_for_run", make)
     sweep_checks.check(
         plan("ppo --env CartPole-v1 Pendulum-v1 --num-env-steps 9 --seeds 0 1 --discount 0.9 0.8")
     )

@@ -11,6 +11,7 @@ import torch
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.cli import commands, video
+from minerva_acme.environments import factories
 from minerva_acme.runs import checkpointing, run_folder
 from minerva_acme.video import movie, recording
 
@@ -80,10 +81,10 @@ def test_one_in_so_many_steps_is_drawn_in_real_time(cartpole, drawn, tmp_path):
 
 
 def test_repeated_actions_are_filmed_at_the_rate_of_what_is_drawn(cartpole, drawn, tmp_path, monkeypatch):
-    make = environments.make_training_environment
+    make = factories.make_for_run
     monkeypatch.setattr(
-        environments,
-        "make_training_environment",
+        factories,
+        "make_for_run",
         lambda *args, **more: wrappers.ActionRepeatWrapper(make(*args, **more), num_repeats=2),
     )
     film(cartpole, episodes=1, out=tmp_path / "film.mp4")
@@ -129,7 +130,7 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
         def control_timestep(self):
             return 0.1
 
-    monkeypatch.setattr(environments, "make_training_environment", lambda *args, **more: Unseeded())
+    monkeypatch.setattr(factories, "make_for_run", lambda *args, **more: Unseeded())
     directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
     film(directory, episodes=1, out=tmp_path / "film.mp4")
     assert (
