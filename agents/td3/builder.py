@@ -26,7 +26,8 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
         if self.config.bc_alpha is not None:
             raise ValueError(
                 f"`bc_alpha` of {self.name} cannot be {self.config.bc_alpha} with {num_learners} learners: "
-                "the loss is divided by the mean value of the whole batch. Change it, or train with one learner."
+                "the loss is divided by the mean value of the whole batch. Change it, or train with one "
+                "learner."
             )
         return super().for_learners(num_learners)
 
