@@ -10,11 +10,12 @@ from minerva_acme import networks, specs
 
 _MOST_VALUES = 10_000
 """The largest number of values of a discrete choice: every choice gets the logits of the largest one."""
-_OF_WHOLE_BATCHES = {
-    "acceleration": "a compiled loss does not wait for other learners",
-    "prioritized": "weights are relative to the largest one of the whole batch",
-    "critic_torso": "batch norm takes the statistics of the whole batch",
-}
+# Settings and their values that need whole batches, and the reason.
+_OF_WHOLE_BATCHES = (
+    ("acceleration", "compile", "a compiled loss does not wait for other learners"),
+    ("prioritized", True, "weights are relative to the largest one of the whole batch"),
+    ("critic_torso", "batch_norm", "batch norm takes the statistics of the whole batch"),
+)
 
 
 def check_vector(agent: str, name: str, spec: Any, way_out: str) -> None:
@@ -54,18 +55,17 @@ def check_learners(agent: str, config: Any, num_learners: int) -> None:
     """
     if num_learners < 1:
         raise ValueError(f"`num_learners` must be >= 1, got {num_learners}.")
-    found = {name: getattr(config, name, None) for name in _OF_WHOLE_BATCHES}
-    refused = {
-        "acceleration": found["acceleration"] == "compile",
-        "prioritized": found["prioritized"],
-        "critic_torso": found["critic_torso"] == "batch_norm",
-    }
-    for name, is_refused in refused.items():
-        if is_refused:
-            raise ValueError(
-                f"`{name}` of {agent} cannot be {found[name]} with {num_learners} learners: "
-                f"{_OF_WHOLE_BATCHES[name]}. Change it, or train with one learner."
-            )
+    for name, refused, why in _OF_WHOLE_BATCHES:
+        if getattr(config, name, None) == refused:
+            raise needs_whole_batch(agent, name, refused, num_learners, why)
+
+
+def needs_whole_batch(agent: str, name: str, value: object, num_learners: int, why: str) -> ValueError:
+    """Returns the error that a setting cannot have this value with several learners."""
+    return ValueError(
+        f"`{name}` of {agent} cannot be {value} with {num_learners} learners: {why}. Change it, or train "
+        "with one learner."
+    )
 
 
 def share(name: str, number: int, num_learners: int) -> int:

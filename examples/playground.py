@@ -61,6 +61,4 @@ def main(
 
 if __name__ == "__main__":
     result = tyro.cli(main)
-    for name, evaluation in (("random", result.random), ("before", result.before), ("after", result.after)):
-        if evaluation is not None:
-            print(f"{name:>6}: return {evaluation.mean:.1f} ± {evaluation.std:.1f}")
+    print(result.random, result.before, result.after, sep="\n")

@@ -228,7 +228,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     @property
     def needs_every_actor(self) -> bool:
-        """Whether the learner waits for data of each actor, so that a run cannot do without one of them."""
+        """True if the learner waits for data from each actor: a run ends when one of them is given up."""
         return False
 
     def for_learners(self, num_learners: int) -> Self:

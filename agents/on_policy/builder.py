@@ -93,7 +93,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
 
     def for_learners(self, num_learners: int) -> Self:
         builder = super().for_learners(num_learners)
-        assert builder._share_of_rollouts
+        builder._share_of_rollouts()  # raises
         return builder
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
@@ -137,15 +137,16 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
-        num_rollouts = self._share_of_rollouts
+        num_rollouts = self._share_of_rollouts()
         if self.needs_every_actor:
-            assert self.num_actors is not None
-            unpack, one = self.make_layout(spec).unpack, self.num_learners == 1
+            unpack, num_actors = self.make_layout(spec).unpack, self._actors_in_a_step
+            if self.num_learners > 1:
+                unpack, num_actors = rounds.of_any_actor(unpack), 1
             return rounds.RoundDataset(
                 client.sampler(TABLE),
-                unpack if one else rounds.of_any_actor(unpack),
-                num_actors=self.num_actors if one else 1,
-                rollouts_each=self.config.num_environments if one else num_rollouts,
+                unpack,
+                num_actors=num_actors,
+                rollouts_each=num_rollouts // num_actors,
                 device=device,
             )
         from minerva_acme.replay.dataset import Dataset
@@ -230,13 +231,20 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return num_env_steps // config.num_environments // config.rollout_length * config.num_environments
 
     def num_learner_steps(self, num_env_steps: int) -> int:
-        num_rollouts = (self.num_actors or 1) if self.needs_every_actor else 1
-        return num_env_steps // (self.config.rollout_steps * num_rollouts)
+        return num_env_steps // (self.config.rollout_steps * self._actors_in_a_step)
 
     @property
+    def _actors_in_a_step(self) -> int:
+        """The number of actors whose rollouts are learned from together."""
+        return (self.num_actors or 1) if self.needs_every_actor else 1
+
     def _share_of_rollouts(self) -> int:
-        """The number of rollouts that a learner takes in each step."""
-        num_actors = (self.num_actors or 1) if self.needs_every_actor else 1
+        """Returns the number of rollouts that a learner takes in each step.
+
+        Raises:
+            ValueError: The shares of several learners would differ.
+        """
+        num_actors = self._actors_in_a_step
         name = "num_environments" + " * num_actors" * (num_actors > 1)
         return requirements.share(name, num_actors * self.config.num_environments, self.num_learners)
 

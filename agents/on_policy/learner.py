@@ -107,7 +107,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         self.finish_step({**metrics, "learning_rate": learning_rate})
 
     def normalized(self, advantages: torch.Tensor) -> torch.Tensor:
-        """Returns advantages, [n], normalised over those of all learners if the config says so."""
+        """Returns advantages, [n]; if the config says so, normalised over the rows of all learners."""
         if not self.config.normalize_advantages:
             return advantages
         if self.ranks is None:

@@ -171,7 +171,7 @@ class RoundDataset(core.Closeable, Iterator[Any]):
 def of_any_actor(
     unpack: Callable[[Mapping[str, torch.Tensor]], types.Rollout],
 ) -> Callable[[Mapping[str, torch.Tensor]], types.Rollout]:
-    """Returns a function that unpacks rollouts as those of one actor: for a learner's share of a round.
+    """Returns a function that unpacks a learner's share of a round as if one actor had played all of it.
 
     The learners draw from one queue, so that no one knows which actors' rollouts are in its share.
     """

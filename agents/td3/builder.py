@@ -23,12 +23,9 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
         requirements.check_continuous(self.name, spec)
 
     def for_learners(self, num_learners: int) -> Self:
-        if self.config.bc_alpha is not None:
-            raise ValueError(
-                f"`bc_alpha` of {self.name} cannot be {self.config.bc_alpha} with {num_learners} learners: "
-                "the loss is divided by the mean value of the whole batch. Change it, or train with one "
-                "learner."
-            )
+        if (alpha := self.config.bc_alpha) is not None:
+            why = "the loss is divided by the mean value of the whole batch"
+            raise requirements.needs_whole_batch(self.name, "bc_alpha", alpha, num_learners, why)
         return super().for_learners(num_learners)
 
     def make_networks(

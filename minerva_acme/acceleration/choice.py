@@ -107,7 +107,7 @@ class Acceleration:
 
         Args:
             *updates: The updates, which must not touch each other's data.
-            in_order: Whether they must be made one by one, since other learners wait for each.
+            in_order: True if they must be made one by one, because several learners make each together.
 
         Returns:
             Their results, in order.

@@ -64,7 +64,7 @@ class LearnerNode(graph.Part):
             player: The run's player.
             address: The `host:port` of replay.
             resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest.
-            num_learners: The number of learners; this one is that of the context's index.
+            num_learners: The number of learners; the context's index is the number of this one.
         """
         self._context = context
         self._rank = context.index

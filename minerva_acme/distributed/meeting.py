@@ -1,4 +1,4 @@
-"""How several learners find each other, at the start and after one of them was lost."""
+"""Lets several learners find each other, at the start and after one of them was lost."""
 
 import os
 import pathlib
@@ -25,7 +25,7 @@ class Host:
     def __init__(
         self, context: graph.Context, *, directory: str, num_learners: int, checkpoint: str | None
     ) -> None:
-        """Waits for nobody yet.
+        """Prepares the meeting, without waiting.
 
         Args:
             context: The context of learner 0.

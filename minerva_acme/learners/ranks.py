@@ -115,11 +115,11 @@ class Ranks(core.Closeable):
         """Checks that the shares of all learners are finite so far, and that all make the same call.
 
         Args:
-            is_finite: Whether this one's share is.
-            num_numbers: The number of numbers that this one is going to combine with those of the others.
+            is_finite: False if the share of this learner is not finite.
+            num_numbers: The number of numbers that this learner is about to combine with the others.
 
         Raises:
-            NonFinite: This one's share is finite, but that of another is not.
+            NonFinite: The share of this learner is finite, but another one's is not.
             ValueError: The numbers of others differ.
         """
         answers = self.exchange(num_numbers if is_finite else _NOT_FINITE)

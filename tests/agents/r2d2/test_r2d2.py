@@ -228,6 +228,18 @@ def test_values_of_a_dueling_network_are_relative_to_their_mean(dueling):
     assert loss.value > 0 and all(gradient.abs().sum() > 0 for gradient in gradients)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 3.0])
+def test_the_optimiser_takes_adams_epsilon_from_the_config(epsilon):
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.nn.Parameter(torch.randn(50, generator=generator))
+    before, weights.grad = weights.detach().clone(), torch.randn(50, generator=generator)
+    optimizer = make(adam_epsilon=epsilon).make_optimizer("q_network", [{"params": [weights], "lr": 0.1}])
+    optimizer.step()
+    # In the first step, both moments are those of this gradient alone.
+    expected = before - 0.1 * weights.grad / (weights.grad.abs() + epsilon)
+    torch.testing.assert_close(weights.detach(), expected, rtol=1e-5, atol=1e-6)
+
+
 class TestLearner(testing.LearnerConformance):
     names = ("q_network", "target_network")
 
