@@ -1,9 +1,11 @@
 """Trade-offs of two objectives, and a critic that sees more. `make learn` runs the long part."""
 
 import contextlib
+import types
 
 import numpy as np
 import pytest
+import torch
 
 from minerva_acme import plotting
 from minerva_acme.runs import run_results
@@ -25,6 +27,32 @@ def test_the_environments_show_what_is_compared():
             first = parts["policy"]
             assert np.array_equal(first[:3], first[3:6])
     assert sizes == [{"policy": (9,), "critic": (3,)}, {"policy": (9,)}]
+
+
+def test_the_critics_error_is_its_distance_from_the_soft_return(tape):
+    # With rewards 1, 2, 3, a discount of 1/2, a log-probability of -1 and a temperature of 1/10, the soft
+    # returns are 1 + (2 + .1 + (3 + .1) / 2) / 2 = 2.825, 2 + (3 + .1) / 2 = 3.55 and 3.
+    def number(value):
+        return torch.tensor([value])
+
+    policy = types.SimpleNamespace(sample_and_log_prob=lambda generator: (number([0.0]), number(-1.0)))
+    prediction = types.SimpleNamespace(mean=lambda: number(2.0))
+    nets = types.SimpleNamespace(
+        policy=lambda observation: policy,
+        critic=lambda observation, action: prediction,
+        temperature=lambda: torch.tensor(0.1),
+    )
+    error = trade_offs.critic_error(nets, tape([1.0, 2.0, 3.0]), 0.5, num_episodes=2, num_tail_steps=1)
+    assert error == pytest.approx((((2.825 - 2.0) ** 2 + (3.55 - 2.0) ** 2) / 2) ** 0.5, rel=1e-6)
+
+
+def test_both_critics_are_measured_once_for_a_seed(tmp_path):
+    small = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "min_replay_size": 32, "random_steps": 0}
+    small |= {"num_evaluations": 1, "num_episodes": 1}
+    measured = trade_offs.run_hidden(tmp_path, 0, 40, **small)
+    assert measured.keys() == {"seen", "unseen"}
+    assert all(found["critic_error"] > 0.0 and found["area"] >= 0.0 for found in measured.values())
+    assert trade_offs.run_hidden(tmp_path, 0, 40, **small) == measured
 
 
 @pytest.mark.learning

@@ -6,12 +6,16 @@
 
 `front` trains MPO on cartpole swingup by return and by action cost, for five bounds of the cost. `hidden`
 trains SAC on the swingup with an actuator whose gain changes with each episode. The policy sees the last
-three positions; the critic sees gain and velocity too, or does not. Each run has a folder and continues there
-if it was stopped; `minerva report` takes these folders. `times` prints the CPU time of a learner step with 1,
-2 and 4 objectives.
+three positions; the critic sees gain and velocity too, or does not. At the end it prints, paired by seed, the mean
+return over the run's evaluations and the error of the trained critic. Each run has a folder and continues
+there if it was stopped; `minerva report` takes these folders. `times` prints the CPU time of a learner step
+with 1, 2 and 4 objectives.
 """
 
 import argparse
+import contextlib
+import csv
+import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -20,8 +24,9 @@ from typing import Any
 import dm_env
 import numpy as np
 import torch
+import tree
 
-from minerva_acme import builders, counting, environments, experiments, specs, testing, types, wrappers
+from minerva_acme import builders, core, counting, environments, experiments, specs, testing, types, wrappers
 from minerva_acme.agents import mpo, sac
 from minerva_acme.wrappers.base import EnvironmentWrapper
 
@@ -130,18 +135,110 @@ def run_front(directory: pathlib.Path, seed: int, steps: int, **settings: Any) -
         _run(mpo.MPOBuilder(config), make_costly, directory / f"cost{epsilon:g}-seed{seed}", seed, steps)
 
 
-def run_hidden(directory: pathlib.Path, seed: int, steps: int, **settings: Any) -> None:
-    """Trains SAC with and without the critic's part."""
-    for is_seen in (True, False):
-        names = HIDDEN if is_seen else ()
-        config = {**_fields(sac.PRESETS["control"]), "critic_observations": names, **settings}
-        name = f"{'seen' if is_seen else 'unseen'}-seed{seed}"
-        _run(
-            sac.SACBuilder(sac.SACConfig(**config)),
-            make_seen if is_seen else make_unseen,
-            directory / name,
-            seed,
-            steps,
+class KeepingBuilder(sac.SACBuilder):
+    """SAC that keeps the networks which its learner trains."""
+
+    kept: sac.SACNetworks
+
+    def make_learner(self, parts: builders.LearnerParts[sac.SACNetworks]) -> core.Learner:
+        self.kept = parts.networks
+        return super().make_learner(parts)
+
+
+def run_hidden(
+    directory: pathlib.Path,
+    seed: int,
+    steps: int,
+    *,
+    num_evaluations: int = 10,
+    num_episodes: int = 5,
+    **settings: Any,
+) -> dict[str, dict[str, float]]:
+    """Trains SAC with and without the critic's part.
+
+    Returns:
+        For `seen` and `unseen`, the mean return over the run's evaluations, `area`, and the `critic_error`,
+        both of which are also kept in the run's folder.
+    """
+    measured = {}
+    for name, make in (("seen", make_seen), ("unseen", make_unseen)):
+        folder = directory / f"{name}-seed{seed}"
+        if not (folder / "measured.json").exists():
+            names = HIDDEN if name == "seen" else ()
+            config = {**_fields(sac.PRESETS["control"]), "critic_observations": names, **settings}
+            builder = KeepingBuilder(sac.SACConfig(**config))
+            _run(builder, make, folder, seed, steps, num_evaluations, num_episodes)
+            with open(folder / "evaluator.csv", newline="", encoding="utf-8") as file:
+                area = np.mean([float(row["episode_return"]) for row in csv.DictReader(file)])
+            with contextlib.closing(make(10_000 + seed)) as environment:
+                error = critic_error(
+                    builder.kept,
+                    environment,
+                    builder.config.discount,
+                    num_episodes=2 * num_episodes,
+                    seed=seed,
+                )
+            numbers = {"area": float(area), "critic_error": error}
+            (folder / "measured.json").write_text(json.dumps(numbers), encoding="utf-8")
+        measured[name] = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+        print(folder.name, measured[name], flush=True)
+    return measured
+
+
+@torch.no_grad()
+def critic_error(
+    nets: sac.SACNetworks,
+    environment: dm_env.Environment,
+    discount: float,
+    *,
+    num_episodes: int,
+    num_tail_steps: int = 500,
+    seed: int = 0,
+) -> float:
+    """Compares the critic with the soft returns of the policy that it was trained for.
+
+        G_t = r_t + sum_k d^k (r_{t+k} - alpha log pi(a_{t+k} | s_{t+k})),  a ~ pi
+
+    Args:
+        nets: SAC's networks.
+        environment: The environment, whose episodes are cut off and longer than `num_tail_steps`.
+        discount: Gamma.
+        num_episodes: The number of episodes played.
+        num_tail_steps: The steps at an episode's end that only count as what follows earlier ones.
+        seed: The seed of the policy's draws.
+
+    Returns:
+        The root mean square of Q(s, a) - G.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    errors = []
+    for _ in range(num_episodes):
+        timestep, values, rewards, bonuses = environment.reset(), [], [], []
+        while not timestep.last():
+            observation = tree.map_structure(lambda leaf: torch.as_tensor(leaf)[None], timestep.observation)
+            action, log_prob = nets.policy(observation).sample_and_log_prob(generator)
+            values.append(float(nets.critic(observation, action).mean()))
+            bonuses.append(-float(nets.temperature() * log_prob))
+            timestep = environment.step(action[0].numpy())
+            rewards.append(float(timestep.reward))
+        soft_return, returns = 0.0, []
+        for reward, bonus in zip(reversed(rewards), reversed(bonuses), strict=True):
+            returns.append(reward + discount * soft_return)
+            soft_return = returns[-1] + bonus
+        returns.reverse()
+        errors += [value - found for value, found in zip(values, returns, strict=True)][:-num_tail_steps]
+    return float(np.sqrt(np.mean(np.square(errors))))
+
+
+def _print_differences(measured: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
+    for metric in measured[0]["seen"]:
+        means = {name: np.mean([found[name][metric] for found in measured]) for name in measured[0]}
+        differences = [found["seen"][metric] - found["unseen"][metric] for found in measured]
+        error = np.std(differences, ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else np.nan
+        print(
+            f"{metric}: seen {means['seen']:.4g}, unseen {means['unseen']:.4g}, "
+            f"paired difference {np.mean(differences):.4g} +- {error:.4g} (standard error)",
+            flush=True,
         )
 
 
@@ -149,7 +246,15 @@ def _fields(config: Any) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
-def _run(builder: Any, factory: Any, directory: pathlib.Path, seed: int, steps: int) -> None:
+def _run(
+    builder: Any,
+    factory: Any,
+    directory: pathlib.Path,
+    seed: int,
+    steps: int,
+    num_evaluations: int = 10,
+    num_episodes: int = 5,
+) -> None:
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=builder,
@@ -158,8 +263,8 @@ def _run(builder: Any, factory: Any, directory: pathlib.Path, seed: int, steps: 
             num_env_steps=steps,
             seed=seed,
             replay="memory",
-            evaluation_period=max(1, steps // 10),
-            evaluation_episodes=5,
+            evaluation_period=max(1, steps // num_evaluations),
+            evaluation_episodes=num_episodes,
             tensorboard=False,
         )
     )
@@ -239,9 +344,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for num, milliseconds in step_times().items():
             print(f"{num} objectives: {milliseconds:.1f} ms of CPU a step", flush=True)
         return
-    run = run_front if chosen.what == "front" else run_hidden
-    for seed in chosen.seeds:
-        run(chosen.directory / chosen.what, seed, chosen.num_env_steps)
+    folder, steps = chosen.directory / chosen.what, chosen.num_env_steps
+    if chosen.what == "front":
+        for seed in chosen.seeds:
+            run_front(folder, seed, steps)
+    else:
+        _print_differences([run_hidden(folder, seed, steps) for seed in chosen.seeds])
 
 
 if __name__ == "__main__":
