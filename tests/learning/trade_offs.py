@@ -6,10 +6,10 @@
 
 `front` trains MPO on cartpole swingup by return and by action cost, for five bounds of the cost. `hidden`
 trains SAC on the swingup with an actuator whose gain changes with each episode. The policy sees the last
-three positions; the critic sees gain and velocity too, or does not. At the end it prints, paired by seed, the mean
-return over the run's evaluations and the error of the trained critic. Each run has a folder and continues
-there if it was stopped; `minerva report` takes these folders. `times` prints the CPU time of a learner step
-with 1, 2 and 4 objectives.
+three positions; the critic sees gain and velocity too, or does not. At the end it prints, paired by seed,
+the mean return over the run's evaluations and the error of the trained critic. Each run has a folder and
+continues there if it was stopped; `minerva report` takes these folders. `times` prints the CPU time of a
+learner step with 1, 2 and 4 objectives.
 """
 
 import argparse
