@@ -126,17 +126,6 @@ def _own_children() -> dict[int, str]:
     return children
 
 
-@pytest.fixture(autouse=True)
-def only_marked_tests_find_reverb(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the marker `reverb`, a test runs as where Reverb is not installed: "auto" is memory.
-
-    Reverb's servers leave threads behind, 33 for each table of which items are sampled once; thousands of
-    them make every process start and every lock slow.
-    """
-    if not request.node.get_closest_marker("reverb"):
-        monkeypatch.setitem(sys.modules, "reverb", None)
-
-
 @pytest.fixture
 def threads_are_given_back() -> Iterator[None]:
     """For a test that sets torch's number of threads."""

@@ -18,7 +18,7 @@ _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
 
 _samplers: "weakref.WeakSet[ReverbSampler]" = weakref.WeakSet()
-_blocked_samplers: list[Any] = []  # see `_let_go`
+_blocked_samplers: dict[str, list[Any]] = {}  # by the server's address; see `_let_go`
 
 _EXIT_SECONDS = 1.0
 
@@ -85,6 +85,20 @@ class ReverbSampler(base.Sampler):
         if self._thread is not None:
             self._thread.join(wait_seconds)  # The thread may block until the process ends.
 
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self._connection.address
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self._table
+
+    def is_running(self) -> bool:
+        """Returns whether its thread runs; after `close`, it does if it is blocked inside Reverb."""
+        return self._thread is not None and self._thread.is_alive()
+
     def _take(self, batch_size: int, timeout_seconds: float | None) -> list[Any]:
         """Returns the next items. Items that came before an interrupt are kept for the next call."""
         wait = waiting.Wait(timeout_seconds)
@@ -129,6 +143,8 @@ class ReverbSampler(base.Sampler):
                     if self._closed:
                         break
                     self._items.append(sampler.GetNextTrajectory())
+                else:
+                    sampler = None if self._exact else sampler  # an exact one has given all that it fetched
             except Exception as error:
                 sampler = None
                 with self._changed:
@@ -154,7 +170,7 @@ class ReverbSampler(base.Sampler):
         """Prevents Reverb's sampler from being destroyed while it is blocked.
 
         Its destructor waits up to three seconds, holding the interpreter's lock, for items that it is
-        fetching ahead.
+        fetching ahead. It is destroyed once the server is gone, if that is in this process.
         """
         if sampler is None:
             return
@@ -163,7 +179,7 @@ class ReverbSampler(base.Sampler):
         except base.ReplayError:
             blocked = True
         if blocked:
-            _blocked_samplers.append(sampler)
+            _blocked_samplers.setdefault(self._connection.address, []).append(sampler)
 
     def _wait_until_allowed(self) -> int:
         """Waits until the table can be sampled. Returns how many samples it allows, or 0 if closed."""
@@ -182,6 +198,19 @@ class ReverbSampler(base.Sampler):
         reason = messages.sampling_waits(table, batch_size, len(self._items))
         reason.held_back &= not self._is_fetching
         return reason
+
+
+def close_all_of(address: str) -> "list[ReverbSampler]":
+    """Closes the samplers of a server in this process, and returns those that are blocked inside Reverb."""
+    found = [sampler for sampler in list(_samplers) if sampler.address == address]
+    for sampler in found:
+        sampler.close()
+    return [sampler for sampler in found if sampler.is_running()]
+
+
+def forget_blocked(address: str) -> None:
+    """Destroys what `_let_go` has kept. Called once the server has stopped, so that nothing is waited for."""
+    _blocked_samplers.pop(address, None)
 
 
 @atexit.register

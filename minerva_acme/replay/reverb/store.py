@@ -16,6 +16,7 @@ import numpy as np
 from minerva_acme import writing
 from minerva_acme.replay import base, messages, sizes, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
+from minerva_acme.replay.reverb import sampler as samplers
 from minerva_acme.replay.reverb.connection import ReverbConnection
 from minerva_acme.replay.reverb.sampler import ReverbSampler
 from minerva_acme.replay.reverb.writer import ReverbWriter
@@ -24,6 +25,7 @@ _logger = logging.getLogger(__name__)
 
 # Longer than gRPC waits before it retries an address that an earlier server used.
 _START_SECONDS = 40.0
+_WAKE_SECONDS = 2.0
 ITEM_BYTES = 1000  # approximately, without rows; measured: 870 for items of 20 rows, 1,600 for items of one
 
 
@@ -93,6 +95,7 @@ class ReverbServer(base.ReplayServer):
                 base.ReplayTimeout(f"Waiting for Reverb to restore {checkpoint or 'nothing'}."),
             )
         self._port = port
+        self._tables = {table.name: table for table in tables}
         try:
             with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
@@ -124,9 +127,32 @@ class ReverbServer(base.ReplayServer):
 
     def close(self) -> None:
         if self._server is not None:
+            with contextlib.suppress(base.ReplayError):
+                self._wake_samplers()
             with log.quiet():
                 self._server.Stop()
                 self._server = None
+            samplers.forget_blocked(self.address)
+
+    def _wake_samplers(self) -> None:
+        """Closes this process's samplers, and wakes those that wait inside Reverb for items.
+
+        Otherwise they would wait for ever. Without a server, Reverb tries again without a pause, which takes
+        a whole core, and keeps the table's items. Nothing but an item wakes them, so some of zeros are
+        written.
+        """
+        for sampler in samplers.close_all_of(self.address):
+            signature = self._tables[sampler.table].signature
+            longest = max(field.length for field in signature.fields.values())
+            windows = {name: base.Window(f.column, 0, f.length) for name, f in signature.fields.items()}
+            deadline = time.monotonic() + _WAKE_SECONDS
+            connection = ReverbConnection(self.address, _WAKE_SECONDS)
+            with ReverbWriter(connection, longest, _WAKE_SECONDS) as writer:
+                for _ in range(longest):
+                    writer.append({name: np.zeros(*column) for name, column in signature.columns.items()})
+                while sampler.is_running() and time.monotonic() < deadline:
+                    writer.create_item(sampler.table, 1.0, windows)
+                    writer.flush()
 
 
 class ReverbClient(base.ReplayClient):

@@ -127,6 +127,63 @@ def test_a_sampler_that_is_blocked_fetching_ahead_stops_nobody_when_it_closes(se
     assert client.table_info("replay").size == 5  # Others are answered.
 
 
+LIMITERS = {
+    "too few": (replay.MinSize(200), 3),
+    "ratio": (replay.SampleToInsertRatio(samples_per_insert=0.25, min_size=2, error_buffer=2.0), 3),
+    "ahead": (replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=2, error_buffer=100.0), 3),
+}
+
+
+class Threads:
+    """Counts the process's threads, those of C++ too, and what they take when nothing should run."""
+
+    OF_A_TABLE = 33  # as many live while a table of a server that has stopped is still held
+    _FOLDER = pathlib.Path("/proc/self/task")
+
+    def __init__(self):
+        self._before = len(list(self._FOLDER.iterdir()))
+
+    def check_they_end(self):
+        deadline = time.monotonic() + 5.0
+        # gRPC keeps a few for its next call.
+        while (left := len(list(self._FOLDER.iterdir())) - self._before) >= self.OF_A_TABLE:
+            assert time.monotonic() < deadline, f"{left} threads are left"
+            time.sleep(0.02)
+        began, cpu = time.monotonic(), time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - cpu < 0.5 * (time.monotonic() - began)
+
+
+@pytest.mark.parametrize("limiter", LIMITERS)
+def test_with_its_server_a_blocked_sampler_ends_and_takes_no_core(table, write, limiter):
+    limiter, num_items = LIMITERS[limiter]
+    threads = Threads()
+    server = replay.ReverbServer([table(name="other"), table(rate_limiter=limiter)])
+    with server.client() as client:
+        write(client, num_items=num_items)
+        blocked = [client.sampler("replay") for _ in range(2)]
+        for sampler in blocked:
+            with contextlib.suppress(replay.ReplayTimeout):
+                sampler.sample_batch(100, timeout_seconds=0.2)
+    with within(4.0):
+        server.close()
+    assert not [sampler for sampler in blocked if sampler._thread.is_alive()]
+    del client, server
+    threads.check_they_end()
+
+
+def test_a_queues_threads_end_with_its_server(table, write):
+    threads = Threads()
+    queue = table(rate_limiter=replay.Queue(50), sampler=replay.Fifo(), max_times_sampled=1)
+    with replay.ReverbServer([queue]) as server, server.client() as client:
+        write(client, num_items=7)
+        with client.sampler("replay") as sampler:
+            sampler.sample_batch(3)
+            sampler.sample_batch(4)
+    del client, server
+    threads.check_they_end()
+
+
 def test_a_blocked_writer_closes_at_once_and_says_what_is_lost(serve, table, write_with, caplog):
     queue = table(rate_limiter=replay.Queue(5), sampler=replay.Fifo(), max_times_sampled=1)
     client = replay.ReverbClient(serve(queue).address, timeout_seconds=0.2)
