@@ -10,10 +10,11 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from minerva_acme import distributed
+from minerva_acme import builders, distributed
 from minerva_acme.runs import checkpointing
 from tests.distributed import killing, small
 
@@ -63,19 +64,29 @@ def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, m
     killing.wait_until(lambda: not killing.processes(mark), 15.0)
 
 
-def test_rounds_go_on_without_what_a_killed_process_had(tmp_path: pathlib.Path, mark: str) -> None:
+@pytest.mark.parametrize(
+    ("builder", "steps_taken"),
+    [
+        (small.ppo_builder(), 32),  # a rollout of each actor
+        (small.ppo_builder(asynchronous=True), 16),  # one of any
+        (small.impala_builder(memory="lstm", memory_size=4), 16),
+    ],
+    ids=["rounds of ppo", "ppo in a queue", "impala with memory"],
+)
+def test_rollouts_are_learned_from_without_what_a_killed_process_had(
+    tmp_path: pathlib.Path, mark: str, builder: builders.AgentBuilder[Any], steps_taken: int
+) -> None:
     killer = killing.Killer(["actor/0", "replay", "learner"], tmp_path)
-    config = small.experiment(tmp_path, small.ppo_builder(), num_env_steps=10**6)
+    config = small.experiment(tmp_path, builder, num_env_steps=10**6)
     result = distributed.run_distributed_experiment(
         config, killer, num_actors=2, replay_after_failure="empty"
     )
     assert result.stopped_by == "all were killed" and killer.killed == ["actor/0", "replay", "learner"]
-    # A step takes 16 environment steps of each actor. What was lost or dropped is made again. What the killed
-    # actor made since its last report may be learned from but is not counted, and is at most its lease: four
-    # times what it made between two reports.
+    # What was lost or dropped is made again. What the killed actor made since its last report may be learned
+    # from but is not counted, and is at most its lease: four times what it made between two reports.
     counted = [progress.env_steps for progress in killer.progress]
     uncounted = 4 * max(b - a for a, b in itertools.pairwise(counted))
-    assert 30 < result.learner_steps <= (result.env_steps + uncounted) / 32
+    assert 30 < result.learner_steps <= (result.env_steps + uncounted) / steps_taken
     killing.wait_until(lambda: not killing.processes(mark), 15.0)
 
 

@@ -18,7 +18,8 @@ _MAX_IN_FLIGHT = 512  # items that Reverb fetches ahead
 _POLL_SECONDS = 0.02
 
 _samplers: "weakref.WeakSet[ReverbSampler]" = weakref.WeakSet()
-_blocked_samplers: dict[str, list[Any]] = {}  # by the server's address; see `_let_go`
+_blocked_samplers: list[Any] = []  # of servers in other processes; see `_let_go`
+_kept_samplers: dict[str, list[Any]] = {}  # of the servers in this process, by address
 
 _EXIT_SECONDS = 1.0
 
@@ -170,16 +171,20 @@ class ReverbSampler(base.Sampler):
         """Prevents Reverb's sampler from being destroyed while it is blocked.
 
         Its destructor waits up to three seconds, holding the interpreter's lock, for items that it is
-        fetching ahead. It is destroyed once the server is gone, if that is in this process.
+        fetching ahead. Where the server is in this process, it is kept until that has stopped, since it may
+        block at any time until then.
         """
         if sampler is None:
             return
-        try:
-            blocked = not self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
-        except base.ReplayError:
-            blocked = True
-        if blocked:
-            _blocked_samplers.setdefault(self._connection.address, []).append(sampler)
+        kept = _kept_samplers.get(self.address)
+        if kept is None:
+            try:
+                if self._connection.table(self._table, timeout_seconds=1.0).samples_allowed():
+                    return
+            except base.ReplayError:
+                pass
+            kept = _blocked_samplers
+        kept.append(sampler)
 
     def _wait_until_allowed(self) -> int:
         """Waits until the table can be sampled. Returns how many samples it allows, or 0 if closed."""
@@ -200,7 +205,12 @@ class ReverbSampler(base.Sampler):
         return reason
 
 
-def close_all_of(address: str) -> "list[ReverbSampler]":
+def begin_keeping(address: str) -> None:
+    """Begins to keep the closed samplers of a server in this process, see `ReverbSampler._let_go`."""
+    _kept_samplers[address] = []
+
+
+def close_all_of(address: str) -> list[ReverbSampler]:
     """Closes the samplers of a server in this process, and returns those that are blocked inside Reverb."""
     found = [sampler for sampler in list(_samplers) if sampler.address == address]
     for sampler in found:
@@ -208,9 +218,9 @@ def close_all_of(address: str) -> "list[ReverbSampler]":
     return [sampler for sampler in found if sampler.is_running()]
 
 
-def forget_blocked(address: str) -> None:
-    """Destroys what `_let_go` has kept. Called once the server has stopped, so that nothing is waited for."""
-    _blocked_samplers.pop(address, None)
+def end_keeping(address: str) -> None:
+    """Destroys what was kept, once the server has stopped and nothing waits for it."""
+    _kept_samplers.pop(address, None)
 
 
 @atexit.register

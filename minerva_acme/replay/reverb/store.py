@@ -96,6 +96,7 @@ class ReverbServer(base.ReplayServer):
             )
         self._port = port
         self._tables = {table.name: table for table in tables}
+        samplers.begin_keeping(self.address)
         try:
             with ReverbClient(self.address, answer_seconds=_START_SECONDS) as client:
                 for table in tables:
@@ -132,7 +133,7 @@ class ReverbServer(base.ReplayServer):
             with log.quiet():
                 self._server.Stop()
                 self._server = None
-            samplers.forget_blocked(self.address)
+            samplers.end_keeping(self.address)
 
     def _wake_samplers(self) -> None:
         """Closes this process's samplers, and wakes those that wait inside Reverb for items.
