@@ -22,7 +22,7 @@ from minerva_acme.experiments import (
 from minerva_acme.experiments import progress as run_progress
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import evaluation
+from minerva_acme.runs import evaluation, run_folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,11 @@ def run_experiment(
         if run.beginning.checkpoint is not None:
             checkpoints.restore(run.beginning.checkpoint)
         elif config.from_run is not None:
-            starting.take_weights(run.learner, config.from_run, config.torch_device)
+            try:
+                starting.take_weights(run.learner, config.from_run, config.torch_device)
+            except Exception:
+                run_folder.forget(config.directory)
+                raise
             run.actor.update(wait=True)
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until

@@ -7,6 +7,7 @@ named as `module:name`, and imported only on request, since importing runs it.
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -325,6 +326,11 @@ def describe(
         environment_specs=described_specs,
         unknown=unknown,
     )
+
+
+def forget(directory: str | os.PathLike[str]) -> None:
+    """Removes the description of a run that was refused before its first step: another may use its folder."""
+    (pathlib.Path(directory) / FILE).unlink(missing_ok=True)
 
 
 def read(directory: pathlib.Path) -> RunDescription:

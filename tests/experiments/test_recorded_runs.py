@@ -330,6 +330,8 @@ def test_networks_that_differ_are_named(builder, message, data, tmp_path):
     config = make_config(tmp_path / "second", builder, data, from_run=str(tmp_path / "first"))
     with pytest.raises(ValueError, match=message):
         experiments.run_experiment(config)
+    # The folder is free for a run with other settings.
+    assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == NUM_STEPS
 
 
 def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tmp_path):
