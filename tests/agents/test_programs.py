@@ -187,7 +187,7 @@ def test_a_run_over_replay_is_exported_in_the_bounds_that_are_asked_for(name, tm
     environment_id, kind, config, sizes = RUNS[name]
     experiments.run_experiment(
         experiments.ExperimentConfig(
-            builder=kind(config(**sizes, batch_size=8, min_replay_size=8)),
+            builder=kind(config(**sizes, batch_size=8, samples_per_insert=8.0, min_replay_size=8)),
             environment_factory=lambda seed: environments.make_training_environment(
                 environment_id, seed=seed
             ),

@@ -95,14 +95,14 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
         if progress.phase != "train":
             disk.failing = range(1000)
 
-    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=1600, num_env_steps=3000)
+    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=400, num_env_steps=800)
     with pytest.raises(distributed.ProgramFailed) as raised:
         play(config, fill)
     newest = checkpointing.find(tmp_path)
-    lost = 3000 - checkpointing.env_steps(newest)
-    assert 0 < lost < 3000
+    lost = 800 - checkpointing.env_steps(newest)
+    assert 0 < lost < 800
     assert str(raised.value) == (
-        "The end of the run could not be saved: [Errno 28] No space left on device. The run has made 3,000 "
+        "The end of the run could not be saved: [Errno 28] No space left on device. The run has made 800 "
         f"environment steps; the newest checkpoint ({newest}) lacks {lost:,} of them."
     )
 

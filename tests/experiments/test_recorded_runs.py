@@ -245,7 +245,9 @@ def test_rows_of_results_count_learner_steps_and_say_what_data_they_are_of(data,
 def test_a_run_goes_on_online_from_the_weights_of_one_on_data(data, tmp_path):
     experiments.run_experiment(make_config(tmp_path / "offline", TD3_BC, data))
     before = checkpointing.load_state(checkpointing.find(tmp_path / "offline"))["learner"]
-    online = td3.TD3Builder(dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5))
+    online = td3.TD3Builder(
+        dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=8.0)
+    )
     made = []
 
     class Noted(td3.TD3Builder):

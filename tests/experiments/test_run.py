@@ -15,7 +15,7 @@ import textwrap
 
 import pytest
 
-from minerva_acme import environments, experiments, observers, runs
+from minerva_acme import environments, experiments, observers, runs, wrappers
 from minerva_acme.agents import mpo, ppo
 from minerva_acme.runs import checkpointing
 
@@ -173,10 +173,15 @@ def kill():
     raise KeyboardInterrupt  # which saves nothing, as a kill
 
 
+def make_short_pendulum(seed):
+    return wrappers.StepLimitWrapper(make_pendulum(seed), max_steps=20)
+
+
 LOGGED = {
-    "checkpoint_period": 600,
+    "environment_factory": make_short_pendulum,
+    "checkpoint_period": 60,
     "checkpoint_best": False,  # it has no replay, so that a run that resumes from it fills a new one
-    "evaluation_period": 300,
+    "evaluation_period": 30,
     "replay": "memory",
     "tensorboard": True,
 }
@@ -184,12 +189,12 @@ LOGGED = {
 
 def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    straight = experiments.run_experiment(make_config(tmp_path / "straight", 1200, **LOGGED))
-    killed = make_config(tmp_path / "killed", 1200, **LOGGED)
-    for at in (350, 1150):  # before the first checkpoint, and with two episodes after one
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 120, **LOGGED))
+    killed = make_config(tmp_path / "killed", 120, **LOGGED)
+    for at in (35, 115):  # before the first checkpoint, and with two episodes after one
         with pytest.raises(KeyboardInterrupt):
             experiments.run_experiment(killed, stop_at(at, kill))
-    assert checkpointing.latest(tmp_path / "killed" / "checkpoints").name == "000000600"
+    assert checkpointing.latest(tmp_path / "killed" / "checkpoints").name == "000000060"
     with open(tmp_path / "killed" / "actor.csv", "a") as file:
         file.write("half a r")
     result = experiments.run_experiment(killed)
@@ -208,7 +213,7 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
         label: [int(row["actor_steps"]) for row in rows(killed.directory, label)] for label in shown
     }
     assert all(path.is_file() for path in (tmp_path / "killed" / "tensorboard").iterdir())
-    assert "actor.csv: 2 rows with `actor_steps` above 600 are removed" in caplog.text
+    assert "actor.csv: 2 rows with `actor_steps` above 60 are removed" in caplog.text
 
 
 def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_says_so(tmp_path, caplog):

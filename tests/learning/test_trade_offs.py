@@ -1,13 +1,14 @@
 """Trade-offs of two objectives, and a critic that sees more. `make learn` runs the long part."""
 
 import contextlib
+import functools
 import types
 
 import numpy as np
 import pytest
 import torch
 
-from minerva_acme import plotting
+from minerva_acme import plotting, wrappers
 from minerva_acme.runs import run_results
 
 from . import trade_offs
@@ -46,9 +47,13 @@ def test_the_critics_error_is_its_distance_from_the_soft_return(tape):
     assert error == pytest.approx((((2.825 - 2.0) ** 2 + (3.55 - 2.0) ** 2) / 2) ** 0.5, rel=1e-6)
 
 
-def test_both_critics_are_measured_once_for_a_seed(tmp_path):
+def test_both_critics_are_measured_once_for_a_seed(tmp_path, monkeypatch):
+    for name in ("make_seen", "make_unseen"):
+        make = getattr(trade_offs, name)
+        short = functools.partial(lambda make, seed: wrappers.StepLimitWrapper(make(seed), max_steps=20), make)
+        monkeypatch.setattr(trade_offs, name, short)
     small = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "min_replay_size": 32, "random_steps": 0}
-    small |= {"num_evaluations": 1, "num_episodes": 1}
+    small |= {"num_evaluations": 1, "num_episodes": 1, "num_tail_steps": 5}
     measured = trade_offs.run_hidden(tmp_path, 0, 40, **small)
     assert measured.keys() == {"seen", "unseen"}
     assert all(found["critic_error"] > 0.0 and found["area"] >= 0.0 for found in measured.values())

@@ -152,6 +152,7 @@ def run_hidden(
     *,
     num_evaluations: int = 10,
     num_episodes: int = 5,
+    num_tail_steps: int = 500,
     **settings: Any,
 ) -> dict[str, dict[str, float]]:
     """Trains SAC with and without the critic's part.
@@ -176,6 +177,7 @@ def run_hidden(
                     environment,
                     builder.config.discount,
                     num_episodes=2 * num_episodes,
+                    num_tail_steps=num_tail_steps,
                     seed=seed,
                 )
             numbers = {"area": float(area), "critic_error": error}
@@ -192,7 +194,7 @@ def critic_error(
     discount: float,
     *,
     num_episodes: int,
-    num_tail_steps: int = 500,
+    num_tail_steps: int,
     seed: int = 0,
 ) -> float:
     """Compares the critic with the soft returns of the policy that it was trained for.

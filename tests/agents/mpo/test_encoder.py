@@ -254,7 +254,7 @@ def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path)
         return wrappers.FrameStackWrapper(fake, num_frames=3)
 
     config = dataclasses.replace(
-        SMALL, sequence_length=2, batch_size=4, min_replay_size=8, max_replay_size=40
+        SMALL, sequence_length=2, batch_size=4, min_replay_size=8, max_replay_size=40, samples_per_insert=2.0
     )
     states, shapes = [], []
     for frame_stack in (1, 3):
