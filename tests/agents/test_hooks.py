@@ -16,7 +16,7 @@ from .transition_scene import TINY as TINY_REPLAY
 from .transition_scene import TINY as TINY_TRANSITIONS
 
 CONFIGS = {
-    "mpo": mpo_scene.SMALL,
+    "mpo": dataclasses.replace(mpo_scene.SMALL, samples_per_insert=4.0),
     "ppo": ppo.PPOConfig(**TINY_ROLLOUTS, minibatch_size=4, num_epochs=2),
     "bc": bc.BCConfig(**TINY_TRANSITIONS, policy_layer_sizes=(8,)),
     "vmpo": vmpo.VMPOConfig(**TINY_ROLLOUTS, m_steps=2),
