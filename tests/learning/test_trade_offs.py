@@ -48,10 +48,11 @@ def test_the_critics_error_is_its_distance_from_the_soft_return(tape):
 
 
 def test_both_critics_are_measured_once_for_a_seed(tmp_path, monkeypatch):
+    def cut(make, seed):
+        return wrappers.StepLimitWrapper(make(seed), max_steps=20)
+
     for name in ("make_seen", "make_unseen"):
-        make = getattr(trade_offs, name)
-        short = functools.partial(lambda make, seed: wrappers.StepLimitWrapper(make(seed), max_steps=20), make)
-        monkeypatch.setattr(trade_offs, name, short)
+        monkeypatch.setattr(trade_offs, name, functools.partial(cut, getattr(trade_offs, name)))
     small = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "min_replay_size": 32, "random_steps": 0}
     small |= {"num_evaluations": 1, "num_episodes": 1, "num_tail_steps": 5}
     measured = trade_offs.run_hidden(tmp_path, 0, 40, **small)
