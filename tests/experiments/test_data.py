@@ -19,7 +19,7 @@ def make_config(directory, builder=exact.MPO, **options):
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """What a run of 210 steps recorded, and the run's folder."""
+    """What a run of `exact.NUM_STEPS` steps recorded, and the run's folder."""
     folder = tmp_path_factory.mktemp("recorded")
     config = make_config(
         folder / "run", record=str(folder / "data"), evaluation_period=0, checkpoint_period=90
@@ -35,7 +35,9 @@ def arrays(replay_folder):
 
 def test_a_runs_replay_equals_the_one_that_is_filled_from_what_it_recorded(tmp_path, recording):
     data = datasets.read(recording / "data")
-    assert data.num_steps == 210  # each once, those at the end of the run and before a checkpoint too
+    assert (
+        data.num_steps == exact.NUM_STEPS
+    )  # each once, those at the end of the run and before a checkpoint too
     assert all({"log_prob", "raw_action"} == set(episode.extras) for episode in data)
     spec = specs.make_environment_spec(exact.Wanderer(0))
     builder = exact.MPO
@@ -87,7 +89,7 @@ def test_a_killed_run_that_records_and_has_demonstrations_becomes_the_run_that_w
     exact.assert_equal(folder, straight, builder, exact.Wanderer)
     one, other = (list(datasets.read(tmp_path / f"data_{run.name}")) for run in (folder, straight))
     testing.assert_nests_equal([e._asdict() for e in one], [e._asdict() for e in other])
-    assert sum(episode.num_steps for episode in one) == 210 * builder.num_environments
+    assert sum(episode.num_steps for episode in one) == exact.NUM_STEPS * builder.num_environments
     state = checkpointing.load_state(checkpointing.latest(folder / "checkpoints"))["demonstrations"]
     assert state["path"] == str(recording / "data")
     assert state["checksum"] == datasets.read(recording / "data").checksum()
@@ -145,7 +147,7 @@ def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_coun
         results[name] = experiments.run_experiment(config), builder.seen
     (without, _), (result, seen) = results["without"], results["with"]
     assert result.learner_steps == without.learner_steps == len(seen) > 20
-    num = builder.num_learner_steps(210)
+    num = builder.num_learner_steps(exact.NUM_STEPS)
     assert seen == [round((0.5 - 0.5 * step / num) * 4) for step in range(len(seen))]
     inserted = [
         checkpointing.load_state(checkpointing.latest(tmp_path / name / "checkpoints"))["inserted"]

@@ -20,6 +20,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
+NUM_STEPS = 150  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -261,7 +262,7 @@ def make_config(directory, builder, **overrides):
             "builder": builder,
             "environment_factory": Wanderer,
             "directory": directory,
-            "num_env_steps": 150 * builder.num_environments,
+            "num_env_steps": NUM_STEPS * builder.num_environments,
             "replay": "memory",
             "evaluation_period": 50,
             "evaluation_episodes": 2,
