@@ -53,8 +53,17 @@ def ask(name: str) -> dict[str, Any]:
 class Killer:
     """A callback that kills one node after the other, each once the run goes on without the last."""
 
-    def __init__(self, names: list[str], directory: pathlib.Path, how: int = signal.SIGKILL) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        directory: pathlib.Path,
+        how: int = signal.SIGKILL,
+        restarts_of_each: int = 1,
+    ) -> None:
+        """Args: restarts_of_each: The nodes that a death restarts, all learners if one of several dies."""
         self.left = names
+        self._restarts_of_each = restarts_of_each
+        self._learned_since: float | None = None  # the fewest learner steps since those restarts
         self._how = how
         self.killed: list[str] = []
         self.progress: list[experiments.Progress] = []
@@ -68,7 +77,13 @@ class Killer:
             return
         restarted = progress.metrics.get("restarts", 0.0)
         is_over = progress.env_steps > self._goal[0] and progress.learner_steps > self._goal[1]
-        if restarted < len(self.killed) or not is_over:
+        if restarted < self._restarts_of_each * len(self.killed):
+            self._learned_since = None
+            return
+        # Learners that have not met again yet would not miss the next one.
+        since = progress.learner_steps if self._learned_since is None else self._learned_since
+        self._learned_since = min(progress.learner_steps, since)
+        if not is_over or progress.learner_steps < self._learned_since + 5:
             return
         if checkpointing.latest(self._directory / "checkpoints") is None:
             return
@@ -86,6 +101,7 @@ class Killer:
         name = self.left.pop(0)
         os.kill(about["pid"], self._how)
         self.killed.append(name)
+        self._learned_since = None
         # Learners begin again where their checkpoint stood.
         learned = 0 if name.startswith("learner") else progress.learner_steps + 10
         self._goal = progress.env_steps + 200, learned

@@ -31,7 +31,7 @@ def test_if_a_learner_is_killed_all_begin_again_from_the_newest_checkpoint(
     monkeypatch.setenv(killing.MARK, mark)
     caplog.set_level(logging.INFO, "minerva_acme.distributed")
     names = ["learner/1", "learner", "learner/1"]
-    killer = killing.Killer([*names], tmp_path)
+    killer = killing.Killer([*names], tmp_path, restarts_of_each=2)
     builder = {"sac": small.sac_builder, "ppo": small.ppo_builder}[agent]()
     config = small.experiment(tmp_path, builder, num_env_steps=10**6)
     result = distributed.run_distributed_experiment(config, killer, num_actors=2, num_learners=2)
@@ -56,7 +56,7 @@ def test_if_a_learner_is_killed_all_begin_again_from_the_newest_checkpoint(
 def test_if_the_system_ends_a_learner_all_begin_again_and_no_step_is_lost(
     tmp_path: pathlib.Path, name: str
 ) -> None:
-    killer = killing.Killer([name], tmp_path, signal.SIGTERM)
+    killer = killing.Killer([name], tmp_path, signal.SIGTERM, restarts_of_each=2)
     config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=10**6)
     result = distributed.run_distributed_experiment(config, killer, num_actors=2, num_learners=2)
     assert result.stopped_by == "all were killed" and killer.progress[-1].metrics["restarts"] == 2
