@@ -167,7 +167,7 @@ def test_with_its_server_a_blocked_sampler_ends_and_takes_no_core(table, write, 
                 sampler.sample_batch(100, timeout_seconds=0.2)
     with within(4.0):
         server.close()
-    assert not [sampler for sampler in blocked if sampler._thread.is_alive()]
+    assert not any(sampler.is_running() for sampler in blocked)
     del client, server
     threads.check_they_end()
 
