@@ -128,9 +128,9 @@ def test_a_sampler_that_is_blocked_fetching_ahead_stops_nobody_when_it_closes(se
 
 
 LIMITERS = {
-    "too few": (replay.MinSize(200), 3),
-    "ratio": (replay.SampleToInsertRatio(samples_per_insert=0.25, min_size=2, error_buffer=2.0), 3),
-    "ahead": (replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=2, error_buffer=100.0), 3),
+    "too few": replay.MinSize(200),
+    "ratio": replay.SampleToInsertRatio(samples_per_insert=0.25, min_size=2, error_buffer=2.0),
+    "ahead": replay.SampleToInsertRatio(samples_per_insert=4.0, min_size=2, error_buffer=100.0),
 }
 
 
@@ -156,11 +156,10 @@ class Threads:
 
 @pytest.mark.parametrize("limiter", LIMITERS)
 def test_with_its_server_a_blocked_sampler_ends_and_takes_no_core(table, write, limiter):
-    limiter, num_items = LIMITERS[limiter]
     threads = Threads()
-    server = replay.ReverbServer([table(name="other"), table(rate_limiter=limiter)])
+    server = replay.ReverbServer([table(name="other"), table(rate_limiter=LIMITERS[limiter])])
     with server.client() as client:
-        write(client, num_items=num_items)
+        write(client, num_items=3)
         blocked = [client.sampler("replay") for _ in range(2)]
         for sampler in blocked:
             with contextlib.suppress(replay.ReplayTimeout):
