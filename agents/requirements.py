@@ -61,7 +61,15 @@ def check_learners(agent: str, config: Any, num_learners: int) -> None:
 
 
 def needs_whole_batch(agent: str, name: str, value: object, num_learners: int, why: str) -> ValueError:
-    """Returns the error that a setting cannot have this value with several learners."""
+    """Returns the error that a setting cannot have this value with several learners.
+
+    Args:
+        agent: The agent's name.
+        name: The setting's name.
+        value: The setting's value.
+        num_learners: The number of learners.
+        why: The reason, a sentence without its end.
+    """
     return ValueError(
         f"`{name}` of {agent} cannot be {value} with {num_learners} learners: {why}. Change it, or train "
         "with one learner."

@@ -93,7 +93,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
 
     def for_learners(self, num_learners: int) -> Self:
         builder = super().for_learners(num_learners)
-        builder._share_of_rollouts()  # raises
+        self._share_of_rollouts(num_learners)  # raises
         return builder
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
@@ -137,7 +137,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def make_dataset(
         self, client: replay.ReplayClient, spec: specs.EnvironmentSpec, device: torch.device
     ) -> Iterator[Any]:
-        num_rollouts = self._share_of_rollouts()
+        num_rollouts = self._share_of_rollouts(self.num_learners)
         if self.needs_every_actor:
             unpack, num_actors = self.make_layout(spec).unpack, self._actors_in_a_step
             if self.num_learners > 1:
@@ -238,15 +238,15 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         """The number of actors whose rollouts are learned from together."""
         return (self.num_actors or 1) if self.needs_every_actor else 1
 
-    def _share_of_rollouts(self) -> int:
-        """Returns the number of rollouts that a learner takes in each step.
+    def _share_of_rollouts(self, num_learners: int) -> int:
+        """Returns the number of rollouts that each of several learners takes in each step.
 
         Raises:
             ValueError: The shares of several learners would differ.
         """
         num_actors = self._actors_in_a_step
         name = "num_environments" + " * num_actors" * (num_actors > 1)
-        return requirements.share(name, num_actors * self.config.num_environments, self.num_learners)
+        return requirements.share(name, num_actors * self.config.num_environments, num_learners)
 
     @property
     def needs_every_actor(self) -> bool:

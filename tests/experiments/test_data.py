@@ -19,7 +19,7 @@ def make_config(directory, builder=exact.MPO, **options):
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
-    """What a run of `exact.NUM_STEPS` steps recorded, and the run's folder."""
+    """The folder of a run of `exact.NUM_STEPS` steps, and the data that it recorded."""
     folder = tmp_path_factory.mktemp("recorded")
     config = make_config(
         folder / "run", record=str(folder / "data"), evaluation_period=0, checkpoint_period=90
@@ -35,9 +35,8 @@ def arrays(replay_folder):
 
 def test_a_runs_replay_equals_the_one_that_is_filled_from_what_it_recorded(tmp_path, recording):
     data = datasets.read(recording / "data")
-    assert (
-        data.num_steps == exact.NUM_STEPS
-    )  # each once, those at the end of the run and before a checkpoint too
+    # Each once, those at the end of the run and before a checkpoint too.
+    assert data.num_steps == exact.NUM_STEPS
     assert all({"log_prob", "raw_action"} == set(episode.extras) for episode in data)
     spec = specs.make_environment_spec(exact.Wanderer(0))
     builder = exact.MPO

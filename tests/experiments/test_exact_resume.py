@@ -20,7 +20,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
-NUM_STEPS = 150  # of each environment
+NUM_STEPS = 170  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -368,7 +368,7 @@ def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, ca
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
     result = experiments.run_experiment(make_config(straight, builder, environment_factory=factory), kills)
-    assert result.learner_steps >= 5
+    assert result.learner_steps > 5
     assert result.best is not None
     # Each second case early and the others in the middle: resuming is most of the time that a case takes.
     folder = kills.folders[list(CASES).index(case) % 2 * (len(kills.folders) // 2)]

@@ -61,6 +61,15 @@ def test_both_critics_are_measured_once_for_a_seed(tmp_path, monkeypatch):
     assert trade_offs.run_hidden(tmp_path, 0, 40, **small) == measured
 
 
+def test_the_front_has_a_run_for_each_bound_of_the_cost(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(trade_offs, "_run", lambda builder, *others: made.append((builder.config, others[1])))
+    trade_offs.run_front(tmp_path, 0, 5, batch_size=7)
+    assert [config.objective_epsilons[1] for config, _ in made] == [*trade_offs.COST_EPSILONS]
+    assert {(config.objectives, config.batch_size) for config, _ in made} == {(("return", "cost"), 7)}
+    assert len({folder for _, folder in made}) == 5
+
+
 @pytest.mark.learning
 def test_three_of_five_bounds_are_on_the_front(tmp_path):
     for seed in (0, 1):

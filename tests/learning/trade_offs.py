@@ -14,7 +14,7 @@ learner step with 1, 2 and 4 objectives.
 
 import argparse
 import contextlib
-import csv
+import dataclasses
 import json
 import pathlib
 import time
@@ -28,7 +28,10 @@ import tree
 
 from minerva_acme import builders, core, counting, environments, experiments, specs, testing, types, wrappers
 from minerva_acme.agents import mpo, sac
+from minerva_acme.runs import run_curves
 from minerva_acme.wrappers.base import EnvironmentWrapper
+
+from . import offline
 
 TASK = "dm_control/cartpole/swingup"
 COST_EPSILONS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
@@ -123,15 +126,9 @@ def _position(observation: Any) -> Any:
 def run_front(directory: pathlib.Path, seed: int, steps: int, **settings: Any) -> None:
     """Trains MPO once for each bound of the cost."""
     for epsilon in COST_EPSILONS:
-        config = mpo.MPOConfig(
-            **{
-                **_fields(mpo.PRESETS["control"]),
-                "objectives": ("return", "cost"),
-                "objective_epsilons": (0.1, epsilon),
-                "init_log_temperature": 0.0,
-                **settings,
-            }
-        )
+        chosen = {"objectives": ("return", "cost"), "objective_epsilons": (0.1, epsilon)}
+        chosen |= {"init_log_temperature": 0.0, **settings}
+        config = dataclasses.replace(mpo.PRESETS["control"], **chosen)
         _run(mpo.MPOBuilder(config), make_costly, directory / f"cost{epsilon:g}-seed{seed}", seed, steps)
 
 
@@ -166,11 +163,10 @@ def run_hidden(
         folder = directory / f"{name}-seed{seed}"
         if not (folder / "measured.json").exists():
             names = HIDDEN if name == "seen" else ()
-            config = {**_fields(sac.PRESETS["control"]), "critic_observations": names, **settings}
-            builder = KeepingBuilder(sac.SACConfig(**config))
+            config = dataclasses.replace(sac.PRESETS["control"], critic_observations=names, **settings)
+            builder = KeepingBuilder(config)
             _run(builder, make, folder, seed, steps, num_evaluations, num_episodes)
-            with open(folder / "evaluator.csv", newline="", encoding="utf-8") as file:
-                area = np.mean([float(row["episode_return"]) for row in csv.DictReader(file)])
+            area = run_curves.read_curve(folder, "evaluator/episode_return").values.mean()
             with contextlib.closing(make(10_000 + seed)) as environment:
                 error = critic_error(
                     builder.kept,
@@ -235,17 +231,12 @@ def critic_error(
 def _print_differences(measured: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
     for metric in measured[0]["seen"]:
         means = {name: np.mean([found[name][metric] for found in measured]) for name in measured[0]}
-        differences = [found["seen"][metric] - found["unseen"][metric] for found in measured]
-        error = np.std(differences, ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else np.nan
+        mean, half = offline.interval([found["seen"][metric] - found["unseen"][metric] for found in measured])
         print(
             f"{metric}: seen {means['seen']:.4g}, unseen {means['unseen']:.4g}, "
-            f"paired difference {np.mean(differences):.4g} +- {error:.4g} (standard error)",
+            f"paired difference {mean:.4g} +- {half:.4g} (95 % interval)",
             flush=True,
         )
-
-
-def _fields(config: Any) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in config.__dataclass_fields__}
 
 
 def _run(
@@ -302,12 +293,8 @@ def _make_learner(num_objectives: int) -> Any:
         {name: number for name in names},
         specs.BoundedArray((), np.float32, 0.0, 1.0),
     )
-    config = mpo.MPOConfig(
-        **{
-            **_fields(mpo.PRESETS["control"]),
-            "objectives": names,
-            "objective_epsilons": (0.1,) * num_objectives,
-        }
+    config = dataclasses.replace(
+        mpo.PRESETS["control"], objectives=names, objective_epsilons=(0.1,) * num_objectives
     )
     builder, generator = mpo.MPOBuilder(config), torch.Generator().manual_seed(0)
     size, length = config.batch_size, config.sequence_length

@@ -144,8 +144,6 @@ class ReverbSampler(base.Sampler):
                     if self._closed:
                         break
                     self._items.append(sampler.GetNextTrajectory())
-                else:
-                    sampler = None if self._exact else sampler  # an exact one has given all that it fetched
             except Exception as error:
                 sampler = None
                 with self._changed:
@@ -176,15 +174,15 @@ class ReverbSampler(base.Sampler):
         """
         if sampler is None:
             return
-        kept = _kept_samplers.get(self.address)
-        if kept is None:
-            try:
-                if self._connection.table(self._table, timeout_seconds=1.0).samples_allowed():
-                    return
-            except base.ReplayError:
-                pass
-            kept = _blocked_samplers
-        kept.append(sampler)
+        if self.address in _kept_samplers:
+            _kept_samplers[self.address].append(sampler)
+            return
+        try:
+            blocked = not self._connection.table(self._table, timeout_seconds=1.0).samples_allowed()
+        except base.ReplayError:
+            blocked = True
+        if blocked:
+            _blocked_samplers.append(sampler)
 
     def _wait_until_allowed(self) -> int:
         """Waits until the table can be sampled. Returns how many samples it allows, or 0 if closed."""

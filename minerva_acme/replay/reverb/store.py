@@ -147,8 +147,7 @@ class ReverbServer(base.ReplayServer):
             longest = max(field.length for field in signature.fields.values())
             windows = {name: base.Window(f.column, 0, f.length) for name, f in signature.fields.items()}
             deadline = time.monotonic() + _WAKE_SECONDS
-            connection = ReverbConnection(self.address, _WAKE_SECONDS)
-            with ReverbWriter(connection, longest, _WAKE_SECONDS) as writer:
+            with ReverbClient(self.address, _WAKE_SECONDS, _WAKE_SECONDS).writer(longest) as writer:
                 for _ in range(longest):
                     writer.append({name: np.zeros(*column) for name, column in signature.columns.items()})
                 while sampler.is_running() and time.monotonic() < deadline:

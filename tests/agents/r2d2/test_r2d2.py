@@ -235,7 +235,7 @@ def test_the_optimiser_takes_adams_epsilon_from_the_config(epsilon):
     before, weights.grad = weights.detach().clone(), torch.randn(50, generator=generator)
     optimizer = make(adam_epsilon=epsilon).make_optimizer("q_network", [{"params": [weights], "lr": 0.1}])
     optimizer.step()
-    # In the first step, both moments are those of this gradient alone.
+    # After one step, the moments of Adam without their bias are the gradient and its square.
     expected = before - 0.1 * weights.grad / (weights.grad.abs() + epsilon)
     torch.testing.assert_close(weights.detach(), expected, rtol=1e-5, atol=1e-6)
 

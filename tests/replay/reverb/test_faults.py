@@ -135,7 +135,7 @@ LIMITERS = {
 
 
 class Threads:
-    """Counts the process's threads, those of C++ too, and what they take when nothing should run."""
+    """Counts this process's threads, Python's and C++'s, and measures its CPU time while it is idle."""
 
     OF_A_TABLE = 33  # as many live while a table of a server that has stopped is still held
     _FOLDER = pathlib.Path("/proc/self/task")
