@@ -27,6 +27,7 @@ from minerva_acme import thread_settings
 from minerva_acme.replay import backends
 
 _GRACE_SECONDS = 2.0
+_NODES = ("actor", "evaluator", "learner", "replay")  # an inline run's, which are daemons
 _MAX_WORKERS = 8  # each needs up to 1.5 GB of memory
 
 
@@ -105,7 +106,8 @@ def _own_threads() -> set[threading.Thread]:
     return {
         thread
         for thread in threading.enumerate()
-        if not thread.daemon and not thread.name.startswith("pytest_timeout")
+        if (not thread.daemon or thread.name.partition("/")[0] in _NODES)
+        and not thread.name.startswith("pytest_timeout")
     }
 
 

@@ -1,8 +1,11 @@
 """Random seeds for the parts of a run."""
 
 import contextlib
+import dataclasses
 import random
+import threading
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,14 +30,27 @@ class Seeds:
         return torch.Generator(device).manual_seed(self.number(purpose, index))
 
 
+@dataclasses.dataclass(eq=False)
+class _Found:
+    """What a context of `GlobalGenerators.seeded` has to restore, its own states first and the oldest last."""
+
+    states: list[tuple["GlobalGenerators", core.State]]
+
+
 class GlobalGenerators(core.Saveable):
     """The global generators of torch, numpy and Python's `random`, which code uses when it is given no other.
 
     The agents of this library draw from generators that they are given. Others may use dropout, draw noise in
     a loss with `torch.randn_like`, make layers with `nn.Linear` or explore with `np.random`.
 
-    The generators belong to the process: all of its threads share them.
+    The generators belong to the process: all of its threads share them. So contexts of `seeded` may overlap
+    instead of being nested. One that ends before a later one leaves the generators as they are; the states that
+    it found are restored when the later one ends.
     """
+
+    _open: ClassVar[list[_Found]] = []
+    # Reentrant: a context that nobody ended may be collected, and so end, wherever objects are made.
+    _open_lock = threading.RLock()
 
     def __init__(self, device: torch.device | str) -> None:
         """Draws nothing.
@@ -46,14 +62,16 @@ class GlobalGenerators(core.Saveable):
 
     @contextlib.contextmanager
     def seeded(self, seeds: Seeds, purpose: str = "global", index: int = 0) -> Iterator[None]:
-        """Seeds all of them. At the end of the context, their earlier states are restored.
+        """Seeds all of them. At the end of the context, and of those begun in it, earlier states are restored.
 
         Args:
             seeds: The run's seeds.
             purpose: The purpose of the numbers; each purpose has different ones.
             index: Distinguishes several uses with the same purpose.
         """
-        before = self.save()
+        with self._open_lock:
+            found = _Found([(self, self.save())])
+            self._open.append(found)
         try:
             # Torch and numpy use the same kind of generator: with one seed they would draw the same bits.
             torch.default_generator.manual_seed(seeds.number(f"{purpose} torch", index))
@@ -64,7 +82,14 @@ class GlobalGenerators(core.Saveable):
             random.seed(seeds.number(f"{purpose} python", index))
             yield
         finally:
-            self.restore(before)
+            with self._open_lock:
+                place = self._open.index(found)
+                del self._open[place]
+                if place < len(self._open):
+                    self._open[place].states += found.states
+                else:
+                    for generators, state in found.states:
+                        generators.restore(state)
 
     def save(self) -> core.State:
         return {

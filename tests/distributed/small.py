@@ -134,6 +134,7 @@ def impala_builder(**changes: Any) -> impala.IMPALABuilder:
 def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experiments.ExperimentConfig:
     """A short experiment in `Ramp`."""
     settings: dict[str, Any] = {
+        "environment_factory": Ramp,
         "num_env_steps": 600,
         "evaluation_period": 300,
         "evaluation_episodes": 1,
@@ -142,9 +143,7 @@ def experiment(directory: pathlib.Path, builder: Any, **changes: Any) -> experim
         "tensorboard": False,
         "device": "cpu",
     }
-    return experiments.ExperimentConfig(
-        builder=builder, environment_factory=Ramp, directory=directory, **(settings | changes)
-    )
+    return experiments.ExperimentConfig(builder=builder, directory=directory, **(settings | changes))
 
 
 def rows(directory: pathlib.Path, label: str) -> list[dict[str, str]]:

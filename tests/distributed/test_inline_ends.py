@@ -7,10 +7,11 @@ import threading
 import time
 from typing import Any
 
+import dm_env
 import pytest
 
 from minerva_acme import distributed, experiments, specs
-from minerva_acme.distributed import graph, learner_node, run, supervisor
+from minerva_acme.distributed import graph, inline, learner_node, run, supervisor
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
@@ -20,6 +21,7 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_MAX_BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr(inline, "_STOP_SECONDS", 1.0)
     monkeypatch.setattr(learner_node, "_SAVE_PAUSES", (0.01, 0.02, 0.03))
 
 
@@ -91,18 +93,33 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
 ) -> None:
     disk = FullDisk(first=0, times=0)
 
+    class SavedBefore600(small.Ramp):
+        num_steps = 0
+
+        def step(self, action: Any) -> dm_env.TimeStep:
+            self.num_steps += 1
+            while self.num_steps == 600 and checkpointing.latest(tmp_path / "checkpoints") is None:
+                time.sleep(0.01)
+            return super().step(action)
+
     def fill(progress: experiments.Progress) -> None:
         if progress.phase != "train":
             disk.failing = range(1000)
 
-    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=400, num_env_steps=800)
+    config = make(
+        tmp_path,
+        small.saving_builder(disk),
+        environment_factory=SavedBefore600,
+        checkpoint_period=400,
+        num_env_steps=700,
+    )
     with pytest.raises(distributed.ProgramFailed) as raised:
         play(config, fill)
     newest = checkpointing.find(tmp_path)
-    lost = 800 - checkpointing.env_steps(newest)
-    assert 0 < lost < 800
+    lost = 700 - checkpointing.env_steps(newest)
+    assert 0 < lost < 700
     assert str(raised.value) == (
-        "The end of the run could not be saved: [Errno 28] No space left on device. The run has made 800 "
+        "The end of the run could not be saved: [Errno 28] No space left on device. The run has made 700 "
         f"environment steps; the newest checkpoint ({newest}) lacks {lost:,} of them."
     )
 
@@ -155,13 +172,17 @@ def test_a_save_that_writes_is_waited_for_and_one_that_does_not_is_left_behind(
             is_over.wait(0.3)
             (folder / str(number)).write_bytes(b"0")
 
+    def hang() -> None:
+        is_over.wait(30.0)
+        raise RuntimeError("over")
+
     assert play(make(tmp_path, small.saving_builder(write))).env_steps == 200
     with pytest.raises(distributed.ProgramFailed, match="saving took too long. .* lacks 100 of them"):
-        play(
-            make(tmp_path, small.saving_builder(lambda: is_over.wait(30.0) or None), num_env_steps=300),
-            *[lambda progress: is_over.set() if progress.phase == "never" else None],
-        )
+        play(make(tmp_path, small.saving_builder(hang), num_env_steps=300))
     is_over.set()
+    for thread in threading.enumerate():
+        if thread.name == "learner":
+            thread.join()
 
 
 def test_a_learner_that_is_being_started_again_at_the_end_saves_first(
