@@ -32,7 +32,7 @@ class Seeds:
 
 @dataclasses.dataclass(eq=False)
 class _Found:
-    """What a context of `GlobalGenerators.seeded` has to restore, its own states first and the oldest last."""
+    """The states that a context of `GlobalGenerators.seeded` restores, its own first and the oldest last."""
 
     states: list[tuple["GlobalGenerators", core.State]]
 
@@ -44,8 +44,8 @@ class GlobalGenerators(core.Saveable):
     a loss with `torch.randn_like`, make layers with `nn.Linear` or explore with `np.random`.
 
     The generators belong to the process: all of its threads share them. So contexts of `seeded` may overlap
-    instead of being nested. One that ends before a later one leaves the generators as they are; the states that
-    it found are restored when the later one ends.
+    instead of being nested. One that ends before a later one leaves the generators as they are; the states
+    that it found are restored when the later one ends.
     """
 
     _open: ClassVar[list[_Found]] = []
@@ -62,7 +62,7 @@ class GlobalGenerators(core.Saveable):
 
     @contextlib.contextmanager
     def seeded(self, seeds: Seeds, purpose: str = "global", index: int = 0) -> Iterator[None]:
-        """Seeds all of them. At the end of the context, and of those begun in it, earlier states are restored.
+        """Seeds all of them. At the end of the context, and of those begun in it, restores earlier states.
 
         Args:
             seeds: The run's seeds.
