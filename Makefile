@@ -23,15 +23,23 @@ endif
 
 .PHONY: help
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (a few minutes)
 	$(DEMO_COMMAND)
 
+# What measures and checks the library from outside has tests of its own; ARGS may name them.
+TOOLS := tests/benchmarks tests/learning tests/mutants
+PYTEST := python -m pytest -m "not learning and not ray and not compile" -o faulthandler_timeout=600
+
 .PHONY: test
 test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings, those with Ray and most that compile
-	python -m pytest -m "not learning and not ray and not compile" -o faulthandler_timeout=600 $(PARALLEL) $(ARGS)
+	$(PYTEST) $(PARALLEL) $(if $(findstring tests/,$(ARGS)),,$(TOOLS:%=--ignore=%)) $(ARGS)
+
+.PHONY: test-tools
+test-tools: $(INSTALLED)  ## Run the tests of the benchmarks, of the scripts behind the results and of the mutants (a minute)
+	$(PYTEST) $(PARALLEL) $(TOOLS) $(ARGS)
 
 .PHONY: test-ray
 test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (minutes; they need an idle machine)

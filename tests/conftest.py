@@ -1,6 +1,7 @@
 """What every test gets: one torch thread, the list of source files, a guard against what is left behind."""
 
 import contextlib
+import gc
 import importlib.util
 import logging
 import os
@@ -77,6 +78,13 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
     # Several threads gain nothing on tensors this small, and slow each other on a busy machine.
     torch.set_num_threads(1)
+    # Thousands of tests are collected faster, and need not be looked at again.
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -47,8 +47,8 @@ def test_a_test_without_an_assertion_is_found() -> None:
     assert [checks_something(function) for function in find_tests(source)] == [False, True, True]
 
 
-@pytest.mark.parametrize(("num_cores", "num_workers"), [(1, 1), (2, 2), (64, 8)])
-def test_as_many_processes_run_the_tests_as_there_are_cores_and_memory_for(
+@pytest.mark.parametrize(("num_cores", "num_workers"), [(1, 1), (2, 3), (64, 8)])
+def test_more_processes_than_cores_run_the_tests_as_far_as_there_is_memory(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, num_cores: int, num_workers: int
 ) -> None:
     if not pytestconfig.pluginmanager.hasplugin("xdist"):

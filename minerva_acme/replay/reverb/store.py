@@ -128,8 +128,7 @@ class ReverbServer(base.ReplayServer):
 
     def close(self) -> None:
         if self._server is not None:
-            with contextlib.suppress(base.ReplayError):
-                self._wake_samplers()
+            self._wake_samplers()
             with log.quiet():
                 self._server.Stop()
                 self._server = None
@@ -147,12 +146,19 @@ class ReverbServer(base.ReplayServer):
             longest = max(field.length for field in signature.fields.values())
             windows = {name: base.Window(f.column, 0, f.length) for name, f in signature.fields.items()}
             deadline = time.monotonic() + _WAKE_SECONDS
-            with ReverbClient(self.address, _WAKE_SECONDS, _WAKE_SECONDS).writer(longest) as writer:
+            client = ReverbClient(self.address, _WAKE_SECONDS, _WAKE_SECONDS)
+            with contextlib.suppress(base.ReplayError), client.writer(longest) as writer:
                 for _ in range(longest):
                     writer.append({name: np.zeros(*column) for name, column in signature.columns.items()})
                 while sampler.is_running() and time.monotonic() < deadline:
                     writer.create_item(sampler.table, 1.0, windows)
                     writer.flush()
+            if sampler.is_running():
+                _logger.warning(
+                    "a sampler of table '%s' still waits for items; it may occupy a core until this process "
+                    "ends",
+                    sampler.table,
+                )
 
 
 class ReverbClient(base.ReplayClient):

@@ -10,13 +10,14 @@ import sys
 import textwrap
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
 
 from minerva_acme import replay
 from minerva_acme.replay import waiting
-from minerva_acme.replay.reverb import ports
+from minerva_acme.replay.reverb import ports, sampler, store
 
 pytestmark = pytest.mark.reverb
 
@@ -169,6 +170,16 @@ def test_with_its_server_a_blocked_sampler_ends_and_takes_no_core(table, write, 
     assert not any(sampler.is_running() for sampler in blocked)
     del client, server
     threads.check_they_end()
+
+
+def test_a_sampler_that_nothing_wakes_is_told_when_its_server_stops(table, monkeypatch, caplog):
+    stuck = types.SimpleNamespace(table="replay", is_running=lambda: True)
+    monkeypatch.setattr(sampler, "close_all_of", lambda address: [stuck])
+    monkeypatch.setattr(store, "_WAKE_SECONDS", 0.1)
+    replay.ReverbServer([table()]).close()
+    assert caplog.messages == [
+        "a sampler of table 'replay' still waits for items; it may occupy a core until this process ends"
+    ]
 
 
 def test_a_queues_threads_end_with_its_server(table, write):
