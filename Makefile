@@ -29,8 +29,8 @@ help:  ## List the targets
 demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (a few minutes)
 	$(DEMO_COMMAND)
 
-# What measures and checks the library from outside has tests of its own; ARGS may name them.
-TOOLS := tests/benchmarks tests/learning tests/mutants
+# What measures and strains the library from outside: its own tests, and short runs. ARGS may name them.
+TOOLS := tests/benchmarks tests/endurance tests/fuzz tests/learning tests/mutants
 PYTEST := python -m pytest -m "not learning and not ray and not compile" -o faulthandler_timeout=600
 
 .PHONY: test
@@ -38,7 +38,7 @@ test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings, th
 	$(PYTEST) $(PARALLEL) $(if $(findstring tests/,$(ARGS)),,$(TOOLS:%=--ignore=%)) $(ARGS)
 
 .PHONY: test-tools
-test-tools: $(INSTALLED)  ## Run the tests of the benchmarks, of the scripts behind the results and of the mutants (a minute)
+test-tools: $(INSTALLED)  ## Try benchmarks, fuzzers, storms, mutants and the scripts behind the results for a moment (a minute)
 	$(PYTEST) $(PARALLEL) $(TOOLS) $(ARGS)
 
 .PHONY: test-ray
