@@ -1,4 +1,4 @@
-"""Fuzzing: random damage, and what must hold whatever it is. `make fuzz` runs it, `make test-tools` a small part.
+"""Fuzzing: random damage, and what must hold whatever it is. `make fuzz` runs it, `make test-tools` a part.
 
 A part is a file here with `COUNT`, how many cases `make fuzz` tries, and
 
