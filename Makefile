@@ -14,6 +14,8 @@ PARALLEL ?= --numprocesses auto --dist loadfile --max-worker-restart 0
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme
+# Modules are compiled once, and not again by each of the hundreds of processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)/bin:$(PATH)
 
 # Install again if another clone was installed into this environment last.
