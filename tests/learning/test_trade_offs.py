@@ -73,7 +73,7 @@ def test_the_front_has_a_run_for_each_bound_of_the_cost(tmp_path, monkeypatch):
 @pytest.mark.learning
 def test_three_of_five_bounds_are_on_the_front(tmp_path):
     for seed in (0, 1):
-        trade_offs.run_front(tmp_path, seed, 30_000)
+        trade_offs.run_front(tmp_path, seed, trade_offs.NUM_STEPS["front"])
     experiments = [
         experiment
         for epsilon in trade_offs.COST_EPSILONS

@@ -4,12 +4,12 @@
     python -m tests.learning.trade_offs hidden --seeds 0 1 2 3 4
     python -m tests.learning.trade_offs times
 
-`front` trains MPO on cartpole swingup by return and by action cost, for five bounds of the cost. `hidden`
-trains SAC on the swingup with an actuator whose gain changes with each episode. The policy sees the last
-three positions; the critic sees gain and velocity too, or does not. At the end it prints, paired by seed,
-the mean return over the run's evaluations and the error of the trained critic. Each run has a folder and
-continues there if it was stopped; `minerva report` takes these folders. `times` prints the CPU time of a
-learner step with 1, 2 and 4 objectives.
+`front` trains MPO on cartpole swingup, where a decision lasts four frames, by return and by action cost, for
+five bounds of the cost. `hidden` trains SAC on the swingup with an actuator whose gain changes with each
+episode. The policy sees the last three positions; the critic sees gain and velocity too, or does not. At the
+end it prints, paired by seed, the mean return over the run's evaluations and the error of the trained critic.
+Each run has a folder and continues there if it was stopped; `minerva report` takes these folders. `times`
+prints the CPU time of a learner step with 1, 2 and 4 objectives.
 """
 
 import argparse
@@ -34,8 +34,10 @@ from minerva_acme.wrappers.base import EnvironmentWrapper
 from . import offline
 
 TASK = "dm_control/cartpole/swingup"
-COST_EPSILONS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1)
+FRONT_TASK = f"{TASK}/repeat=4"
+COST_EPSILONS = (0.001, 0.01, 0.1, 0.3, 1.0)  # the return's is 0.1
 HIDDEN = ("gain", "velocity")
+NUM_STEPS = {"front": 15_000, "hidden": 30_000}
 
 
 class ActionCost(EnvironmentWrapper):
@@ -96,7 +98,7 @@ class PastPositions(EnvironmentWrapper):
 
 def make_costly(seed: int) -> dm_env.Environment:
     """Makes the swingup with two rewards."""
-    return environments.make_training_environment(ActionCost(environments.make(TASK, seed=seed)))
+    return environments.make_training_environment(ActionCost(environments.make(FRONT_TASK, seed=seed)))
 
 
 def make_hidden(seed: int, is_seen: bool) -> dm_env.Environment:
@@ -127,8 +129,7 @@ def run_front(directory: pathlib.Path, seed: int, steps: int, **settings: Any) -
     """Trains MPO once for each bound of the cost."""
     for epsilon in COST_EPSILONS:
         chosen = {"objectives": ("return", "cost"), "objective_epsilons": (0.1, epsilon)}
-        chosen |= {"init_log_temperature": 0.0, **settings}
-        config = dataclasses.replace(mpo.PRESETS["control"], **chosen)
+        config = dataclasses.replace(mpo.PRESETS["demo"], **chosen, **settings)
         _run(mpo.MPOBuilder(config), make_costly, directory / f"cost{epsilon:g}-seed{seed}", seed, steps)
 
 
@@ -325,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.learning.trade_offs", description=__doc__)
     parser.add_argument("what", choices=["front", "hidden", "times"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--num-env-steps", type=int, default=30_000)
+    parser.add_argument("--num-env-steps", type=int)
     parser.add_argument("--directory", type=pathlib.Path, default=pathlib.Path("runs/trade_offs"))
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -333,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for num, milliseconds in step_times().items():
             print(f"{num} objectives: {milliseconds:.1f} ms of CPU a step", flush=True)
         return
-    folder, steps = chosen.directory / chosen.what, chosen.num_env_steps
+    folder, steps = chosen.directory / chosen.what, chosen.num_env_steps or NUM_STEPS[chosen.what]
     if chosen.what == "front":
         for seed in chosen.seeds:
             run_front(folder, seed, steps)
