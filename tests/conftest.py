@@ -25,7 +25,6 @@ from dm_env import specs, test_utils
 
 import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
 from minerva_acme import thread_settings
-from minerva_acme.environments import importing
 from minerva_acme.replay import backends
 
 _GRACE_SECONDS = 2.0
@@ -79,9 +78,6 @@ def pytest_configure() -> None:
             signal.signal(number, handler)
     # Several threads gain nothing on tensors this small, and slow each other on a busy machine.
     torch.set_num_threads(1)
-    # Otherwise the first test that needs dm_control would settle for all others how it draws.
-    with contextlib.suppress(ImportError):
-        importing.import_with_renderer("dm_control.suite")
     # Thousands of tests are collected faster, and need not be looked at again.
     gc.disable()
 

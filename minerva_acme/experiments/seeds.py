@@ -49,7 +49,7 @@ class GlobalGenerators(core.Saveable):
     """
 
     _open: ClassVar[list[_Found]] = []
-    # Reentrant: a context that nobody ended may be collected, and so end, wherever objects are made.
+    # Reentrant: garbage collection ends a context that was left open, and can start while the lock is held.
     _open_lock = threading.RLock()
 
     def __init__(self, device: torch.device | str) -> None:

@@ -379,8 +379,8 @@ def test_either_of_numpys_generators_goes_on_from_a_saved_state(kind, wrap, made
 
 def test_shimmys_dm_control_goes_on_from_a_saved_state():
     pytest.importorskip("dm_control")
-    pytest.importorskip("shimmy")
     environments.make("dm_control/cartpole/swingup")  # settles how to draw, before shimmy imports it
+    pytest.importorskip("shimmy")
     assert_goes_on_from_a_saved_state(
         lambda seed: environments.make_training_environment(
             "shimmy:dm_control/cartpole-swingup-v0", seed, max_episode_steps=3
