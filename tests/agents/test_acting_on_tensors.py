@@ -1,5 +1,6 @@
 """Policies of batched environments: they act as those on arrays, on tensors that are never read."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -7,9 +8,10 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import environments, networks, specs, testing
+from minerva_acme import builders, counting, environments, learners, networks, specs, testing
 from minerva_acme.agents import actions, choosing
 from minerva_acme.agents.acting_on_tensors import ActingOnTensors
+from minerva_acme.learners import finite
 from minerva_acme.replay.memory import MemoryServer
 
 from ..experiments.test_batched import CASES, B, DiscretePendulum
@@ -66,8 +68,9 @@ def test_a_module_with_a_memory_is_refused():
         ActingOnTensors(network, torch.Generator(), CPU)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
+@contextlib.contextmanager
+def played_on_meta(name):
+    """Yields an agent's builder, the spec, networks and the client of a ring with ten steps of a batch."""
     environment = testing.FakeBatchedEnvironment(B, resets_in_next_step=name == "sac", device="meta")
     if CASES[name][1] is DiscretePendulum:
         environment = DiscretePendulum(0, device="meta")
@@ -75,7 +78,8 @@ def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
     if name == "mpo":  # repeating noise keeps the generator's state, and this device has none
         builder = type(builder)(dataclasses.replace(builder.config, noise_repeat=1))
     builder = builder.for_batches(META)
-    policy = builder.make_policy(builder.make_networks(spec, torch.Generator()), spec, None)
+    nets = builder.make_networks(spec, torch.Generator())
+    policy = builder.make_policy(nets, spec, None)
     with MemoryServer(builder.make_replay_tables(spec), seed=0, device="meta") as server:
         client = server.client()
         adder = builder.make_batched_adder(client, spec)
@@ -84,10 +88,53 @@ def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
         for _ in range(10):
             loop.step()
         adder.reset()
+        yield builder, spec, nets, client
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
+    with played_on_meta(name) as (builder, spec, _, client):
         (table,) = builder.make_replay_tables(spec)
         with client.sampler(table.name) as sampler:
             batch = builder.make_layout(spec).unpack(sampler.sample_batch(B)[1])
     assert {leaf.device for leaf in tree.flatten(batch)} == {META}
+
+
+# What goes in and the gradients; MPO reads its returns too, PPO and V-MPO statistics, ends and minibatches.
+NUM_READS = {**dict.fromkeys(CASES, 2), "mpo": 3, "ppo": 8, "v-mpo": 6}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_learner_reads_what_a_ring_gives_it_by_one_function_alone(name, monkeypatch):
+    reads = []
+
+    def read(tensor):
+        assert tensor.device == META
+        reads.append(tensor.shape)
+        return torch.ones(tensor.shape, dtype=tensor.dtype).tolist()  # all is finite
+
+    for module in (finite, learners):
+        monkeypatch.setattr(module, "read", read)
+    with (
+        played_on_meta(name) as (builder, spec, nets, client),
+        contextlib.closing(builder.make_dataset(client, spec, META)) as dataset,
+    ):
+        learner = builder.make_learner(
+            builders.LearnerParts(
+                networks=nets,
+                dataset=dataset,
+                client=client,
+                spec=spec,
+                counter=counting.Counter(),
+                logger=testing.FakeLogger(),
+                generator=torch.Generator(),
+                device=META,
+                num_learner_steps=5,
+            )
+        )
+        assert reads == []
+        learner.step()
+    assert len(reads) == NUM_READS[name]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 import dataclasses
 
+import dm_env
 import numpy as np
 import pytest
 import torch
 
 from minerva_acme import builders, core, environments, experiments, observers, runs, specs, testing
 from minerva_acme.agents import sac
+from minerva_acme.runs import checkpointing
 from tests.environments import test_batched_brax
 
 from . import test_exact_resume as exact
@@ -103,6 +105,77 @@ def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
     resumed = experiments.run_experiment(make_config(folder, builder, factory))
     assert resumed.best == result.best
     exact.assert_equal(folder, straight, builder.for_batches(CPU), factory)
+
+
+def test_the_learner_steps_that_are_due_follow_each_step_of_the_batch(tmp_path):
+    builder = of(exact.SAC, n_step=1, samples_per_insert=2.0)  # B items with a step, in batches of 4
+    made = []
+    experiments.run_experiment(
+        make_config(tmp_path, builder, make_fakes, evaluation_period=0, checkpoint_period=0),
+        lambda progress: (
+            made.append((progress.env_steps, progress.learner_steps)) if progress.phase == "train" else None
+        ),
+    )
+    due = [0] * 4 + [1 + 2 * number for number in range(32)]  # from `min_replay_size` on, which is 5 B
+    assert made == [(number * B, steps) for number, steps in enumerate(due, start=1)]
+
+
+class CannotBeSaved(environments.BatchedEnvironment):
+    """Has no `save`."""
+
+    def __init__(self, seed):
+        self.inner = make_fakes(seed)
+        super().__init__(B, specs.make_environment_spec(self.inner), CPU)
+
+    def reset(self):
+        return self.inner.reset()
+
+    def step(self, actions):
+        return self.inner.step(actions)
+
+
+def test_that_a_batch_cannot_be_saved_is_said_once_and_its_episodes_end_as_time_limits(tmp_path, caplog):
+    saved_at = []
+
+    def note(progress):
+        if progress.phase == "save":
+            saved_at.append(progress.env_steps // B)
+
+    config = make_config(tmp_path, of(exact.SAC), CannotBeSaved, evaluation_period=0, num_env_steps=60 * B)
+    experiments.run_experiment(config, note)
+    not_saved = "the random state of the environment is not saved"
+    assert sum(not_saved in message for message in caplog.messages) == 1
+    folder = checkpointing.replay_folder(checkpointing.Checkpointer(tmp_path / "checkpoints").latest())
+    arrays = np.load(folder / "memory.npz")
+    (last,), (discount,) = (
+        [array for name, array in arrays.items() if name.endswith(f"/{field}")]
+        for field in ("last", "discount")
+    )
+    assert last.shape == (60, B)
+    before = np.array(saved_at) - 1  # the rows after which a checkpoint was made
+    assert len(before) >= 3 and last[before].all()
+    assert (discount[before] > 0.0).any(axis=1).all()
+    assert not np.delete(last, before, axis=0).all(axis=1).any()
+    resumed = experiments.run_experiment(dataclasses.replace(config, num_env_steps=62 * B))
+    assert resumed.env_steps == 62 * B
+    assert sum("has no random state of the environment" in message for message in caplog.messages) == 1
+
+
+def test_an_evaluation_is_filmed_in_a_single_environment_by_the_policy_for_arrays(tmp_path):
+    acted = []
+
+    def film_episode(actor, seed, should_stop):
+        assert isinstance(actor, core.Actor) and not should_stop()
+        actor.observe_first(dm_env.restart(np.zeros(3, np.float32)))
+        acted.append(actor.select_action(np.zeros(3, np.float32)))
+        return b"GIF89a" + bytes([64, 1, 240, 0])
+
+    film = {"evaluation_video": True, "film_episode": film_episode, "tensorboard": True}
+    config = make_config(tmp_path, of(exact.SAC), make_fakes, checkpoint_period=0, **film)
+    experiments.run_experiment(config)
+    assert [action.shape for action in acted] == [(2,)] * 3  # before, at 20 steps of the batch, and after
+    policy = runs.load_policy(tmp_path, config.builder)
+    np.testing.assert_allclose(acted[-1], policy(np.zeros(3, np.float32)).action, rtol=1e-5)
 
 
 class Counts(core.BatchedActor):
