@@ -95,6 +95,7 @@ class Ranks(core.Closeable):
                 self._numbers = _torch.ProcessGroupNCCL(store, rank, size, options)
         except RuntimeError as error:
             raise self._lost() from error
+        self.exchange(0)  # One that has connected and leaves at once would end the start of the others.
 
     def close(self) -> None:
         """Leaves; whatever the others wait for then fails."""

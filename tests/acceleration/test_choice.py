@@ -220,6 +220,25 @@ def test_with_one_thread_updates_are_made_one_by_one(said):
     assert said() == ["updates: one by one: torch has one thread"]
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_updates_that_several_learners_make_together_are_made_one_by_one(monkeypatch, said):
+    monkeypatch.setattr(parallel, "run_together", lambda *_: pytest.fail("at once"))
+    updates, notes = make_updates()
+    acceleration.Acceleration("auto").side_by_side(*updates, in_order=True)
+    assert [name for name, _, _ in notes] == ["critic", "policy"]
+    assert said() == ["updates: one by one: several learners make them together"]
+
+
+def test_ppo_of_several_learners_makes_plain_steps(said):
+    def plain(minibatch):
+        return torch.zeros(7)
+
+    network = make_actor_critic("tanh")
+    with acceleration.Acceleration("auto").ppo_step(plain, network, None, None, alone=False) as step:
+        assert step is plain
+    assert said() == ["PPO's updates: autograd: several learners average their gradients"]
+
+
 def test_without_acceleration_ppo_makes_plain_steps(said):
     def plain(minibatch):
         return torch.zeros(7)

@@ -1,5 +1,7 @@
 """Learners side by side equal one learner of the whole batch."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from .mpo import scene as mpo_scene
 BATCH, ENVIRONMENTS, STEPS = 6, 4, 10
 OFF_POLICY = {"batch_size": BATCH, "samples_per_insert": 8.0, "min_replay_size": 6, "acceleration": "off"}
 LAYERS = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8, 8)}
+MEMORY = {"memory": "lstm", "memory_size": 5}
 ON_POLICY = {
     "acceleration": "off",
     "num_environments": ENVIRONMENTS,
@@ -77,6 +80,12 @@ class Scene:
         return learner, logger.rows
 
 
+def make_states(*shape):
+    """Recurrent states of `MEMORY`, as if an actor had recorded them."""
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.rand(*shape, MEMORY["memory_size"], generator=generator) for _ in range(2))
+
+
 def doubled(nest):
     return tree.map_structure(lambda x: x.double() if x.is_floating_point() else x, nest)
 
@@ -94,7 +103,8 @@ def make_mpo(**changes):
         # One share has many steps that did not happen, the other few.
         number = torch.tensor([1, 4, 1, 4, 4, 3]).roll(seed)[:, None]
         mask = (torch.arange(4) < number).double()
-        return doubled(mpo_scene.make_trajectory(BATCH, 4, seed, mask=mask))
+        state = make_states(BATCH) if "memory" in changes else ()
+        return doubled(mpo_scene.make_trajectory(BATCH, 4, seed, mask=mask, state=state))
 
     builder = mpo.MPOBuilder(mpo.MPOConfig(**(MPO | changes)))
     return Scene(builder, transition_scene.make_spec(), make_batch)
@@ -103,26 +113,36 @@ def make_mpo(**changes):
 @pytest.fixture
 def make_on_policy(make_rollout, continuous_spec):
     def make(builder, num_minibatches=0):
-        network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(3))
-        scene = Scene(
-            builder,
-            continuous_spec,
-            lambda seed: doubled(make_rollout(builder, network, continuous_spec, seed)),
-        )
+        actor = builder.with_config(dataclasses.replace(builder.config, memory="none"))
+        network = actor.make_networks(continuous_spec, torch.Generator().manual_seed(3))
+
+        def make_batch(seed):
+            rollout = make_rollout(actor, network, continuous_spec, seed)
+            if builder.config.memory != "none":
+                extras = rollout.extras._replace(state=make_states(*rollout.reward.shape))
+                rollout = rollout._replace(extras=extras)
+            return doubled(rollout)
+
+        scene = Scene(builder, continuous_spec, make_batch)
         scene.axis, scene.whole, scene.num_minibatches = 1, ENVIRONMENTS, num_minibatches
         return scene
 
     return make
 
 
-@pytest.fixture(params=["sac", "mpo", "ppo", "impala"])
+@pytest.fixture(
+    params=["sac", *(agent + memory for agent in ("mpo", "ppo", "impala") for memory in ("", " with memory"))]
+)
 def scene(request, make_on_policy):
-    if request.param == "ppo":
-        config = ppo.PPOConfig(**ON_POLICY, minibatch_size=10, num_epochs=4, target_kl=0.03)
+    agent, memory = request.param.split()[0], MEMORY if "memory" in request.param else {}
+    if agent == "ppo":
+        config = ppo.PPOConfig(**ON_POLICY, **memory, minibatch_size=10, num_epochs=4, target_kl=0.03)
         return make_on_policy(ppo.PPOBuilder(config), num_minibatches=2)
-    if request.param == "impala":
-        return make_on_policy(impala.IMPALABuilder(impala.IMPALAConfig(**ON_POLICY)))
-    return {"sac": make_sac, "mpo": make_mpo}[request.param]()
+    if agent == "impala":
+        return make_on_policy(impala.IMPALABuilder(impala.IMPALAConfig(**ON_POLICY, **memory)))
+    if agent == "mpo":
+        return make_mpo(**memory, critic_loss_steps="all" if memory else "first")
+    return make_sac()
 
 
 def numbers(learner):
@@ -148,6 +168,29 @@ def test_two_learners_of_half_a_batch_equal_one_of_the_whole(scene, tmp_path):
     if "epochs" in expected[0]:  # the early stop is that of all
         assert [row["epochs"] for row in rows] == [row["epochs"] for row in expected]
         assert len({row["epochs"] for row in expected}) > 1
+
+
+@pytest.mark.parametrize(
+    ("agent", "line"),
+    [
+        ("mpo", "updates: one by one: several learners make them together"),
+        ("ppo", "PPO's updates: autograd: several learners average their gradients"),
+    ],
+)
+def test_with_acceleration_learners_still_make_every_step_together(
+    agent, line, make_on_policy, tmp_path, said, threads_are_given_back
+):
+    """A single learner would update MPO's critic and policy at once, or PPO's network on arrays."""
+    config = ppo.PPOConfig(**ON_POLICY, minibatch_size=10, num_epochs=2)
+    scene = make_mpo() if agent == "mpo" else make_on_policy(ppo.PPOBuilder(config), num_minibatches=2)
+    whole, _ = scene.learn(None)
+    builder = scene.builder
+    scene.builder = builder.with_config(dataclasses.replace(builder.config, acceleration="auto"))
+    torch.set_num_threads(2)
+    (first, _), (second, _) = side_by_side.together(tmp_path / "ranks", scene.learn, timeout_seconds=20.0)
+    assert_close(first, whole)
+    assert all(torch.equal(a, b) for a, b in zip(numbers(first), numbers(second), strict=True))
+    assert line in said()
 
 
 def spoilt(value, row):

@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import builders, core, experiments, specs
-from minerva_acme.agents import impala, ppo, sac, vmpo
+from minerva_acme.agents import impala, mpo, ppo, sac, vmpo
 
 
 class Ramp(specs.SpecMethods, dm_env.Environment):
@@ -53,6 +53,20 @@ def sac_builder(**changes: Any) -> sac.SACBuilder:
         "critic_layer_sizes": (8,),
     }
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
+
+
+def mpo_builder(**changes: Any) -> mpo.MPOBuilder:
+    """MPO with layers of 8 units; 4 items drawn for each that is written."""
+    settings = {
+        "min_replay_size": 50,
+        "max_replay_size": 2_000,
+        "batch_size": 16,
+        "samples_per_insert": 4.0,
+        "num_samples": 4,
+        "policy_layer_sizes": (8,),
+        "critic_layer_sizes": (8, 8),
+    }
+    return mpo.MPOBuilder(mpo.MPOConfig(**(settings | changes)))
 
 
 class Wrapped(core.Learner):

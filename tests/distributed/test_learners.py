@@ -19,10 +19,11 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120)]
     "builder",
     [
         small.sac_builder(),
+        small.mpo_builder(),
         small.ppo_builder(),
         small.impala_builder(),
     ],
-    ids=["sac", "ppo", "impala"],
+    ids=["sac", "mpo", "ppo", "impala"],
 )
 def test_two_learners_make_the_steps_of_one(tmp_path: pathlib.Path, builder) -> None:
     config = small.experiment(tmp_path, builder, num_env_steps=320)

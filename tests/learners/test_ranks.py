@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from torch import multiprocessing
+from torch import distributed, multiprocessing
 
 from minerva_acme import learners
 from tests import side_by_side
@@ -89,6 +89,20 @@ def test_a_killed_process_is_noticed_at_once_and_named(tmp_path):
     began = time.monotonic()
     process.join()
     assert time.monotonic() - began < 2.0
+
+
+def test_none_begins_before_all_have_connected(tmp_path, monkeypatch):
+    """One that has, and leaves, would break the connections that others still make."""
+    connected, connect = [], distributed.ProcessGroupGloo
+
+    def slowly(store, rank, *more):
+        group = connect(store, rank, *more)
+        time.sleep(0.3 * rank)
+        connected.append(rank)
+        return group
+
+    monkeypatch.setattr(distributed, "ProcessGroupGloo", slowly)
+    assert side_by_side.together(tmp_path / "ranks", lambda ranks: len(connected)) == [2, 2]
 
 
 def test_one_that_never_comes_is_named(tmp_path):

@@ -1403,6 +1403,13 @@ SIDE_BY_SIDE = [
         "agents/ppo/learner.py",
         ("tests/agents/test_side_by_side.py",),
         breakage("each learner stops by its own KL", "self.ranks.average_([rows[-1]])", "pass"),
+        breakage("each learner updates PPO's network on arrays", "alone=self.ranks is None", "alone=True"),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("learners' updates cross each other", "in_order=self.ranks is not None", "in_order=False"),
+        breakage("steps of MPO count by share", "self.ranks.balance(steps.mask)", "steps.mask"),
     ),
     *of(
         "minerva_acme/distributed/shared_dataset.py",
