@@ -6,7 +6,6 @@ import pathlib
 import queue
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -19,6 +18,7 @@ from minerva_acme.experiments import signals
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, run_lock
+from tests.experiments.nursery import Nursery
 from tests.experiments.test_run import NEVER_LEARNS, SMALL, make_config, make_pendulum
 
 # What is answered at once, on a machine that is busy with other work; what hangs here does so for 600 s.
@@ -59,14 +59,8 @@ def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path,
 class Process:
     """A script in a process group of its own, whose lines can be waited for."""
 
-    def __init__(self, script, *arguments):
-        self._process = subprocess.Popen(
-            [sys.executable, "-u", "-X", "faulthandler", "-c", textwrap.dedent(script), *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+    def __init__(self, nursery, script, *arguments):
+        self._process = nursery.start(textwrap.dedent(script), *map(str, arguments))
         self._lines = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -115,11 +109,18 @@ class Process:
         self._process.stdout.close()
 
 
+@pytest.fixture(scope="module")
+def nursery():
+    """Has imported what the scripts below do."""
+    with contextlib.closing(Nursery(__name__)) as nursery:
+        yield nursery
+
+
 @pytest.fixture
-def start():
+def start(nursery):
     """Starts processes, which are killed with the test."""
     with contextlib.ExitStack() as processes:
-        yield lambda *arguments: processes.enter_context(contextlib.closing(Process(*arguments)))
+        yield lambda *arguments: processes.enter_context(contextlib.closing(Process(nursery, *arguments)))
 
 
 WAITING = """
