@@ -6,16 +6,14 @@ import multiprocessing
 import os
 import time
 
-from minerva_acme import experiments, wrappers
-from minerva_acme.agents import ppo
-from tests.experiments import test_run
+from minerva_acme import environments, wrappers
 
 
 class Hanging(wrappers.EnvironmentWrapper):
     """Takes `seconds` for its 30th step, where it is not in the main process."""
 
     def __init__(self, seconds, seed):
-        super().__init__(test_run.make_pendulum(seed))
+        super().__init__(environments.make_training_environment("Pendulum-v1", seed=seed))
         self._seconds = seconds
         self._num_steps = 0
 
@@ -28,6 +26,11 @@ class Hanging(wrappers.EnvironmentWrapper):
 
 
 def run(directory, seconds):
+    # Imported here: the environments' processes import this module, and none of these.
+    from minerva_acme import experiments
+    from minerva_acme.agents import ppo
+    from tests.experiments import test_run
+
     config = test_run.make_several(
         directory,
         400,

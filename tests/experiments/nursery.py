@@ -1,4 +1,4 @@
-"""Processes that have imported a module when they begin: importing takes most of the time of a short one."""
+"""Processes that have imported modules when they begin: importing takes most of the time of a short one."""
 
 import json
 import os
@@ -9,10 +9,13 @@ import time
 
 # Ends like any program of `python -c`: a child leaves the loop and runs its script as `__main__`.
 _PROGRAM = """
-import importlib, json, os, socket, sys
+import gc, importlib, json, os, socket, sys
 
-importlib.import_module(sys.argv[1])
-requests = socket.socket(fileno=int(sys.argv[2]))
+requests = socket.socket(fileno=int(sys.argv[1]))
+for module in sys.argv[2:]:
+    importlib.import_module(module)
+gc.collect()
+gc.freeze()
 while True:
     request, files, _, _ = socket.recv_fds(requests, 1 << 16, 1)
     if not request:
@@ -37,13 +40,13 @@ exec(script)
 
 
 class Nursery:
-    """A process that imports a module once, and is forked for each script."""
+    """A process that imports modules once, and is forked for each script."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, *modules: str) -> None:
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", "-X", "faulthandler", "-c", _PROGRAM, module, str(theirs.fileno())],
+                [sys.executable, "-u", "-X", "faulthandler", "-c", _PROGRAM, str(theirs.fileno()), *modules],
                 pass_fds=[theirs.fileno()],
             )
 

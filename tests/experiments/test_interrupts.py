@@ -111,8 +111,11 @@ class Process:
 
 @pytest.fixture(scope="module")
 def nursery():
-    """Has imported what the scripts below do."""
-    with contextlib.closing(Nursery(__name__)) as nursery:
+    """Has imported what the scripts below do, and what is only imported by a run."""
+    lazy = [
+        f"minerva_acme.{name}" for name in ("adders", "cli.main", "environments.factories", "experiments.run")
+    ]
+    with contextlib.closing(Nursery(__name__, *lazy)) as nursery:
         yield nursery
 
 
