@@ -20,7 +20,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
-NUM_STEPS = 170  # of each environment
+NUM_STEPS = 130  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -62,13 +62,15 @@ MPO_OF_TODAY = mpo.MPOBuilder(
 
 def make_ppo(num_environments):
     return ppo.PPOBuilder(
-        ppo.PPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14)
+        ppo.PPOConfig(
+            **SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14, num_epochs=3
+        )
     )
 
 
-def make_vmpo(num_environments):
+def make_vmpo(num_environments, rollout_steps=28):
     return vmpo.VMPOBuilder(
-        vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=28, m_steps=2)
+        vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=rollout_steps, m_steps=2)
     )
 
 
@@ -250,8 +252,9 @@ class Kills:
         if progress.phase == "train" and self._played is not None:
             self._played += 1
             # A light checkpoint, of the best evaluation, is resumed from only where there is no other.
-            is_light = checkpointing.is_light(checkpointing.latest(self._run / "checkpoints"))
-            if self._played - 1 in self._lags and not is_light:
+            if self._played - 1 in self._lags and not checkpointing.is_light(
+                checkpointing.latest(self._run / "checkpoints")
+            ):
                 self.folders.append(self._copies / f"at_{progress.env_steps:06d}")
                 shutil.copytree(self._run, self.folders[-1])
 
@@ -356,7 +359,7 @@ CASES = {
     "r2d2, 3 environments": (R2D2, make_discrete),
     "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
-    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1), "lstm"), make_long),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=20), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
     "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
 }
