@@ -126,9 +126,43 @@ def start(nursery):
         yield lambda *arguments: processes.enter_context(contextlib.closing(Process(nursery, *arguments)))
 
 
-WAITING = """
+ENDLESS = """
     import pathlib, signal, sys
     # A shell that runs the tests in the background has Ctrl-C ignored, which children inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from minerva_acme import experiments
+    from tests.experiments.test_run import SMALL, make_config
+
+    def on_progress(progress):
+        if progress.phase == "train" and progress.env_steps == 300:
+            print("READY")
+
+    config = make_config(pathlib.Path(sys.argv[1]), 10**9, SMALL)
+    result = experiments.run_experiment(config, on_progress)
+    print("ENDED", result.interrupted_by, result.env_steps, result.learner_steps)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_with_success(tmp_path, start, number):
+    process = start(ENDLESS, tmp_path)
+    process.wait_for("READY")
+    process.signal(number)
+    _, name, env_steps, learner_steps = process.wait_for("ENDED").split()
+    assert process.wait(SOON) == 0
+    assert name == number.name
+    # The transitions of the episode that was cut are kept, each as the start of one sequence.
+    checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
+    assert checkpointing.env_steps(checkpoint) == int(env_steps) >= 300
+    assert checkpointing.load_state(checkpoint)["inserted"] == int(env_steps)
+
+    result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))
+    assert result.env_steps == int(env_steps) + 100
+    assert result.learner_steps > int(learner_steps)
+
+
+WAITING = """
+    import pathlib, signal, sys
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from minerva_acme import experiments
     from minerva_acme.replay import waiting

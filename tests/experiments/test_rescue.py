@@ -231,7 +231,7 @@ def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_pat
 
         def diverge():
             step()
-            if parts.counter.get_counts()["actor_steps"] == 300:
+            if parts.counter.get_counts()["actor_steps"] == 304:
                 raise FloatingPointError("diverged")
 
         learner.step = diverge
@@ -241,7 +241,7 @@ def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_pat
     with pytest.raises(FloatingPointError, match="^diverged$"):
         experiments.run_experiment(config)
     assert checkpoint(tmp_path).name == "000000200"
-    assert "FloatingPointError after 300 steps, in the middle of learning" in caplog.text
+    assert "FloatingPointError after 304 steps, in the middle of learning" in caplog.text
     assert f"the run resumes from {tmp_path}/checkpoints/000000200." in caplog.text
 
 

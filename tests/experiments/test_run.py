@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 
 import pytest
 
@@ -24,7 +23,7 @@ SMALL = mpo.MPOConfig(
     critic_layer_sizes=(16,),
     batch_size=8,
     min_replay_size=20,
-    samples_per_insert=2.0,
+    samples_per_insert=1.0,
     num_samples=4,
     retrace_mc_actions=2,
 )
@@ -545,46 +544,6 @@ def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_pa
         )
     assert len(returns(tmp_path / "here")) == 2
     assert returns(tmp_path / "here") == returns(tmp_path / "there")
-
-
-SCRIPT = """
-    import pathlib, sys
-    from tests.experiments.test_run import make_config, NEVER_LEARNS, SMALL
-    from minerva_acme import experiments, runs
-
-    def on_progress(progress):
-        if progress.phase == "train" and progress.env_steps == 300:
-            print("READY", flush=True)
-
-    config = make_config(pathlib.Path(sys.argv[1]), 10**9, SMALL)
-    result = experiments.run_experiment(config, on_progress)
-    print(result.interrupted_by, result.env_steps, result.learner_steps, flush=True)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_ends_with_success(tmp_path, number):
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=os.getcwd(),
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        assert process.stdout.readline() == "READY\n"
-        process.send_signal(number)
-        name, env_steps, learner_steps = process.stdout.read().split()
-    assert process.wait(timeout=30) == 0
-    assert name == number.name
-    # The transitions of the episode that was cut are kept, each as the start of one sequence.
-    checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
-    assert checkpointing.env_steps(checkpoint) == int(env_steps) >= 300
-    assert checkpointing.load_state(checkpoint)["inserted"] == int(env_steps)
-
-    result = experiments.run_experiment(make_config(tmp_path, int(env_steps) + 100))
-    assert result.env_steps == int(env_steps) + 100
-    assert result.learner_steps > int(learner_steps)
 
 
 def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path, monkeypatch):
