@@ -84,6 +84,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(5_000)  # 5 % of all tests' time would else be the search for cycles
     gc.enable()
 
 
