@@ -3,7 +3,6 @@ import re
 import pytest
 
 from minerva_acme import results
-from minerva_acme.plotting import figure
 
 WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
 
@@ -22,18 +21,6 @@ def table(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(results.format_rows(rows("ours") + rows("theirs", 50.0)))
     return path
-
-
-@pytest.fixture
-def unpainted(monkeypatch):
-    """A function after which figures are made, and their files are written without a picture."""
-
-    def save(drawn, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("<svg></svg>")
-        return [path]
-
-    return lambda: monkeypatch.setattr(figure, "save", save)
 
 
 def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(
