@@ -77,7 +77,10 @@ class SameTables(NotedSAC):
 
 
 def make(kind: type[Any]) -> Any:
-    made = small.ppo_builder(normalize_observations=True) if kind is NotedPPO else small.sac_builder()
+    if kind is NotedPPO:
+        made: Any = small.ppo_builder(normalize_observations=True, num_epochs=2)
+    else:  # with large batches, the learner makes few steps ahead of the actors
+        made = small.sac_builder(batch_size=64 if kind is NotedSAC else 16)
     builder = kind(made.config)
     builder.restored, builder.lengths = [], []
     return builder
