@@ -103,8 +103,11 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
         theirs = f"--{name.replace('_', '-')}"
         here = {f"--{entry.split()[0].replace('_', '-')}" for entry in entries}
         assert here <= ours, theirs
+        answered = set()  # the answer depends on which of them the agent has
         for agent, of_agent in of_agents.items():
-            if theirs not in of_agent and here & set(of_agent):
+            known = frozenset(here & set(of_agent))
+            if theirs not in of_agent and known and known not in answered:
+                answered.add(known)
                 with pytest.raises(ValueError, match=f"has no flag {theirs}. Here it is --"):
                     parse(f"train {agent} --env CartPole-v1 {theirs} 1")
         if theirs in ours:  # of some agents

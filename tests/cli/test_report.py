@@ -23,7 +23,9 @@ def table(tmp_path):
     return path
 
 
-def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(table, tmp_path, call):
+def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(
+    table, tmp_path, call, unpainted
+):
     out = tmp_path / "report"
     status, shown, _ = call("report", table, "--against", "mpo,sac", "bro_utd2", "--output", out)
     assert status == 0
@@ -38,12 +40,14 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     again = tmp_path / "again"
     assert call("report", out / "rows.csv", "--against", "mpo", "sac", "bro_utd2", "--output", again)[0] == 0
     assert (again / "index.html").read_bytes() == (out / "index.html").read_bytes()
+    unpainted()
     # A folder of rows and a report of one experiment, which improves on nothing.
     status, shown, _ = call("report", out, "--against", "none", "--output", tmp_path / "third")
     assert status == 0 and "MPO" not in shown
 
 
-def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, call):
+def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, call, unpainted):
+    unpainted()
     out = tmp_path / "report"
     table.write_text(results.format_rows(rows("ours") + rows("theirs", seeds=(0,))))  # which has a note
     assert call("report", table, "--against", "mpo", "--output", out)[0] == 0
@@ -64,7 +68,8 @@ def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, 
     assert page.count('<div class="wide"') == page.count("<img") + page.count("<table>") == 11
 
 
-def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call):
+def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call, unpainted):
+    unpainted()
     out = tmp_path / "report"
     arguments = ("--range", "Pendulum-v1=-2000:0", "--output", out)
     status, shown, _ = call("report", trained, *arguments)
@@ -76,7 +81,10 @@ def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path
     assert status == 2 and "must have an environment in common" in err
 
 
-def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compared_with(tmp_path, call):
+def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compared_with(
+    tmp_path, call, unpainted
+):
+    unpainted()
     status, shown, _ = call("report", "mpo_control", "--output", tmp_path / "report")
     assert status == 0 and "DMPO" in shown and "0.911" in shown
 

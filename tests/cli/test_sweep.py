@@ -150,7 +150,10 @@ def started(monkeypatch):
     return words
 
 
-def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(tmp_path, call, started, monkeypatch):
+def test_a_sweep_trains_reports_goes_on_and_skips_what_is_done(
+    tmp_path, call, started, monkeypatch, unpainted
+):
+    unpainted()
     base = f"sweep ppo --env CartPole-v1 --discount 0.9 0.99 --directory {tmp_path} {TINY}"
     base += " --range CartPole-v1=0:500 --jobs 2"
     status, out, err = call(*base.split(), "--num-env-steps", "32")

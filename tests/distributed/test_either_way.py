@@ -21,6 +21,9 @@ from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
 
+# Saved at the end alone, and evaluated before it and there.
+ONLY_AROUND: dict[str, Any] = {"checkpoint_period": 0, "evaluation_period": 0}
+
 Play = Callable[..., experiments.ExperimentResult]
 
 
@@ -74,7 +77,10 @@ class SameTables(NotedSAC):
 
 
 def make(kind: type[Any]) -> Any:
-    made = small.ppo_builder(normalize_observations=True) if kind is NotedPPO else small.sac_builder()
+    if kind is NotedPPO:
+        made: Any = small.ppo_builder(normalize_observations=True, num_epochs=2)
+    else:  # with large batches, the learner makes few steps ahead of the actors
+        made = small.sac_builder(batch_size=64 if kind is NotedSAC else 16)
     builder = kind(made.config)
     builder.restored, builder.lengths = [], []
     return builder
@@ -97,22 +103,22 @@ def test_weights_optimisers_statistics_and_counts_are_resumed(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play, kind: type[Any]
 ) -> None:
     builder = make(kind)
-    before = first(small.experiment(tmp_path, builder, checkpoint_period=0))
+    before = first(small.experiment(tmp_path, builder, num_env_steps=200, **ONLY_AROUND))
     checkpoint = checkpointing.find(tmp_path)
     state = checkpointing.load_state(checkpoint)
     assert not builder.restored
-    after = then(small.experiment(tmp_path, builder, num_env_steps=1200, checkpoint_period=0))
+    after = then(small.experiment(tmp_path, builder, num_env_steps=400, **ONLY_AROUND))
     assert len(builder.restored) == 1 and equal(builder.restored[0], state["learner"])
     assert before.learner_steps == state["counter"]["learner_steps"]
-    assert after.env_steps >= 1200 and after.learner_steps > before.learner_steps
+    assert after.env_steps >= 400 and after.learner_steps > before.learner_steps
     assert after.before == before.before  # remembered, not played again
     assert after.random == before.random
     counted = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
     assert counted[0] < before.env_steps < counted[-1]
     assert "begins empty" in caplog.text and "differs from the one expected" in caplog.text
     # And back again, with both kinds of steps.
-    again = first(small.experiment(tmp_path, builder, num_env_steps=1500, checkpoint_period=0))
-    assert again.env_steps >= 1500 and again.learner_steps > after.learner_steps
+    again = first(small.experiment(tmp_path, builder, num_env_steps=600, **ONLY_AROUND))
+    assert again.env_steps >= 600 and again.learner_steps > after.learner_steps
     assert len(builder.restored) == 2
 
 
@@ -121,10 +127,10 @@ def test_replay_is_resumed_where_the_tables_are_the_same(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play
 ) -> None:
     builder = make(SameTables)
-    before = first(small.experiment(tmp_path, builder, num_env_steps=300, checkpoint_period=0))
+    before = first(small.experiment(tmp_path, builder, num_env_steps=300, **ONLY_AROUND))
     caplog.clear()
     caplog.set_level("INFO")
-    after = then(small.experiment(tmp_path, builder, num_env_steps=400, checkpoint_period=0))
+    after = then(small.experiment(tmp_path, builder, num_env_steps=400, **ONLY_AROUND))
     (restored,) = [line for line in caplog.messages if line.startswith("restored table 'replay' with")]
     assert int(restored.split()[-2]) > 250 and "begins empty" not in caplog.text
     if then is experiments.run_experiment:
@@ -163,13 +169,13 @@ def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_ta
 @BOTH_WAYS
 def test_schedules_end_with_the_run_whoever_plays(tmp_path: pathlib.Path, first: Play, then: Play) -> None:
     builder = make(NotedPPO)
-    before = first(small.experiment(tmp_path, builder, num_env_steps=320))
-    then(small.experiment(tmp_path, builder, num_env_steps=640))
+    before = first(small.experiment(tmp_path, builder, num_env_steps=320, **ONLY_AROUND))
+    then(small.experiment(tmp_path, builder, num_env_steps=640, **ONLY_AROUND))
     left = 640 - before.env_steps
     steps = {experiments.run_experiment: 16, play_together: 32}  # for a learner step
     assert builder.lengths == [320 // steps[first], before.learner_steps + left // steps[then]]
     # A resume by the same kind keeps to that, however far the run has come.
-    then(small.experiment(tmp_path, builder, num_env_steps=704))
+    then(small.experiment(tmp_path, builder, num_env_steps=704, **ONLY_AROUND))
     assert builder.lengths[2] == before.learner_steps + (704 - before.env_steps) // steps[then]
 
 
@@ -177,12 +183,12 @@ def test_a_replay_of_another_store_begins_empty(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     builder = make(SameTables)
-    config = small.experiment(tmp_path, builder, num_env_steps=300, replay="memory")
-    experiments.run_experiment(config)
-    play_together(small.experiment(tmp_path, builder, num_env_steps=400))
+    in_memory = {"replay": "memory", **ONLY_AROUND}
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=100, **in_memory))
+    play_together(small.experiment(tmp_path, builder, num_env_steps=200, **ONLY_AROUND))
     assert "replay begins empty" in caplog.text and "written by replay in memory" in caplog.text
     caplog.clear()
-    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=500, replay="memory"))
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300, **in_memory))
     assert "replay begins empty" in caplog.text and "written by replay on Reverb" in caplog.text
 
 
@@ -195,14 +201,14 @@ def test_one_process_keeps_refusing_a_replay_of_other_tables_of_its_own(tmp_path
 
 def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pathlib.Path) -> None:
     builder = make(NotedSAC)
-    first = play_together(small.experiment(tmp_path, builder, evaluation_period=100))
+    first = play_together(small.experiment(tmp_path, builder, num_env_steps=300, evaluation_period=100))
     assert first.best is not None
     best = checkpointing.find(tmp_path, "best")
     assert checkpointing.player(best) == checkpointing.Player(2)
     best_steps = checkpointing.env_steps(best)  # a better one takes its place, if there is one
-    then = small.experiment(tmp_path, builder, num_env_steps=900, resume_from="best")
+    then = small.experiment(tmp_path, builder, num_env_steps=500, resume_from="best")
     result = experiments.run_experiment(then)
-    assert result.env_steps == 900 and result.best is not None
+    assert result.env_steps == 500 and result.best is not None
     assert result.best[1].mean >= first.best[1].mean
     player = checkpointing.player(checkpointing.find(tmp_path))
     assert player.num_actors == 0 and player.env_steps == best_steps
@@ -211,7 +217,8 @@ def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pat
 def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pathlib.Path) -> None:
     """Its state said how many actors there were, and had the evaluations once more."""
     builder: builders.AgentBuilder[Any] = make(NotedSAC)
-    play_together(small.experiment(tmp_path, builder, checkpoint_replay=False, checkpoint_best=False))
+    once = {"num_env_steps": 200, "checkpoint_replay": False, "checkpoint_best": False}
+    play_together(small.experiment(tmp_path, builder, **(ONLY_AROUND | once)))
     checkpoint = checkpointing.find(tmp_path)
     state = checkpointing.load_state(checkpoint)
     known = {name: state[name] for name in ("random", "before", "latest", "best", "walltime")}
@@ -221,8 +228,8 @@ def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pat
     steps = state["counter"]["actor_steps"]
     checkpointing._seal(checkpoint, {"env_steps": steps, "evaluation": None, "light": False})
     assert checkpointing.player(checkpoint) == checkpointing.Player(2)
-    for play, steps in ((play_together, 800), (experiments.run_experiment, 1000)):
-        result = play(small.experiment(tmp_path, builder, num_env_steps=steps))
+    for play, steps in ((play_together, 400), (experiments.run_experiment, 600)):
+        result = play(small.experiment(tmp_path, builder, num_env_steps=steps, **ONLY_AROUND))
         assert result.env_steps >= steps and result.before is not None
 
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120)]
     [
         small.sac_builder(),
         small.mpo_builder(),
-        small.ppo_builder(),
+        small.ppo_builder(num_epochs=2),
         small.impala_builder(),
     ],
     ids=["sac", "mpo", "ppo", "impala"],

@@ -1,7 +1,8 @@
 """The commands of a page work one after the other in an empty folder, as a reader would type them.
 
-They are shortened: steps are divided by a number, and nothing is drawn. So these tests say that folders and
-checkpoints have the names that the later commands give them, and that no command meets another one's run.
+They are shortened: steps are divided by a number, and nothing is drawn or traced. So these tests say that
+folders and checkpoints have the names that the later commands give them, and that no command meets another
+one's run.
 """
 
 import functools
@@ -14,11 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from minerva_acme import experiments
 from minerva_acme.cli import commands, demo, main, processes, video
 from minerva_acme.experiments import progress_display
-from minerva_acme.runs import policies
+from minerva_acme.plotting import figure
+from minerva_acme.runs import policies, programs
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 SHORTER = 1_250  # divides the usual numbers of steps into multiples of PPO's eight environments
@@ -51,10 +54,12 @@ def shorten(words: list[str]) -> list[str]:
             words[words.index(flag) + 1] = value
     if "--environment-processes" in words:
         words.remove("--environment-processes")
+    period = 40 if any(word.startswith("dm_control/") for word in words) else 8  # long episodes
     more = {
-        "train": "--log csv --replay memory --evaluation-period 8 --evaluation-environments 1",
+        "train": f"--log csv --replay memory --evaluation-period {period} --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
         "demo": "--goal 0",
+        "export": "--episodes 0",
         "publish": "--episodes 2",
     }
     words += more.get(words[0], "").split()
@@ -72,6 +77,20 @@ def find_only(command: commands.Video) -> int:
     """Finds what would be filmed."""
     assert policies.find(command.directory, command.checkpoint).path.exists()
     return 0
+
+
+def save_nothing(figure: Any, path: pathlib.Path) -> list[pathlib.Path]:
+    """Stands for `figure.save`: makes the files, with nothing in them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = [path] if path.suffix else [path.with_name(path.name + suffix) for suffix in (".png", ".svg")]
+    for file in files:
+        file.write_text("<svg></svg>")
+    return files
+
+
+def trace_nothing(module: Any, inputs: Any) -> str:
+    """Stands for `programs.export`: a program is its module's name."""
+    return type(module).__name__
 
 
 @pytest.fixture
@@ -100,6 +119,9 @@ def test_the_commands_of_a_page_work_in_order_in_an_empty_folder(
     monkeypatch.setattr(demo.recording, "choose_renderer", lambda: None)  # for good, in this process
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, words=shorten([*demo.TRAINING])))
     monkeypatch.setattr(video, "run", find_only)
+    monkeypatch.setattr(figure, "save", save_nothing)
+    monkeypatch.setattr(programs, "export", trace_nothing)
+    monkeypatch.setattr(torch.export, "save", lambda program, file: pathlib.Path(file).write_text(program))
     monkeypatch.setattr(processes, "run_all", run_here)
     runs, played = 0, 0
     for line in read(page):

@@ -60,10 +60,19 @@ def load(name):
 
 @pytest.fixture
 def run(monkeypatch):
-    """A function that runs an example as a command and returns what its `main` returned."""
+    """A function that runs an example as a command and returns what its `main` returned.
 
-    def run(name, *flags):
+    Nothing is written for TensorBoard, and there may be fewer episodes in each evaluation.
+    """
+    run_experiment = experiments.run_experiment
+
+    def run(name, *flags, **changes):
+        def run_shortly(config, *callbacks, **options):
+            config = dataclasses.replace(config, tensorboard=False, **changes)
+            return run_experiment(config, *callbacks, **options)
+
         path = str(REPOSITORY / "examples" / f"{name}.py")
+        monkeypatch.setattr(experiments, "run_experiment", run_shortly)
         monkeypatch.setattr(sys, "argv", [path, *map(str, flags)])
         return runpy.run_path(path, run_name="__main__")["result"]
 
@@ -163,8 +172,8 @@ def test_cartpole_without_velocities_trains_with_and_without_memory(run, tmp_pat
 
 
 def test_the_experiment_trains_with_the_swapped_learner(run, tmp_path):
-    flags = ["--env", "Pendulum-v1", "--num-env-steps", 400, "--directory", tmp_path]
-    result = run("swap_learner", *flags, *SMALL_MPO_FLAGS)
+    flags = ["--env", "Pendulum-v1", "--num-env-steps", 320, "--directory", tmp_path]
+    result = run("swap_learner", *flags, *SMALL_MPO_FLAGS, evaluation_episodes=2)
     assert result.learner_steps > 50
     assert result.after.returns != result.before.returns
     header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
@@ -355,7 +364,7 @@ def test_sac_finds_what_pays_most(tmp_path):
             builder=sac.SACBuilder(config),
             environment_factory=lambda seed: Target(),
             directory=tmp_path,
-            num_env_steps=800,
+            num_env_steps=500,
             evaluation_period=0,
             evaluation_episodes=20,
             tensorboard=False,
@@ -380,10 +389,10 @@ class Target(testing.FakeEnvironment):
 
 
 def test_sac_runs_as_a_command(run, tmp_path):
-    flags = ["--num-env-steps", 300, "--directory", tmp_path, "--config.layer-sizes", "16"]
+    flags = ["--num-env-steps", 150, "--directory", tmp_path, "--config.layer-sizes", "16"]
     small = ["--config.batch-size", 16, "--config.samples-per-insert", 16, "--config.min-replay-size", 50]
-    result = run("sac", *flags, *small)
-    assert result.learner_steps == 251
+    result = run("sac", *flags, *small, evaluation_episodes=2)
+    assert result.learner_steps == 101
     assert result.after.returns != result.before.returns
     header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
     assert {"loss/critic", "loss/policy", "loss/temperature", "policy/entropy", "temperature"} <= {*header}
@@ -408,8 +417,8 @@ def test_wpos_gradient_is_that_of_actions_which_follow_q():
 
 
 def test_wpo_trains_as_a_command_with_mpos_other_parts(run, tmp_path):
-    flags = ["--env", "Pendulum-v1", "--num-env-steps", 400, "--directory", tmp_path]
-    result = run("swap_policy_loss", *flags, *SMALL_MPO_FLAGS)
+    flags = ["--env", "Pendulum-v1", "--num-env-steps", 320, "--directory", tmp_path]
+    result = run("swap_policy_loss", *flags, *SMALL_MPO_FLAGS, evaluation_episodes=2)
     assert result.learner_steps > 50
     assert result.after.returns != result.before.returns
     header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
@@ -516,8 +525,8 @@ def test_bsuite_scores_an_agent_and_what_is_finished_is_not_run_again(run, tmp_p
 
 @pytest.mark.parametrize("agent", ["vmpo", "ppo"])
 def test_an_agent_is_swapped_by_its_builder(agent, run, tmp_path):
-    result = run("swap_agents", "--agent", agent, "--num-env-steps", 4_096, "--directory", tmp_path)
-    assert result.learner_steps == 2
+    result = run("swap_agents", "--agent", agent, "--num-env-steps", 2_048, "--directory", tmp_path)
+    assert result.learner_steps == 1
     assert result.directory == tmp_path / agent
     assert result.after.returns != result.before.returns
 

@@ -15,7 +15,7 @@ pytest.importorskip("labmaze", reason="composer's arenas need it, and it has no 
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "locomotion_dmpo.py"
 SMALL = [
-    *("--num-env-steps", "300"),
+    *("--num-env-steps", "200"),
     *("--num-actors", "1"),
     *("--time-limit", "0.5"),
     *("--evaluation-period", "0"),
@@ -55,7 +55,7 @@ def test_a_walker_trains_with_each_engine(engine, walker, monkeypatch, tmp_path)
     flags = ["--engine", engine, "--walker", walker, "--directory", str(tmp_path / "run"), *SMALL]
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *flags])
     result = runpy.run_path(str(EXAMPLE), run_name="__main__")["result"]
-    assert (result.env_steps, result.given_up) == (300, ())
+    assert (result.env_steps, result.given_up) == (200, ())
     assert result.learner_steps >= 10
     assert result.after.returns != result.before.returns
     assert all(length <= 20 for length in result.after.lengths)  # of 0.025 s each

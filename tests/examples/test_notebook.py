@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
 # The same with fewer steps.
 SHORTER = {
-    "num_env_steps=50_000": "num_env_steps=4_096",
-    "evaluation_period=5_000": "evaluation_period=2_048",
+    "num_env_steps=50_000": "num_env_steps=2_048",
+    "evaluation_period=5_000": "evaluation_period=1_024",
 }
 # As a kernel does: cells share their names, and the value of a cell's last expression is shown.
 EXECUTE = """
@@ -64,7 +64,7 @@ def test_its_cells_train_show_results_and_draw_also_without_reverb(tmp_path: pat
     for one in map(Shown._make, json.loads(last)):
         by_kind.setdefault(one.kind, []).append(one)
     assert by_kind["PPOBuilder"][0].text == "PPOBuilder(PPOConfig(num_environments=1))"
-    assert "4,096 environment steps" in by_kind["ExperimentResult"][0].text
+    assert "2,048 environment steps" in by_kind["ExperimentResult"][0].text
     assert "evaluator/episode_return" in by_kind["list"][0].text
     assert "LoadedPolicy from" in by_kind["LoadedPolicy"][0].text
     assert "5 episodes" in by_kind["Evaluation"][0].text
