@@ -93,13 +93,15 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
 ) -> None:
     disk = FullDisk(first=0, times=0)
 
-    class SavedBefore600(small.Ramp):
+    class SlowUntilSaved(small.Ramp):
+        """Goes on: a learner only hears of steps that are reported, and saves after a learner step."""
+
         num_steps = 0
 
         def step(self, action: Any) -> dm_env.TimeStep:
             self.num_steps += 1
-            while self.num_steps == 600 and checkpointing.latest(tmp_path / "checkpoints") is None:
-                time.sleep(0.01)
+            if self.num_steps > 400 and checkpointing.latest(tmp_path / "checkpoints") is None:
+                time.sleep(0.05)
             return super().step(action)
 
     def fill(progress: experiments.Progress) -> None:
@@ -109,7 +111,7 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
     config = make(
         tmp_path,
         small.saving_builder(disk),
-        environment_factory=SavedBefore600,
+        environment_factory=SlowUntilSaved,
         checkpoint_period=400,
         num_env_steps=700,
     )
