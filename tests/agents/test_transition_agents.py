@@ -85,7 +85,7 @@ FIELDS = {
         for name in scene.AGENTS
         for field in FIELDS
         if name in CONTINUOUS or field != "action"  # integers are finite
-        # One function looks at all fields; it tells numbers that are not finite from those that are too large.
+        # One function looks at all fields; it tells what is not finite from what is too large.
         for number in ((math.nan, math.inf, -math.inf, 1e30) if field == "reward" else (math.nan, 1e30))
     ],
 )
