@@ -70,7 +70,7 @@ def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
     torch.testing.assert_close(*results, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["dqn", "ppo"])  # SAC is the agent of the test of the kit, below
+@pytest.mark.parametrize("name", ["dqn", "ppo"])  # an agent on the kit, and one that is not
 @pytest.mark.usefixtures("by_aot_eager")
 def test_compiled_losses_train_as_plain_ones(name, make):
     assert_trains_as_by_torch(make, name)
@@ -113,6 +113,7 @@ def make_own_learner(module, mode):
     return transition_scene.make_learner(module.SACBuilder(config), transition_scene.make_spec())
 
 
+@pytest.mark.compile  # of three losses, each compiled for seconds
 @pytest.mark.usefixtures("by_aot_eager")
 def test_an_agent_of_ones_own_on_the_kit_is_compiled_too(repository, monkeypatch):
     module, results = own_agent(repository, monkeypatch), []

@@ -102,7 +102,8 @@ def test_mpo_with_other_options_keeps_to_the_device(continuous_spec, options):
 
 
 def on_policy_learner(agent, make_rollout, make_learner, spec, **options):
-    builder = agent.builder(**options)
+    fewer = {"minibatch_size": 8, "num_epochs": 1} if agent.name == "ppo" else {}
+    builder = agent.builder(**{**fewer, **options})
     network = builder.make_networks(spec, torch.Generator().manual_seed(0))
     rollout = to_meta(make_rollout(builder, network, spec))
     learner, _, rows = make_learner(builder, spec, [rollout] * 2, device=META, num_env_steps=160)

@@ -9,12 +9,12 @@ import tree
 from minerva_acme import specs
 from minerva_acme.agents import mpo
 
-NUM_STEPS = 160
-AT_STEP = 140  # which no evaluation reaches: it plays an episode before and one after training
+NUM_STEPS = 64
+AT_STEP = 40  # which no evaluation reaches: it plays an episode before and one after training
 
 
 class Poisoned(dm_env.Environment):
-    """Episodes of 60 steps; the reward or the observation of one step is `number`."""
+    """Episodes of 16 steps; the reward or the observation of one step is `number`."""
 
     def __init__(self, seed, field, number, at_step):
         self._random = np.random.default_rng(seed)
@@ -31,7 +31,7 @@ class Poisoned(dm_env.Environment):
         if self._num_steps == self._at_step:
             reward = np.float32(self._number) if self._field == "reward" else reward
             observation[1] = self._number if self._field == "observation" else observation[1]
-        is_last = self._num_steps % 60 == 0
+        is_last = self._num_steps % 16 == 0
         step_type = dm_env.StepType.LAST if is_last else dm_env.StepType.MID
         return dm_env.TimeStep(step_type, reward, np.float32(1.0), observation)
 
@@ -74,7 +74,7 @@ def train(builder, run, tmp_path):
             lambda seed: Poisoned(seed, field, number, at_step),
             num_env_steps,
             directory=tmp_path / "run",
-            checkpoint_period=32,
+            checkpoint_period=16,
         )
 
     return train
@@ -107,5 +107,5 @@ def test_an_extreme_number_that_is_taken_ends_neither_the_run_nor_a_resumed_one(
     train, tmp_path, field, number
 ):
     train(NUM_STEPS, field, number, AT_STEP)
-    train(NUM_STEPS + 64)
+    train(NUM_STEPS + 32)
     assert all(torch.isfinite(tensor).all() for tensor in saved_tensors(tmp_path / "run").values())

@@ -44,7 +44,7 @@ TWO = {**VALUES, "num_critics": 2}
 
 # A builder, its config, and the action specs that it takes.
 AGENTS = {
-    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE, SMALL_DISCRETE, SEVERAL]),
+    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE, SEVERAL]),
     "PPO, squashed": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS, squash_actions=True), [BOUNDED]),
     "V-MPO": (vmpo.VMPOBuilder, vmpo.VMPOConfig(**ROLLOUTS), [SEVERAL]),
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
@@ -57,7 +57,8 @@ AGENTS = {
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }
-OTHER_OBSERVATIONS = {name: ["nest"] for name in AGENTS if "," not in name} | {"DQN": ["nest", "picture"]}
+# V-MPO makes its policy as PPO does, and TD3, CRR and D4PG as SAC does.
+OTHER_OBSERVATIONS = {name: ["nest"] for name in ("PPO", "MPO", "SAC", "BC")} | {"DQN": ["nest", "picture"]}
 CASES = {
     f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (
         name,

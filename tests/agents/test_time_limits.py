@@ -112,11 +112,11 @@ def test_the_critic_of_mpo(run, critic_target, end):
             num_samples=4,
             retrace_mc_actions=2,
             target_policy_update_period=10,
-            target_critic_update_period=5,
+            target_critic_update_period=2,
             critic_learning_rate=3e-2,
         )
     )
-    run(builder, lambda seed: TwoStates(last_discount), 170, replay="memory")
+    run(builder, lambda seed: TwoStates(last_discount), 90, replay="memory")
     policy, critic = builder.learner._target.policy, builder.learner._target_q
     states = torch.from_numpy(STATES)
     # Of the actions that it takes.
@@ -154,7 +154,7 @@ def test_the_critics_of_agents_over_transitions(run, name, end):
             return super().make_learner(parts)
 
     recording = Recording(builder.config)
-    run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 100, replay="memory")
+    run(recording, lambda seed: TwoStates(last_discount, agent.discrete), 45, replay="memory")
     (networks,) = kept
     states = torch.from_numpy(STATES)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import functools
 import json
 import pathlib
 import shutil
@@ -53,12 +54,18 @@ MEMORIES = {
 }
 
 
+def make_environment_of(environment_id, seed):
+    # 40 steps are as good as Pendulum's 200.
+    settings = {"max_episode_steps": 40} if environment_id == "Pendulum-v1" else {}
+    return environments.make_training_environment(environment_id, seed=seed, **settings)
+
+
 class Run:
     """A run of a few steps, and observations of its environment."""
 
     def __init__(self, directory, builder, environment_id):
         def make_environment(seed):
-            return environments.make_training_environment(environment_id, seed=seed)
+            return make_environment_of(environment_id, seed)
 
         self.directory, self.builder = directory, builder
         experiments.run_experiment(
@@ -93,6 +100,19 @@ def make_run(tmp_path_factory):
     yield make
     for run in made.values():
         run.environment.close()
+
+
+@pytest.fixture(scope="module")
+def load_program(make_run, tmp_path_factory):
+    """Exports the policy of a run as a program, once, and loads it."""
+
+    @functools.cache
+    def load(name, actions="agent"):
+        file = tmp_path_factory.mktemp("program") / "policy.pt2"
+        runs.export_policy(make_run(name).directory, file, format="pt2", actions=actions)
+        return torch.export.load(file).module()
+
+    return load
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -132,10 +152,9 @@ def test_weights_that_are_shared_give_the_same_policy_without_the_run(make_run, 
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_run, name, tmp_path):
+def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_run, load_program, name):
     run = make_run(name)
-    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
-    program = torch.export.load(file).module()
+    program = load_program(name)
     policy = runs.load_policy(run.directory)
     for number in (1, 2, 5, 64):
         observations = run.observations(number)
@@ -146,19 +165,16 @@ def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_ru
         assert_close_to_norm(found, expected)
 
 
-def test_a_program_is_what_torch_computes_bit_for_bit(make_run, tmp_path):
+def test_a_program_is_what_torch_computes_bit_for_bit(make_run, load_program):
     run = make_run("MPO")
-    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
     observations = torch.from_numpy(run.observations(5))
     expected = runs.load_policy(run.directory).as_module()(observations)
-    assert torch.equal(torch.export.load(file).module()(observations), expected)
+    assert torch.equal(load_program("MPO")(observations), expected)
 
 
-def test_bounds_hold_in_a_program(make_run, tmp_path):
-    run = make_run("MPO")
-    runs.export_policy(run.directory, file := tmp_path / "policy.pt2", format="pt2")
-    far = torch.from_numpy(1e6 * run.observations(64))
-    found = torch.export.load(file).module()(far)
+def test_bounds_hold_in_a_program(make_run, load_program):
+    far = torch.from_numpy(1e6 * make_run("MPO").observations(64))
+    found = load_program("MPO")(far)
     assert found.abs().max() == 1.0
 
 
@@ -274,7 +290,7 @@ def test_a_checkpoint_with_memory_is_evaluated_by_an_actor_that_remembers(make_r
         return episode_return
 
     def make_environment():
-        return environments.make_training_environment("Pendulum-v1", seed=5)
+        return make_environment_of("Pendulum-v1", seed=5)
 
     result = runs.evaluate_checkpoint(run.directory, run.builder, make_environment(), 2)
     with contextlib.closing(make_environment()) as environment:
@@ -470,12 +486,9 @@ def test_the_task_takes_what_its_wrappers_make_of_the_agents_action(make_run):
             np.testing.assert_array_equal(np.float32(ours.reward), theirs.reward)
 
 
-def test_a_program_acts_in_the_bounds_that_are_asked_for(make_run, tmp_path):
+def test_a_program_acts_in_the_bounds_that_are_asked_for(make_run, load_program, tmp_path):
     run = make_run("MPO")
-    files = {which: tmp_path / f"{which}.pt2" for which in ("agent", "task")}
-    for which, file in files.items():
-        runs.export_policy(run.directory, file, format="pt2", actions=which)
-    agent, task = (torch.export.load(file).module() for file in files.values())
+    agent, task = (load_program("MPO", which) for which in ("agent", "task"))
     observations = torch.from_numpy(run.observations(64))
     assert torch.equal(task(observations), scaled(agent(observations)))
     with pytest.raises(ValueError, match="`actions` must be 'agent' if `format` is safetensors"):

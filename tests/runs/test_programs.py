@@ -1,5 +1,6 @@
 """Programs act as their policy, from the task's own observations to its own actions, in whole episodes."""
 
+import functools
 import importlib.util
 import json
 
@@ -72,22 +73,29 @@ def make_policies(memory):
     return [loaded_policy.LoadedPolicy(policy, spec.observations, convert) for convert in (None, to_task)]
 
 
-def load_program(format_, memory, file):
-    agent, task = make_policies(memory)
-    bare = Robot().observation_spec()
-    module = programs.from_task(task.as_module(), bare, make_robot(0).observation_spec())
-    inputs = programs.make_inputs(task, bare)
-    if format_ == "pt2":
-        torch.export.save(programs.export(module, inputs), file)
-        return programs.load(str(file)), agent
-    programs.write_onnx(module, inputs, str(file), "{}")
-    return programs.load_onnx(str(file)), agent
+@pytest.fixture(scope="module")
+def load_program(tmp_path_factory):
+    """Writes the policy in the task's bounds, once, and loads it."""
+
+    @functools.cache
+    def load(format_, memory):
+        _, task = make_policies(memory)
+        bare = Robot().observation_spec()
+        module = programs.from_task(task.as_module(), bare, make_robot(0).observation_spec())
+        inputs, file = programs.make_inputs(task, bare), tmp_path_factory.mktemp("program") / "policy"
+        if format_ == "pt2":
+            torch.export.save(programs.export(module, inputs), file.with_suffix(".pt2"))
+            return programs.load(str(file.with_suffix(".pt2")))
+        programs.write_onnx(module, inputs, str(file.with_suffix(".onnx")), "{}")
+        return programs.load_onnx(str(file.with_suffix(".onnx")))
+
+    return load
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_program_acts_as_the_policy_on_the_bare_task_in_whole_episodes(format_, memory, tmp_path):
-    program, agent = load_program(format_, memory, tmp_path / f"policy.{format_}")
+def test_a_program_acts_as_the_policy_on_the_bare_task_in_whole_episodes(format_, memory, load_program):
+    program, (agent, _) = load_program(format_, memory), make_policies(memory)
     found = programs.compare(program, agent, make_robot, "task", 3)
     assert found.largest <= 1e-6
     assert found.num_episodes == 3 * 8
@@ -96,8 +104,8 @@ def test_a_program_acts_as_the_policy_on_the_bare_task_in_whole_episodes(format_
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-def test_actions_of_a_program_have_the_tasks_bounds_and_precision(memory, tmp_path):
-    program, _ = load_program("pt2", memory, tmp_path / "policy.pt2")
+def test_actions_of_a_program_have_the_tasks_bounds_and_precision(memory, load_program):
+    program = load_program("pt2", memory)
     _, task = make_policies(memory)
     far = {
         "speed": 1e3 * np.array([[1.0, 2.0], [-2.0, 1.0], [-3.0, -1.0]]),
@@ -112,8 +120,8 @@ def test_actions_of_a_program_have_the_tasks_bounds_and_precision(memory, tmp_pa
     np.testing.assert_allclose(action, task.step(flat, state)[0].action, atol=1e-5)
 
 
-def test_an_episode_starts_from_the_initial_state_and_the_other_rows_go_on(tmp_path):
-    program, _ = load_program("pt2", "gru", tmp_path / "policy.pt2")
+def test_an_episode_starts_from_the_initial_state_and_the_other_rows_go_on(load_program):
+    program = load_program("pt2", "gru")
     observations = {"speed": np.ones((2, 2)), "height": np.ones(2)}
     kept = (np.full((2, 8), 0.7, np.float32),)
     actions, (after,) = program(observations, kept, np.array([True, False]))

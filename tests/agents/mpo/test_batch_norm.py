@@ -310,7 +310,7 @@ def test_the_critic_learns_values_that_depend_on_state_and_action(spec):
         target_critic_update_period=10,
     )
     learner, rows = make_learner(spec, pairs(), config, targets.one_step(num_actions=1))
-    learner.run(num_steps=400)
+    learner.run(num_steps=250)
     batch = next(itertools.islice(pairs(), 1000, None)).data
     found = learner._target_q(batch.observation[:, 0], batch.action[:, 0])
     errors = found - batch.reward[:, 0]

@@ -104,7 +104,7 @@ def test_what_must_be_remembered_is_learned_with_a_memory_alone(run, memory):
         target_policy_update_period=10,
         target_critic_update_period=10,
     )
-    num_env_steps = 400 if memory == "none" else 1000
+    num_env_steps = 400 if memory == "none" else 700
     result = run(mpo.MPOBuilder(config), Recall, num_env_steps, evaluation_episodes=20)
     # At most 4; whoever forgets has the first step right and half of the others, 2.5.
     assert (result.after.mean > 3.5) == (memory != "none")

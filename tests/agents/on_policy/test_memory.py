@@ -292,7 +292,7 @@ def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_
         **settings,
         **({"minibatch_size": 32} if agent.name == "ppo" else {}),
     )
-    result = run(builder, Recall, 128 * 20, evaluation_episodes=20)
+    result = run(builder, Recall, 128 * 11, evaluation_episodes=20)
     # At most 4; whoever forgets has the first step right and half of the others.
     if has_memory:
         assert result.after.mean == 4.0

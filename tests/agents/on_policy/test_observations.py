@@ -38,7 +38,7 @@ def shows(spec, discrete=True):
 
 @pytest.mark.parametrize(
     ("spec", "discrete", "num_env_steps"),
-    [(showing.IMAGE, True, 2048), (showing.IMAGE, False, 2048), (showing.DICT, True, 4096)],
+    [(showing.IMAGE, True, 768), (showing.IMAGE, False, 1024), (showing.DICT, True, 2048)],
     ids=["image", "image and continuous actions", "dict"],
 )
 def test_what_is_seen_is_acted_upon_after_a_short_training(agent, run, spec, discrete, num_env_steps):
@@ -119,7 +119,7 @@ def test_an_encoder_of_ones_own_is_one_method(agent, run):
             return Brightest()
 
     builder = make_builder(agent, Mixin)
-    result = run(builder, shows(showing.IMAGE), 2048, evaluation_episodes=20, replay="memory")
+    result = run(builder, shows(showing.IMAGE), 768, evaluation_episodes=20, replay="memory")
     assert isinstance(builder.learner.network.encoder, Brightest)
     assert result.after.mean > 4.0
 

@@ -209,8 +209,8 @@ def test_one_environment_and_eight_learn_alike_per_step(agent, run, num_environm
         discount=0.9,
         **settings,
     )
-    result = run(builder, Walk, 192 * 15, evaluation_episodes=20)
-    assert (result.env_steps, result.learner_steps) == (192 * 15, 15)
+    result = run(builder, Walk, 192 * 10, evaluation_episodes=20)
+    assert (result.env_steps, result.learner_steps) == (192 * 10, 10)
     # Random actions cost 17 an episode, doing nothing 6 and the best policy 0.2.
     assert result.random.mean < -6.0
     assert result.after.mean > -2.5
