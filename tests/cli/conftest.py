@@ -45,7 +45,7 @@ def call(capsys):
 
 @pytest.fixture
 def unpainted(monkeypatch):
-    """A function after which figures are made, and their files are written without a picture."""
+    """A function after which figures are made, and written to files without a picture."""
 
     from minerva_acme.plotting import figure
 
