@@ -175,6 +175,17 @@ def leaves_no_thread_or_process_behind() -> Iterator[None]:
     assert not left, f"This file's tests left behind: {'; '.join(left)}."
 
 
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Returns a function after which figures are made, and written to files without a picture."""
+    from matplotlib import figure
+
+    def write(drawn: figure.Figure, file: pathlib.Path, **_: Any) -> None:
+        file.write_text("<svg></svg>")
+
+    return lambda: monkeypatch.setattr(figure.Figure, "savefig", write)
+
+
 class ScriptedEnvironment(dm_env.Environment):
     """Gives the same observation always, ends after two steps and remembers the actions it got."""
 

@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.memory_steps
 
-Sizes are those of the preset `memory`, observations and actions those of cheetah. Each learner has one thread
-and a process of its own. The LSTM's share is the time of its calls alone, with a backward pass where the
-learner makes one, over the time of the step.
+Networks and batches have the sizes of the preset `memory`, observations and actions the sizes of cheetah's.
+Each learner has one thread and a process of its own. The LSTM's share is the time of its calls alone, with a
+backward pass where the learner makes one, over the time of the step.
 """
 
 import argparse
@@ -57,11 +57,11 @@ AGENTS = ("sac", "td3", "mpo", "r2d2")
 
 
 class Measured(NamedTuple):
-    """What a learner step takes."""
+    """The cost of a learner step."""
 
     cpu_milliseconds: float
-    lstm_milliseconds: float  # of them, for the LSTM's calls
-    megabytes: int  # of peak memory, of all steps
+    lstm_milliseconds: float  # the part of the LSTM's calls
+    megabytes: int  # growth of the process's peak memory
 
 
 def make_learner(builder: builders.AgentBuilder[Any], resources: contextlib.ExitStack) -> core.Learner:
@@ -122,8 +122,8 @@ def _call(layer: nn.LSTM, shape: torch.Size, is_learned_from: bool) -> None:
         outputs.backward(torch.ones_like(outputs))
 
 
-def measure(agent: str, has_memory: bool, num_blocks: int, results: Any) -> None:
-    """Measures a learner, alone in its process, and puts the result into a queue."""
+def measure(agent: str, has_memory: bool, num_blocks: int) -> Measured:
+    """Measures the steps of a learner that is alone in its process."""
     torch.set_num_threads(1)
     with contextlib.ExitStack() as resources:
         learner = make_learner(BUILDERS[agent, has_memory], resources)
@@ -136,8 +136,7 @@ def measure(agent: str, has_memory: bool, num_blocks: int, results: Any) -> None
         for _ in range(num_blocks):  # of two steps: TD3 trains its policy in every second
             steps.append(_cpu_milliseconds([learner.step, learner.step]) / 2.0)
             lstm.append(_cpu_milliseconds(calls) / 2.0)
-    found = Measured(statistics.median(steps), statistics.median(lstm), (peak - before) >> 10)
-    results.put(found)
+    return Measured(statistics.median(steps), statistics.median(lstm), (peak - before) >> 10)
 
 
 def _cpu_milliseconds(calls: Sequence[Callable[[], object]]) -> float:
@@ -152,16 +151,10 @@ def main(arguments: Sequence[str] | None = None) -> dict[tuple[str, bool], Measu
     parser.add_argument("--agents", nargs="+", choices=AGENTS, default=AGENTS)
     parser.add_argument("--blocks", type=int, default=50, help="pairs of learner steps")
     chosen = parser.parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
     found = {}
     for variant in itertools.product(chosen.agents, (False, True)):
-        results: Any = context.SimpleQueue()
-        process = context.Process(target=measure, args=(*variant, chosen.blocks, results))
-        process.start()
-        process.join()
-        if process.exitcode:
-            raise SystemExit(process.exitcode)
-        found[variant] = results.get()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            found[variant] = pool.apply(measure, (*variant, chosen.blocks))
     print("| | without: ms, MB | with a memory: ms, MB | times | LSTM |")
     print("|---|---|---|---|---|")
     for agent in chosen.agents:

@@ -1,7 +1,6 @@
 """The LSTM's part of a learner step is all of its calls, each with its backward pass."""
 
 import contextlib
-import queue
 
 import pytest
 
@@ -23,8 +22,6 @@ def test_the_calls_of_a_learner_step_are_found_with_their_sizes_and_backward_pas
 
 @pytest.mark.parametrize("has_memory", [False, True])
 def test_each_learner_is_measured(has_memory: bool) -> None:
-    results: queue.SimpleQueue[memory_steps.Measured] = queue.SimpleQueue()
-    memory_steps.measure("r2d2", has_memory, 2, results)
-    found = results.get()
+    found = memory_steps.measure("r2d2", has_memory, 2)
     assert found.cpu_milliseconds > 0.0
     assert (found.lstm_milliseconds > 1.0) == has_memory

@@ -41,17 +41,3 @@ def call(capsys):
         return status, out, err
 
     return call_
-
-
-@pytest.fixture
-def unpainted(monkeypatch):
-    """A function after which figures are made, and written to files without a picture."""
-
-    from minerva_acme.plotting import figure
-
-    def save(drawn, path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("<svg></svg>")
-        return [path]
-
-    return lambda: monkeypatch.setattr(figure, "save", save)

@@ -42,30 +42,25 @@ class Ramp(specs.SpecMethods, dm_env.Environment):
         return dm_env.transition(reward, self._observation, np.float32(1.0))
 
 
+# 4 items are drawn for each that is written.
+_REPLAYED: dict[str, Any] = {
+    "min_replay_size": 50,
+    "max_replay_size": 2_000,
+    "batch_size": 16,
+    "samples_per_insert": 4.0,
+    "policy_layer_sizes": (8,),
+}
+
+
 def sac_builder(**changes: Any) -> sac.SACBuilder:
     """SAC with layers of 8 units; 4 items drawn for each that is written."""
-    settings = {
-        "min_replay_size": 50,
-        "max_replay_size": 2_000,
-        "batch_size": 16,
-        "samples_per_insert": 4.0,
-        "policy_layer_sizes": (8,),
-        "critic_layer_sizes": (8,),
-    }
+    settings = {**_REPLAYED, "critic_layer_sizes": (8,)}
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
 
 
 def mpo_builder(**changes: Any) -> mpo.MPOBuilder:
     """MPO with layers of 8 units; 4 items drawn for each that is written."""
-    settings = {
-        "min_replay_size": 50,
-        "max_replay_size": 2_000,
-        "batch_size": 16,
-        "samples_per_insert": 4.0,
-        "num_samples": 4,
-        "policy_layer_sizes": (8,),
-        "critic_layer_sizes": (8, 8),
-    }
+    settings = {**_REPLAYED, "num_samples": 4, "critic_layer_sizes": (8, 8)}
     return mpo.MPOBuilder(mpo.MPOConfig(**(settings | changes)))
 
 

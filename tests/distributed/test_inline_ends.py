@@ -94,7 +94,7 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
     disk = FullDisk(first=0, times=0)
 
     class SlowUntilSaved(small.Ramp):
-        """Goes on: a learner only hears of steps that are reported, and saves after a learner step."""
+        """Never stops: a learner hears only of reported steps, and saves only after a learner step."""
 
         num_steps = 0
 

@@ -20,7 +20,6 @@ import torch
 from minerva_acme import experiments
 from minerva_acme.cli import commands, demo, main, processes, video
 from minerva_acme.experiments import progress_display
-from minerva_acme.plotting import figure
 from minerva_acme.runs import policies, programs
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -79,15 +78,6 @@ def find_only(command: commands.Video) -> int:
     return 0
 
 
-def save_nothing(figure: Any, path: pathlib.Path) -> list[pathlib.Path]:
-    """Stands for `figure.save`: makes the files, with nothing in them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files = [path] if path.suffix else [path.with_name(path.name + suffix) for suffix in (".png", ".svg")]
-    for file in files:
-        file.write_text("<svg></svg>")
-    return files
-
-
 def trace_nothing(module: Any, inputs: Any) -> str:
     """Stands for `programs.export`: a program is its module's name."""
     return type(module).__name__
@@ -114,12 +104,13 @@ def test_the_commands_of_a_page_work_in_order_in_an_empty_folder(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     interrupt: Callable[[], Any],
+    unpainted: Callable[[], None],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.recording, "choose_renderer", lambda: None)  # for good, in this process
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, words=shorten([*demo.TRAINING])))
     monkeypatch.setattr(video, "run", find_only)
-    monkeypatch.setattr(figure, "save", save_nothing)
+    unpainted()
     monkeypatch.setattr(programs, "export", trace_nothing)
     monkeypatch.setattr(torch.export, "save", lambda program, file: pathlib.Path(file).write_text(program))
     monkeypatch.setattr(processes, "run_all", run_here)
