@@ -1,6 +1,7 @@
 """The base class of adders: the order of calls, priorities, and a writer that is made when first needed."""
 
 import abc
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -145,9 +146,10 @@ class BaseAdder(core.Adder):
         if self._writer is None:
             return
         try:
-            self.reset()
-            self.write_rest(self._writer)
-            self._writer.flush()
+            with contextlib.suppress(replay.ReplayStopped):  # What is lost then, the writer says.
+                self.reset()
+                self.write_rest(self._writer)
+                self._writer.flush()
         finally:
             self._writer.close()
             self._writer = None

@@ -23,6 +23,7 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.1  # between polls for newer weights
 _ROLLOUT_POLL_SECONDS = 0.02  # the same for on-policy agents, whose weights must not be old
 _LOOK_SECONDS = 0.5
+_CLOSE_SECONDS = 2.0  # for replay to take the last items of an actor that was asked to stop
 # Calls of all actors together, to the learner and to the counter each. A call takes either of them half a
 # millisecond of CPU time, so this is a quarter of a core: docs/scaling.md.
 _CALLS_PER_SECOND = 500
@@ -71,7 +72,12 @@ class ActorNode(graph.Part):
         num_environments = builder.num_environments
         first = context.index * num_environments
         is_stopped = context.stop.is_set
-        with contextlib.ExitStack() as resources:
+        leaves_at = 0.0
+        with (
+            # The inner one, below, ends with play: what closes then waits for replay too, but not long.
+            waiting.stoppable(lambda: is_stopped() and time.monotonic() >= leaves_at),
+            contextlib.ExitStack() as resources,
+        ):
             environment = parts.make_environment(
                 config, lambda index: own_seeds.number(f"environment {self._session}", first + index)
             )
@@ -115,10 +121,10 @@ class ActorNode(graph.Part):
                     return
             reporter.start()
             resources.callback(reporter.close)
-            resources.enter_context(waiting.stoppable(is_stopped))
             actor.update(wait=True)
-            with contextlib.suppress(replay.ReplayStopped):
+            with waiting.stoppable(is_stopped), contextlib.suppress(replay.ReplayStopped):
                 self._play(loop, actor, adders, stamping, follower, reporter)
+            leaves_at = time.monotonic() + _CLOSE_SECONDS
 
     def _play(
         self,

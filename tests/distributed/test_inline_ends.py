@@ -12,6 +12,7 @@ import pytest
 
 from minerva_acme import distributed, experiments, specs
 from minerva_acme.distributed import graph, inline, learner_node, run, supervisor
+from minerva_acme.replay import waiting
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
@@ -134,6 +135,31 @@ def test_a_save_in_mid_training_that_fails_for_good_ends_the_run_and_learns_noth
     with pytest.raises(distributed.ProgramFailed, match=r"No space left.*the newest checkpoint \(.*\) lacks"):
         play(config)
     assert disk.num_saves == 5  # one that did, and four that did not
+
+
+def test_an_actor_that_replay_holds_back_ends_when_nothing_will_be_sampled_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(learner_node, "_SAVE_PAUSES", ())
+    held_back: list[str] = []
+    explain = waiting.Wait.go_on
+
+    def note(self: waiting.Wait, reason: Any) -> None:
+        held_back.append(threading.current_thread().name)
+        explain(self, reason)
+
+    def fail() -> None:
+        while "actor/0" not in held_back:
+            time.sleep(0.01)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(waiting.Wait, "go_on", note)
+    config = make(tmp_path, small.saving_builder(fail), checkpoint_period=100, num_env_steps=100_000)
+    with pytest.raises(distributed.ProgramFailed, match="No space left"):
+        play(config)
+    assert "actor/0" not in [thread.name for thread in threading.enumerate()]
+    assert any("that table 'replay' did not take: they are lost" in message for message in caplog.messages)
+    assert not [message for message in caplog.messages if "actor/0" in message]
 
 
 @pytest.mark.parametrize("how", ["all_steps", "callback"])
