@@ -57,10 +57,13 @@ class WholeNoise(overrides.TorchFunctionMode):
         ranks: The learners; None gives all rows.
         whole: The number of rows of the whole batch, which no other axis of the noise has, nor a share's.
         num_minibatches: The number of minibatches that a permutation of samples is cut into.
+        states: By learner, the number of the states that a policy is improved in, if they are not as many as
+            rows. As with rows, no other axis of the noise has a length of theirs.
     """
 
-    def __init__(self, ranks, whole, num_minibatches=0, size=2, seed=0):
+    def __init__(self, ranks, whole, num_minibatches=0, size=2, seed=0, states=()):
         super().__init__()
+        self._shares = [shares for shares in (list(states), [whole // size] * size) if shares]
         self._ranks, self._whole, self._num_minibatches, self._size = ranks, whole, num_minibatches, size
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -71,12 +74,15 @@ class WholeNoise(overrides.TorchFunctionMode):
         kwargs["generator"] = self._generator
         if function is torch.randperm:
             return self._permute(*args)
-        share = self._whole // self._size
         shape = list(torch.Size(args if isinstance(args[0], int) else args[0]))
-        axis = shape.index(share if self._ranks else self._whole)
-        shape[axis] = self._whole
+        for shares in self._shares:
+            own = sum(shares) if self._ranks is None else shares[self._ranks.rank]
+            if own in shape:
+                break
+        axis = shape.index(own)
+        shape[axis] = sum(shares)
         noise = function(shape, **kwargs)
-        return noise if self._ranks is None else rows(noise, self._ranks, axis)
+        return noise if self._ranks is None else noise.split(shares, axis)[self._ranks.rank]
 
     def _permute(self, number):
         """A minibatch of the whole batch joins those of the shares. Samples are [T, E], shares [T, E / R]."""

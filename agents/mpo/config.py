@@ -98,6 +98,8 @@ class MPOConfig(
     """Actions sampled per state to estimate its value under the target policy, if not discrete."""
 
     # Policy improvement.
+    policy_loss_steps: Literal["first", "all"] = "first"
+    """Whether the policy is improved in the first state of a sequence or in all, as in Acme's later MPO."""
     num_samples: Annotated[
         int,
         Constraint(
@@ -205,10 +207,11 @@ class MPOConfig(
                 f"`critic_loss_steps` must be all with `memory` {self.memory}, got first: a gradient through "
                 "one step does not teach a memory to remember. Set it to all, as the preset memory does."
             )
-        if self.memory != "none" and self.encoder_loss == "policy":
+        if self.memory != "none" and self.encoder_loss == "policy" and self.policy_loss_steps == "first":
             raise ValueError(
                 f"`encoder_loss` must be critic or both with `memory` {self.memory}, got policy: its "
-                "gradient goes back through one step, which does not teach a memory to remember."
+                "gradient goes back through one step, which does not teach a memory to remember. It may be "
+                "policy with `policy_loss_steps` all."
             )
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
@@ -319,25 +322,27 @@ _CONTROL = MPOConfig(
     samples_per_insert=64.0,
 )
 
+# Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with fewer
+# updates, one every four steps, and more noise, the pole was swung up sooner.
+_DEMO = dataclasses.replace(_MODERN, init_stddev=1.0, samples_per_insert=32.0)
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
         "control": _CONTROL,
-        # `control` for tasks that one observation does not determine: half the sequences of twice the
-        # length, so that the critic learns from as many steps.
+        # `demo` for tasks that one observation does not determine: half as many sequences, of ten steps,
+        # from all of which policy and critic learn.
         "memory": dataclasses.replace(
-            _CONTROL,
+            _DEMO,
             memory="lstm",
             memory_size=128,
             burn_in=10,
             sequence_length=10,
-            batch_size=128,
-            samples_per_insert=32.0,
+            policy_loss_steps="all",
+            batch_size=64,
+            samples_per_insert=16.0,
         ),
         "modern": _MODERN,
-        # Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with
-        # fewer updates, one every four steps, and more noise, the pole was swung up sooner.
-        "demo": dataclasses.replace(_MODERN, init_stddev=1.0, samples_per_insert=32.0),
+        "demo": _DEMO,
         # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
         "dmpo": MPOConfig(**_ACME, critic_head="c51"),
         # The same with a mixture of five Gaussians, which needs no bounds.
@@ -369,6 +374,6 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `memory` (the same with a memory of the episode),
-`modern` (with today's networks), `demo` (what `minerva demo` trains with), `dmpo`, `dmpo_mixture` and
+"""Named settings: `default`, `control` (dm_control suite), `modern` (with today's networks), `demo` (what
+`minerva demo` trains with), `memory` (the same with a memory of the episode), `dmpo`, `dmpo_mixture` and
 `two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""

@@ -1,7 +1,7 @@
 """The policy's improvement on the target networks, and the loss of MPO's multipliers.
 
-Shapes: B batch, N actions in each state, D action dimensions, an axis that discrete actions lack; K
-objectives, J of them rewards.
+Shapes: S states, N actions in each, D action dimensions, an axis that discrete actions lack; K objectives, J
+of them rewards.
 """
 
 import functools
@@ -16,15 +16,18 @@ from minerva_acme.agents.mpo.config import MPOConfig
 
 
 class States(NamedTuple):
-    """The first states of a batch's sequences, as the target networks see them; without gradient."""
+    """The states in which the policy is improved, as the target networks see them; without gradient.
 
-    policy: distributions.Distribution  # [B]  the target policy
-    actions: torch.Tensor  # [B, N, D]  raw actions drawn from it; if discrete, all K of them
-    log_prior: torch.Tensor | None  # [B, N]  their log-probabilities; None for sampled actions
-    q_values: torch.Tensor  # [B, N]  their values; with `objectives` [B, N, K], by each of these
+    They are the first ones of a batch's sequences, or with `policy_loss_steps` all that happened.
+    """
+
+    policy: distributions.Distribution  # [S]  the target policy
+    actions: torch.Tensor  # [S, N, D]  raw actions drawn from it; if discrete, all K of them
+    log_prior: torch.Tensor | None  # [S, N]  their log-probabilities; None for sampled actions
+    q_values: torch.Tensor  # [S, N]  their values; with `objectives` [S, N, K], by each of these
     q_function: Callable[[torch.Tensor], torch.Tensor]
-    """The target critic's values of any raw actions, [N, B, D] to [N, B], for gradients by the actions; with
-    `objectives`, the values of its rewards, [N, B, J]."""
+    """The target critic's values of any raw actions, [N, S, D] to [N, S], for gradients by the actions; with
+    `objectives`, the values of its rewards, [N, S, J]."""
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
 
@@ -34,7 +37,7 @@ class Improvement(NamedTuple):
 
     loss: Callable[[Any], torch.Tensor]
     """The loss, [], of the trained policy at the states, as a function of the `distributions.Distribution`
-    [B] that the policy network returns; computed in each M-step."""
+    [S] that the policy network returns; computed in each M-step."""
     temperature_loss: torch.Tensor | None = None  # []  trains the temperatures; None if they are not in use
     metrics: Mapping[str, Any] = {}  # for the log, without gradient
 
@@ -46,7 +49,7 @@ class PolicyLoss(Protocol):
     """
 
     def __call__(self, states: States, duals: losses.MPODuals, config: MPOConfig) -> Improvement:
-        """Returns the improvement on the first states of a batch.
+        """Returns the improvement on the states of a batch.
 
         Args:
             states: The states, as the target networks see them.
@@ -86,7 +89,7 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
 
 class _Objective(NamedTuple):
     name: str  # in metrics
-    values: torch.Tensor  # [B, N]
+    values: torch.Tensor  # [S, N]
     temperature: torch.Tensor  # []
     epsilon: float  # nats
 

@@ -1,7 +1,8 @@
 """The MPO learner.
 
-Shapes: B batch, T transitions of a sequence, N actions (sampled, or all discrete ones), F features of an
-observation, D action dimensions, an axis that discrete actions lack; with `objectives`, K of them, J rewards.
+Shapes: B batch, T transitions of a sequence, S states in which the policy is improved, N actions in each
+(sampled, or all discrete ones), F features of an observation, D action dimensions, an axis that discrete
+actions lack; with `objectives`, K of them, J rewards.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,9 @@ class Estimates(NamedTuple):
     """The target networks' estimates of a batch; nothing here carries a gradient."""
 
     critic_targets: CriticTargets  # [B, T], or [B, T, J]
-    states: improvement.States  # [B]  the first state of each sequence
+    states: improvement.States  # [S]  those in which the policy is improved
+    index: tuple[Any, ...]  # of these states, in tensors [B, T, ...]
+    share: torch.Tensor | float = 1.0  # []  their number over the mean number of the learners side by side
 
 
 class MPOLearner(learners.ModuleLearner):
@@ -197,10 +200,14 @@ class MPOLearner(learners.ModuleLearner):
             if self._priorities is not None:
                 weights = self._priorities.weights(info, self.num_steps).to(steps.mask.device)
                 steps = steps._replace(mask=steps.mask * weights.unsqueeze(1))
+            trained, num_pairs = self._trained, steps.mask.numel()
+            num_states = len(estimates.states.q_values)
             if self.ranks is not None:
                 steps = steps._replace(mask=self.ranks.balance(steps.mask))
-            features = self._encode(self._online, observed, steps.mask.shape[1])  # once for both losses
-            trained, num_pairs, num_states = self._trained, steps.mask.numel(), len(batch.mask)
+                estimates = estimates._replace(share=self.ranks.balance(steps.mask.new_ones(num_states))[0])
+            # Once for both losses, as many states of a sequence as either needs.
+            length = max(steps.mask.shape[1], self._num_improved(batch))
+            features = self._encode(self._online, observed, length)
             critic, policy = self._acceleration.side_by_side(
                 (
                     lambda: self._improve_critic(steps, features, estimates, info),
@@ -269,9 +276,12 @@ class MPOLearner(learners.ModuleLearner):
             batch.discount * self._config.discount,
         )
         critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
-        first = policy.at((slice(None), 0))
-        actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)
-        q_NB = self._target_q(features[:, 0], actions_NBD)  # with objectives, [N, B, J]
+        index: tuple[Any, ...] = (slice(None), 0)
+        if self._config.policy_loss_steps == "all":
+            index = batch.mask.nonzero(as_tuple=True)
+        policy, features = policy.at(index), features[index]
+        actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)
+        q_NS = self._target_q(features, actions_NSD)  # with objectives, [N, S, J]
         learners.require_finite(  # Values at masked steps are never used.
             {
                 "observations": learners.at(batch.observation, (slice(None), slice(1))),
@@ -281,37 +291,41 @@ class MPOLearner(learners.ModuleLearner):
                 "rewards": learners.where_unmasked(batch.mask, batch.reward),
                 "actions": learners.where_unmasked(batch.mask, batch.action),
                 "critic targets": learners.where_unmasked(batch.mask, critic_targets),
-                "Q values": q_NB,
+                "Q values": q_NS,
             }
         )
         states = improvement.States(
-            policy=first,
-            actions=actions_NBD.transpose(0, 1),
-            log_prior=None if log_prior_NB is None else log_prior_NB.T,
-            q_values=self._by_objective(batch, actions_NBD.transpose(0, 1), q_NB.transpose(0, 1)),
-            q_function=lambda actions_NBD: self._plain_target_q(features[:, 0], actions_NBD),
+            policy=policy,
+            actions=actions_NSD.transpose(0, 1),
+            log_prior=None if log_prior_NS is None else log_prior_NS.T,
+            q_values=self._by_objective(batch, index, actions_NSD.transpose(0, 1), q_NS.transpose(0, 1)),
+            q_function=lambda actions_NSD: self._plain_target_q(features, actions_NSD),
             low=self._low,
             high=self._high,
         )
-        return Estimates(critic_targets, states)
+        return Estimates(critic_targets, states, index)
+
+    def _num_improved(self, batch: types.Trajectory) -> int:
+        """Returns in how many steps of a sequence, from the first on, the policy is improved."""
+        return 1 if self._config.policy_loss_steps == "first" else batch.mask.shape[1]
 
     def _by_objective(
-        self, batch: types.Trajectory, actions_BND: torch.Tensor, q_values: torch.Tensor
+        self, batch: types.Trajectory, index: Any, actions_SND: torch.Tensor, q_values: torch.Tensor
     ) -> torch.Tensor:
-        """Returns the values by all objectives, [B, N, K], from those by rewards, [B, N, J], if there are."""
+        """Returns the values by all objectives, [S, N, K], from those by rewards, [S, N, J], if there are."""
         if not self._functions:
             return q_values
-        observation = learners.at(batch.observation, (slice(None), 0))
+        observation = learners.at(batch.observation, index)
         values = dict(zip(self._rewards, q_values.unbind(dim=-1), strict=True))
-        values |= {name: function(observation, actions_BND) for name, function in self._functions.items()}
+        values |= {name: function(observation, actions_SND) for name, function in self._functions.items()}
         return torch.stack([values[name] for name in self._config.objectives], dim=-1)
 
     def _improve_critic(
         self, steps: types.Trajectory, features: torch.Tensor, estimates: Estimates, info: Any
     ) -> learners.Metrics:
+        features, action = features[:, : steps.mask.shape[1]], steps.action
         if not self._config.trains_encoder("critic"):
             features = features.detach()
-        action = steps.action
         if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
             features, action = critics.without_padding(steps.mask, features, action)
         self._online.critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
@@ -352,19 +366,19 @@ class MPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
         config, duals, target = self._config, self._duals, estimates.states.policy
-        features = features[:, 0].detach()
+        features = features[estimates.index].detach()
         improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
             if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
-                features = self._encode(self._online, observed, 1)[:, 0]
+                features = self._encode(self._online, observed, self._num_improved(batch))[estimates.index]
             online = self._online.policy(features)
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
             if m_step == 0:
                 dual_loss, dual_metrics = improvement.dual_loss(improved.temperature_loss, kls, duals, config)
-                self.updates.minimise("duals", dual_loss)
+                self.updates.minimise("duals", estimates.share * dual_loss)
             alphas = [alpha() for alpha in duals.alphas().values()]
             loss = improved.loss(online) + losses.kl_penalty(kls, *alphas)
-            grad_norm = self.updates.minimise("policy", loss)
+            grad_norm = self.updates.minimise("policy", estimates.share * loss)
 
         raw_action = batch.extras.raw_action[:, 0]
         metrics = {**improved.metrics, **dual_metrics, **improvement.values_of_alphas(duals)}

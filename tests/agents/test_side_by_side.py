@@ -49,6 +49,11 @@ class Scene:
     whole = BATCH
     num_minibatches = 0
 
+    @staticmethod
+    def count_states(batch):
+        """The states, by share, in which a policy is improved, if not one for each row."""
+        return ()
+
     def __init__(self, builder, spec, make_batch):
         self.builder, self.spec, self.make_batch = builder, spec, make_batch
 
@@ -75,7 +80,8 @@ class Scene:
         for module in learner._modules.values():
             module.double()
         for step in range(num_steps):
-            with side_by_side.WholeNoise(ranks, self.whole, self.num_minibatches, seed=step):
+            states = self.count_states(batches[step])
+            with side_by_side.WholeNoise(ranks, self.whole, self.num_minibatches, seed=step, states=states):
                 learner.step()
         return learner, logger.rows
 
@@ -107,7 +113,10 @@ def make_mpo(**changes):
         return doubled(mpo_scene.make_trajectory(BATCH, 4, seed, mask=mask, state=state))
 
     builder = mpo.MPOBuilder(mpo.MPOConfig(**(MPO | changes)))
-    return Scene(builder, transition_scene.make_spec(), make_batch)
+    scene = Scene(builder, transition_scene.make_spec(), make_batch)
+    if builder.config.policy_loss_steps == "all":
+        scene.count_states = lambda batch: [int(share.sum()) for share in batch.mask.tensor_split(2)]
+    return scene
 
 
 @pytest.fixture
@@ -131,7 +140,11 @@ def make_on_policy(make_rollout, continuous_spec):
 
 
 @pytest.fixture(
-    params=["sac", *(agent + memory for agent in ("mpo", "ppo", "impala") for memory in ("", " with memory"))]
+    params=[
+        "sac",
+        "mpo in all states",
+        *(agent + memory for agent in ("mpo", "ppo", "impala") for memory in ("", " with memory")),
+    ]
 )
 def scene(request, make_on_policy):
     agent, memory = request.param.split()[0], MEMORY if "memory" in request.param else {}
@@ -141,7 +154,8 @@ def scene(request, make_on_policy):
     if agent == "impala":
         return make_on_policy(impala.IMPALABuilder(impala.IMPALAConfig(**ON_POLICY, **memory)))
     if agent == "mpo":
-        return make_mpo(**memory, critic_loss_steps="all" if memory else "first")
+        policy = "all" if "all states" in request.param else "first"
+        return make_mpo(**memory, critic_loss_steps="all" if memory else "first", policy_loss_steps=policy)
     return make_sac()
 
 

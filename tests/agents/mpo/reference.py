@@ -25,10 +25,10 @@ class Evaluation(NamedTuple):
     """What the target networks say of a batch."""
 
     critic_targets: torch.Tensor  # [B, T]  NaN at masked steps
-    mean: torch.Tensor  # [B, D]  of the target policy at each sequence's first state
-    stddev: torch.Tensor  # [B, D]
-    actions: torch.Tensor  # [B, N, D]
-    q_values: torch.Tensor  # [B, N]
+    mean: torch.Tensor  # [S, D]  of the target policy in the states in which the policy is improved
+    stddev: torch.Tensor  # [S, D]
+    actions: torch.Tensor  # [S, N, D]
+    q_values: torch.Tensor  # [S, N]
 
 
 def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
@@ -204,16 +204,24 @@ class Reference:
     def evaluate(self, batch) -> Evaluation:
         with torch.no_grad():
             critic_targets = self._critic_targets(batch)
-            mean, stddev = policy_of(self.modules["target_policy"], batch.observation[:, 0])
+            states = self._improved_in(batch)
+            mean, stddev = policy_of(self.modules["target_policy"], states)
             noise = self._noise(self._config.num_samples, *mean.shape)
             actions = (mean + stddev * noise).transpose(0, 1)
             q_values = torch.stack(
                 [
-                    self._target_q(batch.observation[b, 0].expand(len(actions[b]), -1), actions[b])
-                    for b in range(len(actions))
+                    self._target_q(state.expand(len(points), -1), points)
+                    for state, points in zip(states, actions, strict=True)
                 ]
             )
         return Evaluation(critic_targets, mean, stddev, actions, q_values)
+
+    def _improved_in(self, batch) -> torch.Tensor:
+        """The states in which the policy is improved: the first ones, or all that happened; [S, F]."""
+        if self._config.policy_loss_steps == "first":
+            return batch.observation[:, 0]
+        happened = [(b, t) for b, row in enumerate(batch.mask) for t, step in enumerate(row) if step]
+        return torch.stack([batch.observation[b, t] for b, t in happened])
 
     def _noise(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=self._generator).double()
@@ -391,7 +399,7 @@ class Reference:
 
     def _likelihood_loss(self, online: Weights, weights, batch, evaluation: Evaluation) -> torch.Tensor:
         """Of mean and standard deviation, each beside the target's other one."""
-        new_mean, new_stddev = policy_of(online, batch.observation[:, 0])
+        new_mean, new_stddev = policy_of(online, self._improved_in(batch))
         total = 0.0
         for b in range(len(new_mean)):
             with_new_mean = distributions.Normal(new_mean[b], evaluation.stddev[b])
@@ -402,7 +410,7 @@ class Reference:
 
     def _kls(self, online: Weights, batch, evaluation: Evaluation) -> list[torch.Tensor]:
         """KL(target || online) by a change of the mean alone, and of the standard deviation: [K] each."""
-        new_mean, new_stddev = policy_of(online, batch.observation[:, 0])
+        new_mean, new_stddev = policy_of(online, self._improved_in(batch))
         totals = [0.0, 0.0]
         for b in range(len(new_mean)):
             old = distributions.Normal(evaluation.mean[b], evaluation.stddev[b])

@@ -187,16 +187,19 @@ def _with_infinite_state(batch):
     return batch._replace(state=(hidden, cell * torch.inf))
 
 
-@pytest.mark.parametrize("encoder_loss", ["critic", "both"])
-def test_the_memory_is_trained_by_the_losses_that_train_the_encoder(spec, encoder_loss):
+@pytest.mark.parametrize(
+    ("encoder_loss", "policy_loss_steps"), [("critic", "first"), ("both", "first"), ("policy", "all")]
+)
+def test_the_memory_is_trained_by_the_losses_that_train_the_encoder(spec, encoder_loss, policy_loss_steps):
     rates = {"critic_learning_rate": 1e-12, "policy_learning_rate": 1e-2}
-    state, _ = learned(spec, lambda batch: batch, encoder_loss=encoder_loss, **rates)
+    changes = {"encoder_loss": encoder_loss, "policy_loss_steps": policy_loss_steps}
+    state, _ = learned(spec, lambda batch: batch, **changes, **rates)
     weights = {
         name: state["modules"][name]["encoder.memory.rnn.weight_ih_l0"]
         for name in ("policy", "target_policy")
     }
     moved = (weights["policy"] - weights["target_policy"]).abs().max()
-    assert moved > 1e-3 if encoder_loss == "both" else moved < 1e-6
+    assert moved < 1e-6 if encoder_loss == "critic" else moved > 1e-3
 
 
 def test_a_memory_that_one_step_would_train_is_refused():

@@ -151,6 +151,7 @@ OPTIONS = {
     "SimBa": {"torso": "simba", "weight_decay": 0.7, "critic_target": "one_step", "m_steps": 2},
     "batch norm": {"critic_torso": "batch_norm", "max_grad_norm": 0.5},
     "from zeros": {"stored_state": False},
+    "policy in all states": {"policy_loss_steps": "all", "action_penalty": True, "m_steps": 2},
 }
 
 

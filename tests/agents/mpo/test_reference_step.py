@@ -321,6 +321,7 @@ OPTIONS = {
         "critic_loss_steps": "all",
     },
     "weight decay": {"weight_decay": 0.7},
+    "policy in all states": {"policy_loss_steps": "all", "m_steps": 2},
     "falling learning rates": {"final_learning_rate": 0.3},
     "all of the frontier at once": {
         "torso": "simba",
