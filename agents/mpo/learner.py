@@ -278,7 +278,8 @@ class MPOLearner(learners.ModuleLearner):
         critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
         index: tuple[Any, ...] = (slice(None), 0)
         if self._config.policy_loss_steps == "all":
-            index = batch.mask.nonzero(as_tuple=True)
+            num_states = int(learners.read(batch.mask.count_nonzero()))
+            index = torch.nonzero_static(batch.mask, size=num_states).unbind(dim=-1)
         policy, features = policy.at(index), features[index]
         actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)
         q_NS = self._target_q(features, actions_NSD)  # with objectives, [N, S, J]

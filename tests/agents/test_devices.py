@@ -79,6 +79,17 @@ def test_mpo_with_each_target_keeps_to_the_device(continuous_spec, target, loss_
     assert len(reads) == 4  # what goes in and the gradients, each step
 
 
+def test_the_policy_improved_in_all_states_takes_one_more_read(continuous_spec, reads):
+    learner, rows = mpo_scene.make_learner(
+        continuous_spec,
+        mpo_scene.repeat(to_meta(mpo_scene.make_trajectory())),
+        dataclasses.replace(mpo_scene.SMALL, policy_loss_steps="all"),
+        device=META,
+    )
+    assert_steps_stay_on_the_device(learner, rows)
+    assert len(reads) == 6  # and how many states there are
+
+
 @pytest.mark.parametrize(
     "options",
     [
