@@ -96,7 +96,12 @@ class Memory(nn.Module, abc.ABC):
 class LSTM(Memory):
     """One layer of LSTM units. Its state is (hidden [E, H], cell [E, H]).
 
-    Source: Hochreiter and Schmidhuber 1997, "Long short-term memory".
+    The forget gates start with a bias of 1, so that they keep 73 % of the cell at each step, and gradients
+    reach far back. With a bias of 0 they would keep 50 %.
+
+    Sources: Hochreiter and Schmidhuber 1997, "Long short-term memory"; Gers et al. 2000, "Learning to
+    forget"; for the bias Jozefowicz et al. 2015, "An empirical exploration of recurrent network
+    architectures".
     """
 
     def __init__(self, input_size: int, size: int, *, generator: torch.Generator | None = None) -> None:
@@ -109,6 +114,8 @@ class LSTM(Memory):
         """
         super().__init__()
         self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
+        with torch.no_grad():
+            self.rnn.bias_ih_l0[size : 2 * size] = 1.0  # torch's gates: input, forget, cell, output
         self.output_size = size
 
     def initial_state(self, num_environments: int) -> MemoryState:
@@ -173,7 +180,7 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
 
 
 def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
-    """Makes a recurrent layer with orthogonal weights for each gate, and biases of zero."""
+    """Makes a recurrent layer with orthogonal weights for each gate, and biases of 0."""
     # Torch draws its own weights here, which must not advance the global generator.
     with torch.random.fork_rng(devices=[]):
         rnn = layer(input_size, size)

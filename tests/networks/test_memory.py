@@ -16,7 +16,7 @@ def generator(seed=0):
 
 
 def make(kind, seed=0):
-    """A memory with biases too, which start at zero."""
+    """A memory with biases too, most of which start at zero."""
     memory = networks.make_memory(kind, F, H, generator=generator(seed))
     with torch.no_grad():
         for parameter in memory.parameters():
@@ -62,6 +62,13 @@ def test_an_episode_without_a_beginning_is_what_torch_computes(kind):
     assert len(after) == len(last)
     for found, wanted in zip(after, last, strict=True):
         torch.testing.assert_close(found, wanted[0])
+
+
+def test_an_lstm_that_is_not_trained_keeps_three_quarters_of_its_cell():
+    memory = networks.make_memory("lstm", F, H, generator=generator())
+    nothing, (_, cell) = torch.zeros(1, E, F), draw_state(memory)
+    _, (_, after) = memory(nothing, (torch.zeros_like(cell), cell), torch.zeros(1, E))
+    torch.testing.assert_close(after, torch.sigmoid(torch.tensor(1.0)) * cell)
 
 
 @KINDS
@@ -129,7 +136,8 @@ def test_the_weights_of_each_gate_start_orthogonal_and_come_from_the_generator(k
         torch.testing.assert_close(gate @ gate.T, torch.eye(H))
     for gate in named["rnn.weight_ih_l0"].split(H):
         torch.testing.assert_close(gate.T @ gate, torch.eye(F))
-    assert all((named[f"rnn.bias_{part}_l0"] == 0).all() for part in ("ih", "hh"))
+    biases = {int(value) for part in ("ih", "hh") for value in named[f"rnn.bias_{part}_l0"]}
+    assert biases == ({0, 1} if kind == "lstm" else {0})
     for seed, is_same in ((0, True), (1, False)):
         other = networks.make_memory(kind, F, H, generator=generator(seed)).state_dict()
         assert torch.equal(other["rnn.weight_hh_l0"], named["rnn.weight_hh_l0"]) == is_same
