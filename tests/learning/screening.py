@@ -1,6 +1,6 @@
 """Compares changes of a preset, run by run: the table of docs/frontier.md.
 
-python -m tests.learning.screening
+python -m tests.learning.screening --round 1
 """
 
 import argparse
@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 from minerva_acme import results
 from tests.learning.against_plain import mean_and_error
 
-PREFIX, BASELINE = "screening_", "screening_modern"
+PREFIXES = {1: "screening_", 2: "screening2_"}  # of the stored experiments, by the round
+BASELINE = "modern"
 NUM_EVALUATIONS = 3  # the last ones of a run, which its score is the mean of
 
 Run: TypeAlias = tuple[str, int]  # a task and a seed
@@ -54,9 +55,12 @@ def measure(experiment: results.Experiment) -> dict[Run, Measured]:
 
 
 def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
-    """Returns a Markdown table: a row for each experiment with its difference, best first.
+    """Returns a Markdown table: a row for each change with its difference, best first.
 
     Runs that the baseline lacks are not compared.
+
+    Args:
+        runs: The runs of each change, keyed by its name.
     """
     baseline = runs[BASELINE]
     tasks = sorted({task for task, _ in baseline})
@@ -74,7 +78,7 @@ def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
         difference = "" if name == BASELINE else f"{mean:+.3f}"
         if difference and len(pairs) > 1:
             difference += f" ± {error:.3f}"
-        cells = [f"`{name.removeprefix(PREFIX)}`", *cells, difference, str(len(pairs)), f"{minutes:.0f}"]
+        cells = [f"`{name}`", *cells, difference, str(len(pairs)), f"{minutes:.0f}"]
         lines.append((-mean, "| " + " | ".join(cells) + " |"))
     names = [task.removeprefix("dm_control/").replace("/", " ") for task in tasks]
     head = ["change", *names, "difference", "runs", "CPU minutes"]
@@ -84,12 +88,12 @@ def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Prints the table of the stored experiments, and returns it."""
-    argparse.ArgumentParser(prog="python -m tests.learning.screening", description=__doc__).parse_args(
-        arguments
-    )
-    stored = {name: experiment for name, experiment in results.load().items() if name.startswith(PREFIX)}
-    printed = table({name: measure(experiment) for name, experiment in stored.items()})
+    """Prints the table of a round's stored experiments, and returns it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.learning.screening", description=__doc__)
+    parser.add_argument("--round", type=int, choices=PREFIXES, default=1)
+    prefix = PREFIXES[parser.parse_args(arguments).round]
+    stored = {name: experiment for name, experiment in results.load().items() if name.startswith(prefix)}
+    printed = table({name.removeprefix(prefix): measure(experiment) for name, experiment in stored.items()})
     print(printed)
     return printed
 

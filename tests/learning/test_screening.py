@@ -34,11 +34,11 @@ def test_differences_are_paired_by_task_and_seed():
 
     printed = screening.table(
         {
-            "screening_modern": runs(0.1, 0.2, 0.5, 0.6),
-            "screening_worse": runs(0.0, 0.1, 0.3, 0.4),
-            "screening_better": runs(0.2, 0.4),
-            "screening_single": runs(0.11),
-            "screening_elsewhere": {("c", 0): Measured(1.0, 2.0)},
+            "modern": runs(0.1, 0.2, 0.5, 0.6),
+            "worse": runs(0.0, 0.1, 0.3, 0.4),
+            "better": runs(0.2, 0.4),
+            "single": runs(0.11),
+            "elsewhere": {("c", 0): Measured(1.0, 2.0)},
         }
     )
     assert [line.split(" | ") for line in printed.splitlines()[2:]] == [
