@@ -11,11 +11,12 @@ from minerva_acme import runs
 from minerva_acme.runs import checkpointing, run_folder
 
 TASK, SEEDS, NUM_ENV_STEPS = "tests.learning.hidden_velocities:swingup", (0, 1), 50_000
-# What replaces the velocities: a memory, the last three frames, or nothing.
+# What replaces the velocities: a memory, the last three observations, or nothing. Actions are held for four
+# frames: with a decision each frame, none of the three leaves the plateau before the pole is swung up.
 RIVALS = {
-    "memory": ["--preset", "memory"],
-    "stack": ["--preset", "control", "--env-kwargs", "num_frames=3"],
-    "one-frame": ["--preset", "control"],
+    "memory": ["--preset", "memory", "--env-kwargs", "repeat=4"],
+    "stack": ["--preset", "demo", "--env-kwargs", "repeat=4", "num_frames=3"],
+    "one-frame": ["--preset", "demo", "--env-kwargs", "repeat=4"],
 }
 
 pytestmark = pytest.mark.learning
