@@ -44,7 +44,7 @@ class Estimates(NamedTuple):
 
     critic_targets: CriticTargets  # [B, T], or [B, T, J]
     states: improvement.States  # [S]  those in which the policy is improved
-    index: tuple[Any, ...]  # of these states, in tensors [B, T, ...]
+    where: tuple[Any, ...]  # these states are, in tensors [B, T, ...]
     share: torch.Tensor | float = 1.0  # []  their number over the mean number of the learners side by side
 
 
@@ -367,11 +367,11 @@ class MPOLearner(learners.ModuleLearner):
     ) -> learners.Metrics:
         """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
         config, duals, target = self._config, self._duals, estimates.states.policy
-        features = features[estimates.index].detach()
+        features = features[estimates.where].detach()
         improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
             if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
-                features = self._encode(self._online, observed, self._num_improved(batch))[estimates.index]
+                features = self._encode(self._online, observed, self._num_improved(batch))[estimates.where]
             online = self._online.policy(features)
             kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
             if m_step == 0:

@@ -114,8 +114,8 @@ class LSTM(Memory):
         """
         super().__init__()
         self.rnn = _orthogonal(nn.LSTM, input_size, size, generator)
-        with torch.no_grad():
-            self.rnn.bias_ih_l0[size : 2 * size] = 1.0  # torch's gates: input, forget, cell, output
+        bias = self.rnn.get_parameter("bias_ih_l0").detach()  # of the gates input, forget, cell, output
+        nn.init.ones_(bias[size : 2 * size])
         self.output_size = size
 
     def initial_state(self, num_environments: int) -> MemoryState:
