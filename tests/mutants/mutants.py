@@ -300,8 +300,8 @@ MPO = [
         MPO_LEARNER,
         breakage(
             "MPO's policy is trained at the second state",
-            "features = features[:, 0].detach()",
-            "features = features[:, -1].detach()",
+            "index: tuple[Any, ...] = (slice(None), 0)",
+            "index: tuple[Any, ...] = (slice(None), 1)",
         ),
         breakage(
             "MPO's critic learns from padding",
@@ -325,9 +325,9 @@ MPO = [
         ),
         breakage(
             "MPO's samples are all the same",
-            "actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)",
-            "actions_NBD, log_prior_NB = first.points(self.generator, self._config.num_samples)\n"
-            "        actions_NBD = actions_NBD[:1].expand(actions_NBD.shape)",
+            "actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)",
+            "actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)\n"
+            "        actions_NSD = actions_NSD[:1].expand(actions_NSD.shape)",
         ),
         breakage(
             "MPO does not save its noise",
