@@ -39,10 +39,6 @@ _OPTIONS = [
 _OPTIONS += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
 TEST_SECONDS = 60.0
 
-# A compiled file counts as fresh while its source has the same size and the same whole seconds: every
-# change of a source gets seconds of its own.
-_seconds = itertools.count(int(time.time()) + 1)
-
 
 class Mutant(NamedTuple):
     """A mistake, and the tests that must notice it."""
@@ -154,8 +150,10 @@ class Copy:
 
 
 def _write(path: pathlib.Path, text: str) -> None:
+    # A compiled file counts as fresh while its source has the same size and the same whole seconds: every
+    # text of a file gets a later second than the one before.
+    seconds = int(path.stat().st_mtime) + 1
     path.write_text(text, encoding="utf-8")
-    seconds = next(_seconds)
     os.utime(path, (seconds, seconds))
 
 

@@ -1,6 +1,7 @@
 """The tool that judges tests by mutants, on a tree of a few lines; and that its list fits this tree."""
 
 import collections
+import os
 import pathlib
 import time
 
@@ -77,6 +78,17 @@ def test_every_mutant_meets_the_tree_as_it_was(tree):
     results = judge(tree, WRONG, NO_BETTER, mutant("products", "a + b", "a * b"), jobs=2)
     assert [result.outcome for result in results.values()] == ["killed", "SURVIVED", "killed"]
     assert (tree / "minerva_acme/sums.py").read_text() == ADD
+
+
+@pytest.mark.parametrize("offset", [-100, 0, 1, 100])
+def test_every_text_of_a_file_is_compiled(tmp_path, offset):
+    # What is compiled counts for all texts of its length that are of the same second.
+    path, start = tmp_path / "sums.py", int(time.time()) + offset
+    path.write_text(ADD)
+    os.utime(path, (start, start))
+    for later in range(1, 4):
+        harness._write(path, ADD)
+        assert path.stat().st_mtime == start + later
 
 
 @pytest.mark.parametrize("old, count", [("a - b", 0), ("a", 3)])
