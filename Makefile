@@ -51,6 +51,10 @@ test-ray: $(INSTALLED)  ## Run the tests that start and kill processes by Ray (m
 test-compile: $(INSTALLED)  ## Compile the losses of all agents by torch's inductor and train with them (minutes; a C++ compiler)
 	python -m pytest -m compile $(ARGS)
 
+.PHONY: test-gpu
+test-gpu: $(INSTALLED)  ## Run what is tested on a GPU (a minute; torch for CUDA)
+	MINERVA_TEST_GPU=1 python -m pytest -m gpu $(PARALLEL) $(ARGS)
+
 .PHONY: test-pythons
 test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)
 	python3 -m tests.other_pythons $(PYTHONS) -- $(PARALLEL) $(ARGS)

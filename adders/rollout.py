@@ -106,7 +106,7 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
         """
         if self._is_closed or self._writer is not None:
             raise ValueError("A state must be restored into a new adder, got a used one. Make a new one.")
-        rows = {name: tensor.numpy() for name, tensor in state["rows"].items()}
+        rows = {name: tensor.cpu().numpy() for name, tensor in state["rows"].items()}
         self._check_fits(state["rollout_length"], rows)
         num_rows = len(next(iter(rows.values()), ()))
         self._writer = self._client.writer(self._max_window)
@@ -115,7 +115,9 @@ class RolloutAdder(base.BaseAdder, core.Saveable):
             self._writer.append(row)
             self._rows.append(row)
         self._num_rows = num_rows
-        self._observation = {name: tensor.numpy().copy() for name, tensor in state["observation"].items()}
+        self._observation = {
+            name: tensor.cpu().numpy().copy() for name, tensor in state["observation"].items()
+        }
         self._is_open = state["is_open"]
         self._is_first = state["is_first"]
         self._return_so_far = state["return_so_far"]

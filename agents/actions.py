@@ -149,7 +149,9 @@ def executed_log_prob(
     if low.ndim == 0:
         log_prob = policy.log_prob(action)
     else:
-        log_prob = policy.log_prob_clipped(action, low.to(action), high.to(action))
+        log_prob = policy.log_prob_clipped(
+            action, low.to(action, non_blocking=True), high.to(action, non_blocking=True)
+        )
     return log_prob
 
 

@@ -61,7 +61,7 @@ def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
         best = argmax(output, generator, env_steps)
         drawn = _draw(output, best, generator)
         chances = torch.rand(best.shape, generator=generator, device=best.device)
-        return torch.where(chances < shares.to(best.device), drawn, best)
+        return torch.where(chances < shares.to(best.device, non_blocking=True), drawn, best)
 
     return choose
 
@@ -87,7 +87,7 @@ def gaussian_noise(stddev: Schedule, scale: torch.Tensor | float = 1.0) -> Choos
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         action = mode(output, generator, env_steps)
         noise = torch.randn(action.shape, generator=generator, device=action.device)
-        unit = scale.to(action.device) if isinstance(scale, torch.Tensor) else scale
+        unit = scale.to(action.device, non_blocking=True) if isinstance(scale, torch.Tensor) else scale
         return action + stddev(env_steps) * unit * noise
 
     return choose
@@ -114,6 +114,7 @@ def random_at_first(num_steps: int, action_spec: specs.BoundedArray, choose: Cho
         if env_steps >= num_steps:
             return action
         share = torch.rand(action.shape, generator=generator, device=action.device)
-        return low.to(action.device) + (high - low).to(action.device) * share
+        least, extent = (x.to(action.device, non_blocking=True) for x in (low, high - low))
+        return least + extent * share
 
     return explore

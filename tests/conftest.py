@@ -27,12 +27,22 @@ import minerva_acme  # noqa: F401 -- sets the environment that torch reads when 
 from minerva_acme import thread_settings
 from minerva_acme.replay import backends
 
+# Tests compute the same on every machine: what needs a GPU runs by `make test-gpu`. CUDA reads this when it
+# is first used.
+_IS_ON_GPU = os.environ.get("MINERVA_TEST_GPU") == "1"
+if not _IS_ON_GPU:
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 _GRACE_SECONDS = 2.0
 _NODES = ("actor", "evaluator", "learner", "replay")  # an inline run's, which are daemons
 _MAX_WORKERS = 8  # each needs up to 1.5 GB of memory
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not _IS_ON_GPU:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="it needs a GPU, and runs by `make test-gpu`"))
     if not backends.is_reverb_installed():
         reason = "Reverb is not installed: it has wheels for Python 3.11 on x86-64 Linux"
         for item in items:

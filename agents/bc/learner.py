@@ -41,5 +41,5 @@ class BCLosses:
         """Computes the loss by which the policy's action follows the data's; see `losses.action_error`."""
         data = batch.data  # a `types.Transition`
         action = nets.policy(data.observation)
-        half_range = 0.5 * (self.high.to(action) - self.low.to(action))
+        half_range = (0.5 * (self.high - self.low)).to(action, non_blocking=True)
         return learners.Loss(losses.action_error(action, data.action, half_range))

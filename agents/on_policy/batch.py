@@ -190,9 +190,7 @@ class RolloutPreparer:
             observation=_flat(self._network.normalize(rollout.observation)),
             past=past and past._replace(burn_in=self._burn_in),
             raw_action=raw_action,
-            log_det=torch.as_tensor(self._raw_actions.log_det(raw_action), device=log_prob.device).expand_as(
-                log_prob
-            ),
+            log_det=torch.zeros_like(log_prob) + self._raw_actions.log_det(raw_action),
             log_prob=self._raw_actions.reround(log_prob, raw_action),
             parameters=_flat(extras.parameters),
             value=v_t.flatten(),
@@ -225,7 +223,7 @@ class RolloutPreparer:
         # The ends as indices: the host must know their number.
         is_end = learners.read(rollout.last.flatten() > 0)
         rows = [row for row, ends in enumerate(is_end) if ends]
-        ends = torch.tensor(rows, dtype=torch.int64, device=v_t.device)
+        ends = torch.tensor(rows, dtype=torch.int64).to(v_t.device, non_blocking=True)
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
         final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
         v_tp1.view(-1)[ends] = self._network.value(final, self._past_of_ends(rollout, ends))

@@ -58,8 +58,8 @@ class R2D2Config(
     min_replay_size: constraints.Count = 100
     max_replay_size: constraints.Count = 20_000
     num_environments: constraints.Count = 8
-    priority_exponent: constraints.NonNegative = 0.9
-    importance_exponent: constraints.Share = 0.6
+    priority_exponent: constraints.NonNegative = 0.6
+    importance_exponent: constraints.Share = 1.0
 
 
 PRESETS: Mapping[str, R2D2Config] = MappingProxyType(
@@ -69,6 +69,8 @@ PRESETS: Mapping[str, R2D2Config] = MappingProxyType(
         # The numbers of [5]; [1] has a learning rate of 1e-4 and an epsilon of 1e-3.
         "acme": R2D2Config(
             adam_epsilon=1e-8,
+            priority_exponent=0.9,
+            importance_exponent=0.6,
             memory_size=512,
             layer_sizes=(512,),
             burn_in=40,

@@ -55,16 +55,20 @@ class TD3Losses:
         q = nets.critic.first(data.observation, action).mean()
         if alpha is None:
             return learners.Loss(-batch.mean(q))
-        half_range = 0.5 * (self.high.to(action) - self.low.to(action))
-        error = losses.action_error(action, data.action, half_range)
+        low, high = self._bounds_like(action)
+        error = losses.action_error(action, data.action, 0.5 * (high - low))
         return learners.Loss(
             losses.td3_bc_loss(q, error, alpha=alpha), {"policy/action_error": error.detach()}
         )
 
     def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Smooths the target policy, section 5.3: similar actions should have similar values."""
-        low, high = self.low.to(action), self.high.to(action)
+        low, high = self._bounds_like(action)
         noise = torch.randn(action.shape, generator=generator, dtype=action.dtype, device=action.device)
         clip = self.config.target_noise_clip
         noise = (self.config.target_stddev * noise).clamp(-clip, clip)
         return (action + 0.5 * (high - low) * noise).clamp(low, high)
+
+    def _bounds_like(self, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The bounds, [D] each, on the device of actions. A GPU does not wait for them."""
+        return self.low.to(action, non_blocking=True), self.high.to(action, non_blocking=True)

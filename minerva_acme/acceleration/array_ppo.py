@@ -106,7 +106,7 @@ def make_step(
         if grad_norm > max_grad_norm:
             np.multiply(gradient, max_grad_norm / (grad_norm + CLIPPING_EPSILON), gradient)
         updates.step()
-        return torch.tensor([*loss.losses, grad_norm])
+        return torch.tensor([*loss.losses, grad_norm], dtype=torch.float32)
 
     way: Step | None = step if agreement.holds() else None
 

@@ -105,7 +105,7 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
     def restore(self, state: core.State) -> None:
         jax = _jax()
         # Copies, since JAX may share the memory of what it is given.
-        leaves = [jax.device_put(leaf.numpy().copy(), self._jax_device) for leaf in state["leaves"]]
+        leaves = [jax.device_put(leaf.cpu().numpy().copy(), self._jax_device) for leaf in state["leaves"]]
         self._key, self._state = leaves[0], None
         if len(leaves) > 1:
             _, *self._state = jax.tree.unflatten(self._structure, leaves)

@@ -62,7 +62,7 @@ class Memory(nn.Module, abc.ABC):
             Features [T, E, H] and the state after the last step, [E, ...] each.
         """
         begins = start > 0
-        initial = self.initial_state(start.shape[1])
+        initial = self._initial_state_like(features)
         times = [t for t, any_begins in enumerate(begins.any(dim=1).tolist()) if any_begins and t > 0]
         outputs = []
         for t, end in itertools.pairwise([0, *times, len(start)]):
@@ -85,12 +85,16 @@ class Memory(nn.Module, abc.ABC):
             Features after the burn-in, [T - burn_in, E, H].
         """
         state, start, burn_in = past
-        state = state or self.initial_state(start.shape[1])
+        state = state or self._initial_state_like(features)
         if burn_in:
             with torch.no_grad():
                 _, state = self(features[:burn_in], state, start[:burn_in])
         remembered, _ = self(features[burn_in:], state, start[burn_in:])
         return remembered
+
+    def _initial_state_like(self, features: torch.Tensor) -> MemoryState:
+        """The initial states of the environments of features [T, E, F], on their device."""
+        return tuple(part.to(features.device) for part in self.initial_state(features.shape[1]))
 
 
 class LSTM(Memory):

@@ -55,10 +55,10 @@ def _make(num_environments: int) -> Iterator[frame.Variants]:
         yield variants
 
 
-def make_batch(num_environments: int) -> environments.BatchedPendulum:
+def make_batch(num_environments: int, device: str = "cpu") -> environments.BatchedPendulum:
     """Makes the pendulums in tensors."""
-    generator = torch.Generator().manual_seed(0)
-    return environments.BatchedPendulum(num_environments, generator=generator, staggered=True)
+    generator = torch.Generator(device).manual_seed(0)
+    return environments.BatchedPendulum(num_environments, generator=generator, device=device, staggered=True)
 
 
 def make_vector(num_environments: int) -> environments.VectorEnvironment:
@@ -81,20 +81,23 @@ def make_policy(environment: environments.BatchedEnvironment) -> builders.AgentP
     builder = _make_builder(environment).for_batches(environment.device)
     spec = specs.make_environment_spec(environment)
     networks = builder.make_networks(spec, torch.Generator().manual_seed(1))
-    return builder.make_policy(networks, spec, torch.Generator().manual_seed(2), counter=_past_random_steps())
+    generator = torch.Generator(environment.device).manual_seed(2)
+    return builder.make_policy(networks, spec, generator, counter=_past_random_steps())
 
 
 def make_loops(name: str, environment: Any, stack: contextlib.ExitStack) -> dict[str, Callable[[], object]]:
     """Makes a step of all environments with the parts of a run, also followed by a learner step."""
     stack.callback(environment.close)
     builder, spec = _make_builder(environment), specs.make_environment_spec(environment)
-    is_batched = isinstance(environment, environments.BatchedEnvironment)
+    is_batched, device = isinstance(environment, environments.BatchedEnvironment), torch.device("cpu")
     if is_batched:
-        builder = builder.for_batches(environment.device)
-    server = stack.enter_context(memory.MemoryServer(builder.make_replay_tables(spec), seed=0))
+        device = environment.device
+        builder = builder.for_batches(device)
+    tables = builder.make_replay_tables(spec)
+    server = stack.enter_context(memory.MemoryServer(tables, seed=0, device=str(device)))
     client = stack.enter_context(server.client())
     networks = builder.make_networks(spec, torch.Generator().manual_seed(1))
-    dataset: Any = builder.make_dataset(client, spec, torch.device("cpu"))
+    dataset: Any = builder.make_dataset(client, spec, device)
     stack.callback(dataset.close)
     learner = builder.make_learner(
         builders.LearnerParts(
@@ -103,12 +106,13 @@ def make_loops(name: str, environment: Any, stack: contextlib.ExitStack) -> dict
             spec=spec,
             counter=counting.Counter(),
             logger=loggers.Dispatcher([]),
-            generator=torch.Generator().manual_seed(3),
-            device=torch.device("cpu"),
+            generator=torch.Generator(device).manual_seed(3),
+            device=device,
         )
     )
     counter = _past_random_steps()
-    policy = builder.make_policy(networks, spec, torch.Generator().manual_seed(2), counter=counter)
+    generator = torch.Generator(device).manual_seed(2)
+    policy = builder.make_policy(networks, spec, generator, counter=counter)
     loop: Any
     if is_batched:
         adder = stack.enter_context(builder.make_batched_adder(client, spec))
@@ -126,7 +130,7 @@ def make_loops(name: str, environment: Any, stack: contextlib.ExitStack) -> dict
         loop.step()
         learner.step()
 
-    while client.table_info(builder.make_replay_tables(spec)[0].name).size < builder.config.min_replay_size:
+    while client.table_info(tables[0].name).size < builder.config.min_replay_size:
         loop.step()
     return {name: loop.step, f"{name}, learner": step_and_learn}
 

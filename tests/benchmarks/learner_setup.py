@@ -42,16 +42,20 @@ class _Sample(NamedTuple):
     data: Any
 
 
-def make_step(agent: str, mode: str, ranks: Any = None, **settings: Any) -> Callable[[], object]:
+def make_step(
+    agent: str, mode: str, ranks: Any = None, device: str = "cpu", **settings: Any
+) -> Callable[[], object]:
     """Makes a learner step that uses four batches in turn.
 
     Args:
         agent: The agent's name in the registry.
         mode: The value of `acceleration`.
         ranks: The `learners.Ranks` of one of several learners, or None.
+        device: Of the learner and its batches.
         **settings: Other fields of the agent's config.
     """
     import torch
+    import tree
 
     from minerva_acme import builders, counting
     from minerva_acme.agents import registry
@@ -65,7 +69,8 @@ def make_step(agent: str, mode: str, ranks: Any = None, **settings: Any) -> Call
         builder = builder.for_learners(ranks.size)
     spec = _make_spec(is_discrete=agent == "dqn")
     make_batch = _make_rollout if agent == "ppo" else _make_transitions
-    samples = [_Sample(make_batch(spec, builder.config, seed)) for seed in range(4)]
+    batches = [make_batch(spec, builder.config, seed) for seed in range(4)]
+    samples = [_Sample(tree.map_structure(lambda leaf: leaf.to(device), batch)) for batch in batches]
     learner = builder.make_learner(
         builders.LearnerParts(
             networks=builder.make_networks(spec, torch.Generator().manual_seed(1)),
@@ -74,8 +79,8 @@ def make_step(agent: str, mode: str, ranks: Any = None, **settings: Any) -> Call
             spec=spec,
             counter=counting.Counter(),
             logger=mpo_setup.Silent(),
-            generator=torch.Generator().manual_seed(1),
-            device=torch.device("cpu"),
+            generator=torch.Generator(device).manual_seed(1),
+            device=torch.device(device),
             ranks=ranks,
         )
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import tree
 
 from minerva_acme import builders, counting, learners, specs, types
 from minerva_acme.agents import mpo
@@ -69,9 +70,11 @@ def make_learner(
     config: mpo.MPOConfig,
     batches: list[types.Trajectory],
     ranks: learners.Ranks | None = None,
+    device: str = "cpu",
 ) -> mpo.MPOLearner:
     """Makes the library's learner on these batches, in a cycle; `ranks` if it is one of several learners."""
-    dataset: Iterator[Sample] = itertools.cycle([Sample(batch) for batch in batches])
+    on_device = [Sample(tree.map_structure(lambda leaf: leaf.to(device), batch)) for batch in batches]
+    dataset: Iterator[Sample] = itertools.cycle(on_device)
     networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(SEED))
     learner = mpo.MPOBuilder(config).make_learner(
         builders.LearnerParts(
@@ -80,8 +83,8 @@ def make_learner(
             spec=spec,
             counter=counting.Counter(),
             logger=Silent(),
-            generator=torch.Generator().manual_seed(SEED),
-            device=torch.device("cpu"),
+            generator=torch.Generator(device).manual_seed(SEED),
+            device=torch.device(device),
             ranks=ranks,
         )
     )

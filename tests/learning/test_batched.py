@@ -1,4 +1,7 @@
-"""Agents in a batch of pendulums: what the page on several environments states. `make learn` runs this."""
+"""Agents in a batch of pendulums: what the page on several environments states. `make learn` runs this.
+
+The pendulums are on the GPU, if there is one.
+"""
 
 import dataclasses
 
@@ -49,8 +52,12 @@ RUNS = {
 }
 
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def make_pendulums(seed):
-    return environments.BatchedPendulum(64, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator(DEVICE).manual_seed(seed)
+    return environments.BatchedPendulum(64, generator=generator, device=DEVICE)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -65,9 +72,10 @@ def test_64_pendulums_are_swung_up_about_as_well_as_is_known(tmp_path, run):
             evaluation_period=0,
             evaluation_episodes=64,
             tensorboard=False,
-            device="cpu",
+            device=str(DEVICE),
             seed=seed,
         )
     )
+    print(f"{run} on {DEVICE.type}: {result.after.mean:.1f}", flush=True)
     assert result.before.mean < -1_000.0
     assert result.after.mean > least

@@ -1,0 +1,189 @@
+"""Whole runs on a GPU, by `make test-gpu`: they learn, resume exactly, and act without waiting for it."""
+
+import contextlib
+import dataclasses
+import warnings
+
+import pytest
+import torch
+
+from minerva_acme import builders, counting, environments, experiments, networks, specs, testing
+from minerva_acme.agents import sac
+from minerva_acme.replay.memory import MemoryServer
+from tests.agents.test_acting_on_tensors import NUM_READS
+from tests.environments import test_batched_brax
+
+from . import test_batched as batched
+from . import test_exact_resume as exact
+
+pytestmark = pytest.mark.gpu
+
+GPU = torch.device("cuda", 0)
+FLAT = (
+    "mpo",
+    "mpo, 3 environments with memory",
+    "ppo, 4 environments",
+    "ppo, 2 environments with memory amid episodes",
+    "v-mpo, 4 environments",
+    "impala, 4 environments",
+    "sac, n-step",
+    "sac with memory amid episodes",
+    "td3, prioritised",
+    "d4pg, amid episodes",
+    "dqn, prioritised",
+    "r2d2, 3 environments",
+)
+BATCHED = [*batched.CASES]
+
+
+def make_fakes(seed):
+    generator = torch.Generator(GPU).manual_seed(seed)
+    return testing.FakeBatchedEnvironment(batched.B, generator=generator, device=GPU)
+
+
+def make_discrete(seed):
+    return batched.DiscretePendulum(seed, device=GPU)
+
+
+def make_walks(seed):
+    return test_batched_brax.make(seed, test_batched_brax.PlainWalk(), batched.B, device=GPU)
+
+
+ON_GPU = {batched.DiscretePendulum: make_discrete, batched.make_walks: make_walks}
+
+
+def on_gpu(name):
+    """The builder of a case of batched environments, and what makes those on the GPU."""
+    builder, factory = batched.CASES[name]
+    return builder, ON_GPU.get(factory, make_fakes)
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
+    builder, factory = exact.CASES[case]
+    settings = {"environment_factory": factory, "device": "cpu"}
+    straight = tmp_path / "straight"
+    kills = exact.Kills(straight, tmp_path, lags=(4,))
+    result = experiments.run_experiment(exact.make_config(straight, builder, **settings), kills)
+    assert result.learner_steps > 3
+    folder = kills.folders[len(kills.folders) // 2]
+    experiments.run_experiment(exact.make_config(folder, builder, **settings))
+    exact.assert_equal(folder, straight, builder, factory)
+
+
+@pytest.mark.parametrize("case", BATCHED)
+def test_a_batched_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
+    builder, factory = on_gpu(case)
+    straight = tmp_path / "straight"
+    kills = exact.Kills(straight, tmp_path, lags=(4,))
+    result = experiments.run_experiment(batched.make_config(straight, builder, factory, device="cuda"), kills)
+    assert result.learner_steps > 3
+    folder = kills.folders[len(kills.folders) // 2]
+    experiments.run_experiment(batched.make_config(folder, builder, factory, device="cuda"))
+    exact.assert_equal(folder, straight, builder.for_batches(GPU), factory)
+
+
+class LastFeatures(networks.Memory):
+    """Returns a step's features and those of the step before. What it begins with is on the CPU."""
+
+    def __init__(self, input_size):
+        super().__init__()
+        self.input_size, self.output_size = input_size, 2 * input_size
+
+    def initial_state(self, num_environments):
+        return (torch.zeros(num_environments, self.input_size),)
+
+    def unroll(self, features, state):
+        before = torch.cat([state[0][None], features[:-1]])
+        return torch.cat([features, before], dim=-1), (features[-1],)
+
+
+class RemembersFeatures(sac.SACBuilder):
+    def make_memory(self, input_size, generator):
+        return LastFeatures(input_size)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_memory_of_your_own_may_begin_on_the_cpu(tmp_path, is_stored):
+    config = dataclasses.replace(exact.SAC_WITH_MEMORY.config, stored_state=is_stored)
+    result = experiments.run_experiment(
+        exact.make_config(tmp_path, RemembersFeatures(config), device="cuda", num_env_steps=60)
+    )
+    assert result.learner_steps > 0
+
+
+@contextlib.contextmanager
+def waits(mode):
+    """Torch warns of ("warn") or refuses ("error") what waits for the GPU."""
+    torch.cuda.set_sync_debug_mode(mode)
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("case", BATCHED)
+def test_acting_stepping_adding_and_sampling_never_wait_for_the_gpu_and_learning_as_often_as_it_reads(case):
+    builder, factory = on_gpu(case)
+    environment = factory(0)
+    builder, spec = builder.for_batches(GPU), specs.make_environment_spec(environment)
+    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(nets, spec, torch.Generator(GPU).manual_seed(1))
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(MemoryServer(builder.make_replay_tables(spec), seed=0, device="cuda"))
+        client = server.client()
+        adder = builder.make_batched_adder(client, spec)
+        loop = environments.BatchedEnvironmentLoop(
+            environment, builder.make_batched_actor(policy, adder=adder)
+        )
+        (table,) = builder.make_replay_tables(spec)
+        sampler = stack.enter_context(client.sampler(table.name))
+        for _ in range(10):
+            loop.step()
+        sampler.sample_batch(batched.B)
+        with waits("error"):
+            for _ in range(20):
+                loop.step()
+            sampler.sample_batch(batched.B)
+        adder.reset()
+        dataset = stack.enter_context(contextlib.closing(builder.make_dataset(client, spec, GPU)))
+        learner = builder.make_learner(
+            builders.LearnerParts(
+                networks=nets,
+                dataset=dataset,
+                client=client,
+                spec=spec,
+                counter=counting.Counter(),
+                logger=testing.FakeLogger(),
+                generator=torch.Generator(GPU).manual_seed(2),
+                device=GPU,
+                num_learner_steps=5,
+            )
+        )
+        if case not in ("ppo", "v-mpo"):  # of which a rollout would be gone
+            learner.step()  # MPO compares its target critic's two ways
+        with waits("warn"), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            learner.step()
+    places = [f"{each.filename}:{each.lineno}" for each in caught if "synchronizing" in str(each.message)]
+    assert 0 < len(places) <= NUM_READS[case], "\n".join(places)
+
+
+@pytest.mark.parametrize("case", ["dqn, prioritised", "r2d2, 3 environments"])
+def test_a_learner_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path, case):
+    builder, factory = exact.CASES[case]
+    found = {}
+    for device in ("cpu", "cuda"):
+        config = exact.make_config(
+            tmp_path / device,
+            builder,
+            environment_factory=factory,
+            device=device,
+            num_env_steps=80 * builder.num_environments,
+        )
+        experiments.run_experiment(config)
+        found[device] = exact.rows(tmp_path / device, "learner")[0]
+    assert found["cpu"] and found["cpu"].keys() == found["cuda"].keys()
+    for name in found["cpu"]:
+        if name.startswith(("loss", "q/")):
+            assert float(found["cuda"][name]) == pytest.approx(float(found["cpu"][name]), rel=1e-4, abs=1e-6)
