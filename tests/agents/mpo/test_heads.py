@@ -31,7 +31,7 @@ CONFIG = dataclasses.replace(
     critic_learning_rate=1e-2,
 )
 # Until values are learned.
-NUM_STEPS = {"scalar": 50, "c51": 50, "two_hot": 50, "hl_gauss": 50, "mixture": 100}
+NUM_STEPS = {"scalar": 50, "c51": 50, "two_hot": 50, "hl_gauss": 50, "mixture": 150}
 DISCRETE = specs.DiscreteArray(3, name="action")
 
 
@@ -88,7 +88,7 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, kind, head):
         CONFIG,
         discount=0.5,
         critic_target="n_step",
-        critic_learning_rate=3e-2,
+        critic_learning_rate=1e-2 if head == "mixture" else 3e-2,  # which a sampled return moves about
         target_policy_update_period=10,
         target_critic_update_period=5,
         policy_learning_rate=1e-6,
