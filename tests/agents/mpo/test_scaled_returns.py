@@ -66,7 +66,7 @@ def test_rewards_in_other_units_train_the_same_critic(spec, head, num_critics):
         assert_close_to_norm(small[key] - start[key], large[key] - start[key], 0.02)
     assert scale_of(learners[1]) == pytest.approx(1024.0 * scale_of(learners[0]), rel=1e-4)
     for name in ("q/max", "q/min", "q/scale"):
-        assert float(rows[1][-1][name]) == pytest.approx(1024.0 * float(rows[0][-1][name]), rel=1e-2)
+        assert float(rows[1][-1][name]) == pytest.approx(1024.0 * float(rows[0][-1][name]), rel=2e-2)
 
 
 def test_the_scale_is_that_of_the_first_steps_and_the_targets_keep_theirs(spec):
