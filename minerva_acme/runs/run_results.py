@@ -28,6 +28,9 @@ _COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
 OPTIONS = (
     "dataset",
     "from_run",
+    "demonstrations",
+    "demonstration_share",
+    "final_demonstration_share",
     "stop_at_return",
     "replay",
     "environment_processes",

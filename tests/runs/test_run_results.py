@@ -143,14 +143,16 @@ def test_runs_of_one_experiment_are_together_and_others_apart(make_run):
 
 def test_the_command_of_a_run_trains_another_seed_likewise(make_run):
     changes = {"critic_target": "n_step", "policy_layer_sizes": (32, 16), "action_penalty": True}
-    directory = make_run("a", options={"replay": "memory", "evaluation_period": 70}, **changes)
+    options = {"replay": "memory", "evaluation_period": 70}
+    options |= {"demonstrations": "data/some", "demonstration_share": 0.25, "final_demonstration_share": 0.0}
+    directory = make_run("a", options=options, **changes)
     (experiment,) = run_results.collect([directory])
     words = shlex.split(experiment.commands["Pendulum-v1"].replace("{seed}", "5"))
     command = parsing.parse(words[1:])
     config = dataclasses.replace(registry.AGENTS["mpo"].presets["control"], **changes)
     assert command.hyperparameters == config and command.preset == "control"
     assert command.run.seed == 5 and command.run.num_env_steps == 200
-    assert (command.run.replay, command.run.evaluation_period) == ("memory", 70)
+    assert {name: getattr(command.run, name) for name in options} == options
 
 
 def test_a_run_of_an_older_version_has_what_is_known(make_run):
