@@ -187,10 +187,11 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
 
 
 def _kill(processes: Sequence[Any]) -> None:
-    for process in processes:
-        process.kill()  # if it has not ended
-    for process in processes:
-        process.join()
+    with contextlib.ExitStack() as stack:  # which makes all calls, also after another Ctrl-C
+        for process in processes:
+            stack.callback(process.join)
+        for process in processes:
+            stack.callback(process.kill)  # if it has not ended
 
 
 @contextlib.contextmanager

@@ -183,7 +183,10 @@ class _Watcher:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Handles, in the main thread, all signals of a kind that have arrived since the last call."""
         del frame
-        if self._requests.hear(time.monotonic()):
+        # Python may ask late, after the signal's own handler has raised: a second answer would interrupt the
+        # closing.
+        is_answered = number == _ARE_YOU_THERE and self._requests.is_second_heard
+        if not is_answered and self._requests.hear(time.monotonic()):
             raise KeyboardInterrupt(self._ended())
         if number == _ARE_YOU_THERE:
             return

@@ -19,7 +19,12 @@ from gymnasium import spaces, vector
 
 from minerva_acme import environments, specs, testing
 from minerva_acme.agents import ppo
-from minerva_acme.environments import EnvironmentWorkerError, GymnasiumEnvironment, GymnasiumVectorEnvironment
+from minerva_acme.environments import (
+    EnvironmentWorkerError,
+    GymnasiumEnvironment,
+    GymnasiumVectorEnvironment,
+    process_vector,
+)
 from minerva_acme.wrappers import SinglePrecisionWrapper, spec_check
 
 MODES = list(vector.AutoresetMode)
@@ -587,6 +592,25 @@ def test_a_process_that_cannot_be_started_leaves_none_behind():
     with pytest.raises(EnvironmentWorkerError, match="The process of environment 1 ended with exit code 4"):
         make_processes(testing.FakeEnvironment, make)
     assert not multiprocessing.active_children()
+
+
+def test_another_ctrl_c_while_processes_are_killed_spares_none():
+    calls = []
+
+    class Process:
+        def __init__(self, name):
+            self.name = name
+
+        def kill(self):
+            calls.append(f"kill {self.name}")
+            raise KeyboardInterrupt  # as `os.kill` does, which handles signals that have arrived
+
+        def join(self):
+            calls.append(f"join {self.name}")
+
+    with pytest.raises(KeyboardInterrupt):
+        process_vector._kill([Process("a"), Process("b")])
+    assert calls == ["kill b", "kill a", "join b", "join a"]
 
 
 def test_specs_that_differ_are_refused_and_leave_no_process_behind():

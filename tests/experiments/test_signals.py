@@ -65,6 +65,20 @@ def test_both_signals_say_what_there_is_to_resume_from(monkeypatch, caplog):
             time.sleep(10.0)
 
 
+def test_a_question_that_python_delivers_late_does_not_interrupt_again():
+    watcher = signals._Watcher(signals.StopRequest(), lambda: "none yet")
+    requests = watcher._requests
+    for seconds in (0.0, 2.0 * SAME, 3.0 * SAME):
+        requests.look(seconds, True)
+    with pytest.raises(KeyboardInterrupt):
+        watcher._handle(signal.SIGINT, None)
+    requests._heard_at -= 2.0 * SAME
+    with no_interrupt():
+        watcher._handle(signals._ARE_YOU_THERE, None)
+    with pytest.raises(KeyboardInterrupt):  # a third Ctrl-C
+        watcher._handle(signal.SIGINT, None)
+
+
 # What a watcher sees: looks at a time, with signals or without, and "h" where the main thread answers.
 HEARD, DEAF, WAITS = "heard", "deaf", "waits"
 
