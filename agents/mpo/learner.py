@@ -44,7 +44,7 @@ class Estimates(NamedTuple):
 
     critic_targets: CriticTargets  # [B, T], or [B, T, J]
     states: improvement.States  # [S]  those in which the policy is improved
-    where: tuple[Any, ...]  # these states are, in tensors [B, T, ...]
+    where: tuple[Any, ...]  # the index of these states in tensors [B, T, ...]
     share: torch.Tensor | float = 1.0  # []  their number over the mean number of the learners side by side
 
 
