@@ -39,21 +39,17 @@ _MAX_WORKERS = 8  # each needs up to 1.5 GB of memory
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if not _IS_ON_GPU:
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="it needs a GPU, and runs by `make test-gpu`"))
-    if not backends.is_reverb_installed():
-        reason = "Reverb is not installed: it has wheels for Python 3.11 on x86-64 Linux"
-        for item in items:
-            if item.get_closest_marker("reverb"):
+    missing = {
+        "gpu": not _IS_ON_GPU and "it needs a GPU, and runs by `make test-gpu`",
+        "reverb": not backends.is_reverb_installed()
+        and "Reverb is not installed: it has wheels for Python 3.11 on x86-64 Linux",
+        "ray": importlib.util.find_spec("ray") is None
+        and "Ray is not installed: pip install 'minerva-acme[ray]'",
+    }
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if importlib.util.find_spec("ray") is None:
-        for item in items:
-            if item.get_closest_marker("ray"):
-                item.add_marker(
-                    pytest.mark.skip(reason="Ray is not installed: pip install 'minerva-acme[ray]'")
-                )
 
 
 def _golden_cases(file: str) -> list[dict[str, torch.Tensor]]:

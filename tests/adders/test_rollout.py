@@ -417,6 +417,31 @@ def test_a_restored_adder_writes_to_a_new_server(make_store, scalar_spec, play):
         assert_same(new.items(layout), [rollout(*expected, [0, 1, 0], [1, 0, 1], [6.125, 5, 8.5])])
 
 
+class OnGPU:
+    """A tensor that must be copied to the CPU first, like those that a checkpoint loads to a GPU."""
+
+    def __init__(self, tensor):
+        self.cpu = lambda: tensor
+
+
+def test_a_state_that_was_loaded_to_a_gpu_is_restored(make_memory_store, scalar_spec, play):
+    layout = layouts.RolloutLayout(scalar_spec, 3)
+    old, *stores = (make_memory_store(layout.signature) for _ in range(3))
+    with make_adder(old, layout) as adder:
+        play(adder, 0, [1, 2, 3, 4], [1, 1, 1, 0])
+        state = adder.save()
+    parts = ("rows", "observation")
+    assert all(state[part] for part in parts)
+    on_gpu = state | {part: {name: OnGPU(x) for name, x in state[part].items()} for part in parts}
+    items = []
+    for store, each in zip(stores, (state, on_gpu), strict=True):
+        with make_adder(store, layout) as adder:
+            adder.restore(each)
+            play(adder, 50, [5, 6], [1, 0])
+            items.append(store.items(layout))
+    assert_same(*items)
+
+
 def test_an_episode_that_cannot_go_on_after_a_restore_is_ended_by_reset(make_memory_store, scalar_spec, play):
     layout = layouts.RolloutLayout(scalar_spec, 3)
     store = make_memory_store(layout.signature)

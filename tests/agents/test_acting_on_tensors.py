@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -68,35 +69,70 @@ def test_a_module_with_a_memory_is_refused():
         ActingOnTensors(network, torch.Generator(), CPU)
 
 
+class Played(NamedTuple):
+    """An agent in a batched environment, with replay in memory on the environment's device."""
+
+    builder: Any
+    spec: specs.EnvironmentSpec
+    nets: Any
+    client: Any
+    loop: environments.BatchedEnvironmentLoop
+    adder: Any
+    device: torch.device
+
+    def make_learner(self, dataset, generator):
+        return self.builder.make_learner(
+            builders.LearnerParts(
+                networks=self.nets,
+                dataset=dataset,
+                client=self.client,
+                spec=self.spec,
+                counter=counting.Counter(),
+                logger=testing.FakeLogger(),
+                generator=generator,
+                device=self.device,
+                num_learner_steps=5,
+            )
+        )
+
+
 @contextlib.contextmanager
-def played_on_meta(name):
-    """Yields an agent's builder, the spec, networks and the client of a ring with ten steps of a batch."""
-    environment = testing.FakeBatchedEnvironment(B, resets_in_next_step=name == "sac", device="meta")
-    if CASES[name][1] is DiscretePendulum:
-        environment = DiscretePendulum(0, device="meta")
-    spec, builder = specs.make_environment_spec(environment), CASES[name][0]
-    if name == "mpo":  # repeating noise keeps the generator's state, and this device has none
-        builder = type(builder)(dataclasses.replace(builder.config, noise_repeat=1))
-    builder = builder.for_batches(META)
-    nets = builder.make_networks(spec, torch.Generator())
-    policy = builder.make_policy(nets, spec, None)
-    with MemoryServer(builder.make_replay_tables(spec), seed=0, device="meta") as server:
+def playing(builder, environment, generator):
+    """Plays ten steps of a batch; the adder's episodes are open."""
+    device, spec = environment.device, specs.make_environment_spec(environment)
+    builder = builder.for_batches(device)
+    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(nets, spec, generator)
+    with MemoryServer(builder.make_replay_tables(spec), seed=0, device=str(device)) as server:
         client = server.client()
         adder = builder.make_batched_adder(client, spec)
         actor = builder.make_batched_actor(policy, adder=adder)
         loop = environments.BatchedEnvironmentLoop(environment, actor)
         for _ in range(10):
             loop.step()
-        adder.reset()
-        yield builder, spec, nets, client
+        yield Played(builder, spec, nets, client, loop, adder, device)
+
+
+@contextlib.contextmanager
+def played_on_meta(name):
+    """Yields an agent that has played ten steps of a batch, whose episodes have ended."""
+    environment = testing.FakeBatchedEnvironment(B, resets_in_next_step=name == "sac", device="meta")
+    builder, factory = CASES[name]
+    if factory is DiscretePendulum:
+        environment = DiscretePendulum(0, device="meta")
+    if name == "mpo":  # repeating noise keeps the generator's state, and this device has none
+        builder = type(builder)(dataclasses.replace(builder.config, noise_repeat=1))
+    with playing(builder, environment, None) as played:
+        played.adder.reset()
+        yield played
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
-    with played_on_meta(name) as (builder, spec, _, client):
-        (table,) = builder.make_replay_tables(spec)
-        with client.sampler(table.name) as sampler:
-            batch = builder.make_layout(spec).unpack(sampler.sample_batch(B)[1])
+    with played_on_meta(name) as played:
+        (table,) = played.builder.make_replay_tables(played.spec)
+        with played.client.sampler(table.name) as sampler:
+            batch = played.builder.make_layout(played.spec).unpack(sampler.sample_batch(B)[1])
     assert {leaf.device for leaf in tree.flatten(batch)} == {META}
 
 
@@ -116,22 +152,10 @@ def test_a_learner_reads_what_a_ring_gives_it_by_one_function_alone(name, monkey
     for module in (finite, learners):
         monkeypatch.setattr(module, "read", read)
     with (
-        played_on_meta(name) as (builder, spec, nets, client),
-        contextlib.closing(builder.make_dataset(client, spec, META)) as dataset,
+        played_on_meta(name) as played,
+        contextlib.closing(played.builder.make_dataset(played.client, played.spec, META)) as dataset,
     ):
-        learner = builder.make_learner(
-            builders.LearnerParts(
-                networks=nets,
-                dataset=dataset,
-                client=client,
-                spec=spec,
-                counter=counting.Counter(),
-                logger=testing.FakeLogger(),
-                generator=torch.Generator(),
-                device=META,
-                num_learner_steps=5,
-            )
-        )
+        learner = played.make_learner(dataset, torch.Generator())
         assert reads == []
         learner.step()
     assert len(reads) == NUM_READS[name]

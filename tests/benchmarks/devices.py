@@ -3,7 +3,7 @@
     python -m tests.benchmarks.devices --devices cpu cuda --threads 1
 
 Learners have their default sizes, for observations and actions of the size of cheetah's. The pendulums'
-variants are those of `batched_setup`. All take turns. A block ends when the device has done its work. A line
+variants come from `batched_setup`. All take turns. A block ends when the device has done its work. A line
 shows wall time in microseconds: the median of the blocks, the least and the most.
 """
 

@@ -51,7 +51,7 @@ def make_step(
         agent: The agent's name in the registry.
         mode: The value of `acceleration`.
         ranks: The `learners.Ranks` of one of several learners, or None.
-        device: Of the learner and its batches.
+        device: The device of the learner and its batches.
         **settings: Other fields of the agent's config.
     """
     import torch

@@ -1,4 +1,4 @@
-"""What is timed on a GPU can be timed on a CPU."""
+"""The benchmarks of a GPU also run on a CPU."""
 
 from tests.benchmarks import devices
 

@@ -7,10 +7,11 @@ import warnings
 import pytest
 import torch
 
-from minerva_acme import builders, counting, environments, experiments, networks, specs, testing
+from minerva_acme import experiments, testing
 from minerva_acme.agents import sac
 from minerva_acme.learners import finite
-from minerva_acme.replay.memory import MemoryServer
+from tests.agents.mpo import test_memory
+from tests.agents.test_acting_on_tensors import playing
 from tests.environments import test_batched_brax
 
 from . import test_batched as batched
@@ -61,7 +62,7 @@ def on_gpu(name):
 @pytest.mark.parametrize("case", FLAT)
 def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
     builder, factory = exact.CASES[case]
-    settings = {"environment_factory": factory, "device": "cpu"}
+    settings = {"environment_factory": factory, "device": "cuda"}
     straight = tmp_path / "straight"
     kills = exact.Kills(straight, tmp_path, lags=(4,))
     result = experiments.run_experiment(exact.make_config(straight, builder, **settings), kills)
@@ -83,24 +84,9 @@ def test_a_batched_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, cas
     exact.assert_equal(folder, straight, builder.for_batches(GPU), factory)
 
 
-class LastFeatures(networks.Memory):
-    """Returns a step's features and those of the step before. What it begins with is on the CPU."""
-
-    def __init__(self, input_size):
-        super().__init__()
-        self.input_size, self.output_size = input_size, 2 * input_size
-
-    def initial_state(self, num_environments):
-        return (torch.zeros(num_environments, self.input_size),)
-
-    def unroll(self, features, state):
-        before = torch.cat([state[0][None], features[:-1]])
-        return torch.cat([features, before], dim=-1), (features[-1],)
-
-
 class RemembersFeatures(sac.SACBuilder):
     def make_memory(self, input_size, generator):
-        return LastFeatures(input_size)
+        return test_memory.Doubled(input_size)  # which begins on the CPU
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -125,41 +111,19 @@ def waits(mode):
 @pytest.mark.parametrize("case", BATCHED)
 def test_acting_adding_and_sampling_never_wait_for_the_gpu_and_learning_only_where_it_reads(case):
     builder, factory = on_gpu(case)
-    environment = factory(0)
-    builder, spec = builder.for_batches(GPU), specs.make_environment_spec(environment)
-    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
-    policy = builder.make_policy(nets, spec, torch.Generator(GPU).manual_seed(1))
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(MemoryServer(builder.make_replay_tables(spec), seed=0, device="cuda"))
-        client = server.client()
-        adder = builder.make_batched_adder(client, spec)
-        loop = environments.BatchedEnvironmentLoop(
-            environment, builder.make_batched_actor(policy, adder=adder)
-        )
-        (table,) = builder.make_replay_tables(spec)
-        sampler = stack.enter_context(client.sampler(table.name))
-        for _ in range(10):
-            loop.step()
+        played = stack.enter_context(playing(builder, factory(0), torch.Generator(GPU).manual_seed(1)))
+        (table,) = played.builder.make_replay_tables(played.spec)
+        sampler = stack.enter_context(played.client.sampler(table.name))
         sampler.sample_batch(batched.B)
         with waits("error"):
             for _ in range(20):
-                loop.step()
+                played.loop.step()
             sampler.sample_batch(batched.B)
-        adder.reset()
-        dataset = stack.enter_context(contextlib.closing(builder.make_dataset(client, spec, GPU)))
-        learner = builder.make_learner(
-            builders.LearnerParts(
-                networks=nets,
-                dataset=dataset,
-                client=client,
-                spec=spec,
-                counter=counting.Counter(),
-                logger=testing.FakeLogger(),
-                generator=torch.Generator(GPU).manual_seed(2),
-                device=GPU,
-                num_learner_steps=5,
-            )
-        )
+        played.adder.reset()
+        dataset = played.builder.make_dataset(played.client, played.spec, GPU)
+        stack.enter_context(contextlib.closing(dataset))
+        learner = played.make_learner(dataset, torch.Generator(GPU).manual_seed(2))
         if case not in ("ppo", "v-mpo"):  # of which a rollout would be gone
             learner.step()  # MPO compares its target critic's two ways
         with waits("warn"), warnings.catch_warnings(record=True) as caught:

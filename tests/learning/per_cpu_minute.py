@@ -2,30 +2,28 @@
 
     python -m tests.learning.per_cpu_minute runs/frontier/*
 
-A run's CPU time is that of its process, evaluations included. Its last evaluation within the time counts.
+CPU time includes evaluations. For each time, the last evaluation before it counts.
 Runs of the same agent, settings and task are one row, which shows the mean over seeds and each seed.
 """
 
 import argparse
 import collections
-import csv
 import pathlib
 import statistics
 from collections.abc import Mapping, Sequence
 
-from minerva_acme.runs import run_results
+from minerva_acme.runs import run_curves, run_results
 
 MINUTES = (5.0, 10.0, 20.0)
 
 
-def returns(path: pathlib.Path, minutes: Sequence[float]) -> list[float | None]:
+def returns(run: pathlib.Path, minutes: Sequence[float]) -> list[float | None]:
     """Returns the last evaluation of a run within each time; None if there is none or the run ended."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = [(float(row["cpu_seconds"]), float(row["episode_return"])) for row in csv.DictReader(file)]
+    curve = run_curves.read_curve(run, "evaluator/episode_return", "cpu_seconds")
 
     def within(seconds: float) -> float | None:
-        known = [value for at, value in rows if at <= seconds]
-        return known[-1] if known and rows[-1][0] >= seconds else None
+        known = curve.values[curve.x <= seconds]
+        return float(known[-1]) if len(known) and curve.x[-1] >= seconds else None
 
     return [within(60.0 * each) for each in minutes]
 
@@ -59,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     for run in chosen.runs:
         (experiment,) = run_results.collect([run], num_episodes=0)
         ((task, seed),) = experiment.trainings
-        found[task, experiment.exp_name][seed] = returns(run / "evaluator.csv", chosen.minutes)
+        found[task, experiment.exp_name][seed] = returns(run, chosen.minutes)
     by_seed = {key: [values for _, values in sorted(runs.items())] for key, runs in found.items()}
     printed = table(by_seed, chosen.minutes)
     print(printed)

@@ -54,7 +54,7 @@ MPO = dataclasses.replace(
     discount=0.97,
 )
 # Builder, environment steps, seed, and what the mean return must exceed. The best known policies score about
-# -150; the mean of 64 first states varies by 10, that of 4,096 by 1.
+# -150; the mean of 64 first states varies by 10, the mean of 4,096 by 1.
 RUNS = {
     **{f"sac-{seed}": (sac.SACBuilder(SAC), 48_000, seed, -175.0) for seed in (0, 1, 2)},
     "ppo-0": (ppo.PPOBuilder(PPO), 400_000, 0, -200.0),

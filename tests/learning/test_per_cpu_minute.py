@@ -10,9 +10,10 @@ from tests.learning import per_cpu_minute
 
 @pytest.fixture
 def evaluations(tmp_path):
-    path = tmp_path / "evaluator.csv"
-    path.write_text("cpu_seconds,episode_return\n6.0,1.0\n59.0,2.0\n61.0,3.0\n300.0,4.0\n")
-    return path
+    (tmp_path / "evaluator.csv").write_text(
+        "cpu_seconds,episode_return\n6.0,1.0\n59.0,2.0\n61.0,3.0\n300.0,4.0\n"
+    )
+    return tmp_path
 
 
 def test_the_last_evaluation_within_the_time_counts(evaluations):
