@@ -44,7 +44,11 @@ class MPONetworks(NamedTuple):
 
     def copy(self) -> "MPONetworks":
         """Returns frozen copies, for target networks."""
-        return MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
+        copies = MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
+        for part in nn.ModuleList(copies).modules():
+            if isinstance(part, nn.RNNBase):
+                part.flatten_parameters()  # copied one by one, and cuDNN would collect them at each call
+        return copies
 
     def acting(self) -> nn.Module:
         """Returns the policy as a function of the observation: the policy itself if there is no encoder.
