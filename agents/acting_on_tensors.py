@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import networks
+from minerva_acme import generators, networks
 from minerva_acme.acceleration.acting import Choice
 
 
@@ -67,7 +67,7 @@ class ActingOnTensors:
 
     @noise.setter
     def noise(self, state: Any) -> None:
-        self.generator.set_state(state["generator"].cpu())
+        generators.restore(self.generator, state["generator"])
 
     def restore(self, noise: Any) -> None:
         """Restores the state of the noise."""

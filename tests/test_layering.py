@@ -15,7 +15,7 @@ LAYERS = {
             ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "readable"],
             ["thread_settings", "writing"],
             ["results", "task_settings"],
-            ["types", "specs", "core", "counting"],
+            ["types", "specs", "core", "counting", "generators"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers", "datasets"],
             ["acceleration", "builders"],

@@ -17,6 +17,7 @@ import torch
 import tree
 from torch import nn
 
+from minerva_acme import generators
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, is_called_as_written
 from minerva_acme.acceleration.array_layers import elu
@@ -154,7 +155,7 @@ class Acting:
     def noise(self, state: Any) -> None:
         if "random" not in state:
             self._random = None
-            self.generator.set_state(state["generator"].cpu())  # A checkpoint is loaded to another device.
+            generators.restore(self.generator, state["generator"])
             return
         self._random = np.random.default_rng()
         self._random.bit_generator.state = state["random"]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from minerva_acme import core, specs, types
+from minerva_acme import core, generators, specs, types
 from minerva_acme.environments import batched
 
 _GRAVITY, _STEP_SECONDS = 10.0, 0.05
@@ -114,7 +114,7 @@ class BatchedPendulum(batched.BatchedEnvironment, core.Saveable):
     def restore(self, state: core.State) -> None:
         self._state = tuple(part.to(self.device) for part in state["state"])
         if self._generator is not None:
-            self._generator.set_state(state["generator"].cpu())
+            generators.restore(self._generator, state["generator"])
 
     def _first_states(self) -> tuple[torch.Tensor, torch.Tensor]:
         return self._draw(-math.pi, math.pi), self._draw(-1.0, 1.0)

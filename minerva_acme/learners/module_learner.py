@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from minerva_acme import core, counting, loggers, types
+from minerva_acme import core, counting, generators, loggers, types
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners import updates
 
@@ -128,6 +128,6 @@ class ModuleLearner(core.Learner):
                 module.load_state_dict(state["modules"][name])
             self.num_steps = state["num_steps"]
         self.updates.restore(state["updates"])
-        self.generator.set_state(state["generator"].cpu())
+        generators.restore(self.generator, state["generator"])
         if self.ranks is not None:
             self.ranks.spread(self.generator)

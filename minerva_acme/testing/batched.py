@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, environments, specs, types
+from minerva_acme import core, environments, generators, specs, types
 from minerva_acme.environments import batched
 from minerva_acme.testing import checks
 
@@ -106,7 +106,7 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
     def restore(self, state: core.State) -> None:
         self._state = {name: part.to(self.device) for name, part in state["state"].items()}
         if self._generator is not None:
-            self._generator.set_state(state["generator"].cpu())
+            generators.restore(self._generator, state["generator"])
 
     def _draw(self) -> torch.Tensor:
         return torch.rand(self.num_environments, generator=self._generator, device=self.device)

@@ -72,6 +72,35 @@ def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
     exact.assert_equal(folder, straight, builder, factory)
 
 
+@pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda")], ids="-".join)
+@pytest.mark.parametrize("case", FLAT)
+def test_a_run_continues_on_another_device(tmp_path, case, devices):
+    builder, factory = exact.CASES[case]
+    learner_steps = []
+    for device, share in zip(devices, (2, 1), strict=True):
+        config = exact.make_config(
+            tmp_path,
+            builder,
+            environment_factory=factory,
+            device=device,
+            num_env_steps=exact.NUM_STEPS * builder.num_environments // share,
+        )
+        learner_steps.append(experiments.run_experiment(config).learner_steps)
+    assert 0 < learner_steps[0] < learner_steps[1]
+
+
+@pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda")], ids="-".join)
+@pytest.mark.parametrize("case", ["mpo", "sac", "sac, by JAX", "td3", "d4pg", "ppo"])
+def test_a_batched_run_continues_on_another_device(tmp_path, case, devices):
+    learner_steps = []
+    for device, num_steps in zip(devices, (18, 36), strict=True):
+        builder, factory = on_gpu(case) if device == "cuda" else batched.CASES[case]
+        settings = {"device": device, "num_env_steps": num_steps * batched.B}
+        result = experiments.run_experiment(batched.make_config(tmp_path, builder, factory, **settings))
+        learner_steps.append(result.learner_steps)
+    assert 0 < learner_steps[0] < learner_steps[1]
+
+
 @pytest.mark.parametrize("case", BATCHED)
 def test_a_batched_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
     builder, factory = on_gpu(case)

@@ -168,6 +168,17 @@ def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
         other.updates.restore(state)
 
 
+def test_the_state_of_torchs_own_adam_which_a_gpu_has_is_restored():
+    scene, other = Scene(), Scene()
+    scene.learn(batch(0))
+    adam = torch.optim.Adam([*scene.modules["critic"].parameters()], fused=True)
+    adam.step()
+    state = scene.updates.save()
+    state["optimizers"]["critic"] = adam.state_dict()
+    other.updates.restore(state)
+    testing.assert_nests_equal(other.updates.save(), state, "Restored must be equal.")
+
+
 def test_gradients_are_clipped_by_their_global_norm_and_reported_before():
     scene = Scene("sgd", max_norm=0.5)
     before = [parameter.detach().clone() for parameter in scene.modules["critic"].parameters()]
