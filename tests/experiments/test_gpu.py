@@ -10,6 +10,7 @@ import torch
 from minerva_acme import experiments, testing
 from minerva_acme.agents import sac
 from minerva_acme.learners import finite
+from minerva_acme.runs import checkpointing
 from tests.agents.mpo import test_memory
 from tests.agents.test_acting_on_tensors import playing
 from tests.environments import test_batched_brax
@@ -181,3 +182,28 @@ def test_a_learner_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path, case):
     for name in found["cpu"]:
         if name.startswith(("loss", "q/")):
             assert float(found["cuda"][name]) == pytest.approx(float(found["cpu"][name]), rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "case", ["sac, n-step", "td3, prioritised", "d4pg, amid episodes", "dqn, prioritised"]
+)
+def test_compiled_losses_train_on_a_gpu_as_plain_ones(tmp_path, case):
+    builder, factory = exact.CASES[case]
+    found, ways = {}, {}
+    for mode in ("off", "compile"):
+        config = exact.make_config(
+            tmp_path / mode,
+            builder.with_config(dataclasses.replace(builder.config, acceleration=mode)),
+            environment_factory=factory,
+            device="cuda",
+            num_env_steps=80,
+        )
+        experiments.run_experiment(config)
+        found[mode] = exact.rows(tmp_path / mode, "learner")[:2]  # TD3's policy learns in every second step
+        newest = checkpointing.Checkpointer(tmp_path / mode / "checkpoints").latest()
+        ways[mode] = checkpointing.load_state(newest)["learner"].get("ways", {})
+    assert not ways["off"] and {*ways["compile"].values()} == {"compiled"}
+    for plain, compiled in zip(found["off"], found["compile"], strict=True):
+        for name in plain:
+            if name.startswith(("loss", "q/")) and plain[name]:
+                assert float(compiled[name]) == pytest.approx(float(plain[name]), rel=1e-3, abs=1e-5)
