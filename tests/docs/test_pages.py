@@ -35,7 +35,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OWN_AGENT = "docs/composing.md"
-FIRST_FIGURE = "docs/images/modern.svg"
+FIRST_FIGURE = "docs/images/simba.svg"
 MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
 
 
@@ -381,7 +381,7 @@ def test_every_name_of_the_library_that_a_page_names_exists() -> None:
 
 def test_the_figure_of_the_first_page_is_the_one_that_its_command_draws(tmp_path: pathlib.Path) -> None:
     page = read("docs/results.md")
-    (line,) = re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE)
+    (line,) = re.findall(r"^minerva (report mpo_simba .*)$", page, re.MULTILINE)
     command = parsing.parse(shlex.split(line))
     assert isinstance(command, cli_commands.Report) and command.min_seeds == 3
     made = plotting.make_report(

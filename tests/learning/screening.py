@@ -13,7 +13,7 @@ from minerva_acme import results
 from tests.learning.against_plain import mean_and_error
 
 PREFIXES = {1: "screening_", 2: "screening2_"}  # of the stored experiments, by the round
-BASELINE = "modern"
+BASELINE = "simba"
 NUM_EVALUATIONS = 3  # the last ones of a run, which its score is the mean of
 
 Run: TypeAlias = tuple[str, int]  # a task and a seed
