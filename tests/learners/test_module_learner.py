@@ -102,18 +102,6 @@ def test_a_restored_learner_makes_the_same_steps():
     assert other.poll_variables(["network"]).version == 2
 
 
-@pytest.mark.parametrize("num_bytes", [16, 20])  # 16 on a GPU
-def test_the_generator_of_another_kind_of_device_becomes_a_seed_and_the_log_says_so(num_bytes, caplog):
-    learner, drawn = Square(), []
-    for first in (1, 1, 2):
-        state = learner.save()
-        state["generator"] = torch.full((num_bytes,), first, dtype=torch.uint8)
-        learner.restore(state)
-        drawn.append(torch.randn(3, generator=learner.generator).tolist())
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert len(caplog.messages) == 3 and "another kind of device" in caplog.messages[0]
-
-
 SOON = 20.0  # seconds that nothing here takes, unless somebody waits for ever
 
 

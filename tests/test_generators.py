@@ -1,0 +1,29 @@
+"""Generators go on where they were saved, or, on another kind of device, from a seed."""
+
+import pytest
+import torch
+
+from minerva_acme import generators
+
+
+def draw(generator):
+    return torch.randn(3, generator=generator).tolist()
+
+
+def test_a_restored_generator_draws_what_the_saved_one_does(caplog):
+    saved, restored = torch.Generator().manual_seed(1), torch.Generator().manual_seed(2)
+    draw(saved)
+    generators.restore(restored, saved.get_state())
+    assert draw(restored) == draw(saved)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("num_bytes", [16, 20])  # 16 on a GPU
+def test_a_state_of_another_kind_of_device_becomes_a_seed_and_the_log_says_so(num_bytes, caplog):
+    drawn = []
+    for seed, first in enumerate((1, 1, 2)):
+        generator = torch.Generator().manual_seed(seed)
+        generators.restore(generator, torch.full((num_bytes,), first, dtype=torch.uint8))
+        drawn.append(draw(generator))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [message.partition(",")[0] for message in caplog.messages] == ["Saved on another kind of device"] * 3
