@@ -26,4 +26,5 @@ def test_a_state_of_another_kind_of_device_becomes_a_seed_and_the_log_says_so(nu
         generators.restore(generator, torch.full((num_bytes,), first, dtype=torch.uint8))
         drawn.append(draw(generator))
     assert drawn[0] == drawn[1] != drawn[2]
-    assert [message.partition(",")[0] for message in caplog.messages] == ["Saved on another kind of device"] * 3
+    assert len(caplog.messages) == 3
+    assert all(message.startswith("Saved on another kind of device") for message in caplog.messages)
