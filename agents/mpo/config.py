@@ -341,7 +341,7 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             batch_size=64,
             samples_per_insert=16.0,
         ),
-        # The best of docs/frontier.md so far, whose screening has not ended.
+        # The best single change in the screening of docs/frontier.md.
         "modern": dataclasses.replace(_SIMBA, noise_repeat=4),
         "simba": _SIMBA,
         "demo": _DEMO,
