@@ -1,4 +1,4 @@
-"""Restoring torch's generators, on another device too."""
+"""Restores torch's generators, also on another kind of device."""
 
 import hashlib
 import logging
@@ -9,10 +9,10 @@ _logger = logging.getLogger(__name__)
 
 
 def restore(generator: torch.Generator, state: torch.Tensor) -> None:
-    """Restores what `generator.get_state()` returned, here or on another device.
+    """Restores a state that `generator.get_state()` returned, on this device or another.
 
     Generators of CPUs and GPUs have different states and draw different numbers. A state of the other kind
-    becomes a seed: always the same for the same state. A warning says so.
+    is hashed to a seed, so equal states give equal numbers, and a warning is logged.
 
     Args:
         generator: The generator, of any device.
@@ -23,8 +23,8 @@ def restore(generator: torch.Generator, state: torch.Tensor) -> None:
         generator.set_state(state)
         return
     _logger.warning(
-        "Saved on another kind of device, a generator on %s is seeded anew: a run that changes devices draws "
-        "other random numbers than one that does not.",
+        "The generator on %s was saved on another kind of device, so it starts from a new seed: the random "
+        "numbers are not those of a run that stays on one device.",
         generator.device,
     )
     digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest()

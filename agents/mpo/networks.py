@@ -47,7 +47,7 @@ class MPONetworks(NamedTuple):
         copies = MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
         for part in nn.ModuleList(copies).modules():
             if isinstance(part, nn.RNNBase):
-                part.flatten_parameters()  # copied one by one, and cuDNN would collect them at each call
+                part.flatten_parameters()  # Copied weights lie apart; cuDNN would join them at each call.
         return copies
 
     def acting(self) -> nn.Module:

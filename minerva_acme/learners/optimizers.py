@@ -42,7 +42,8 @@ def make_optimizer(
         decays = any(group.get("weight_decay") for group in groups)
         if device == "cpu":
             return (acceleration.AdamW if decays else acceleration.Adam)(groups, eps=adam_epsilon)
-        return (torch.optim.AdamW if decays else torch.optim.Adam)(groups, eps=adam_epsilon, fused=fused)
+        adam = torch.optim.AdamW if decays else torch.optim.Adam
+        return adam(groups, eps=adam_epsilon, weight_decay=0.0, fused=fused)  # AdamW's own default is not 0
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)
 
 

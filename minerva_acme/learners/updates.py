@@ -273,11 +273,7 @@ def _check_fits(name: str, saved: core.State, group: Group) -> None:
     """
 
     def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
-        # Adam's default decay is 0, and that of the Adam for CPUs 0.0.
-        return [
-            {key: float if type(value) is int else type(value) for key, value in group.items()}
-            for group in groups
-        ]
+        return [{key: type(value) for key, value in group.items()} for group in groups]
 
     parameters = group.parameters()
     fits = kinds(saved["param_groups"]) == kinds(group.optimizer.state_dict()["param_groups"])

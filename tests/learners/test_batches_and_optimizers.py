@@ -43,6 +43,22 @@ def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fus
     assert group["eps"] == 1e-3 if kind == "adam" else group["momentum"] == 0.9
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_every_device_has_the_same_settings_and_no_decay_where_a_group_leaves_it_out(decay):
+    found = []
+    for device in ("cpu", "meta"):  # The second has torch's own Adam, as a GPU does.
+        layer = nn.Linear(2, 1).to(device)
+        groups = [
+            {"params": [layer.weight], "lr": 0.1, **({"weight_decay": decay} if decay else {})},
+            {"params": [layer.bias], "lr": 0.1},
+        ]
+        made = learners.make_optimizer(groups).param_groups
+        found.append([{**group, "params": None, "fused": None} for group in made])
+        assert [group["weight_decay"] for group in made] == [decay, 0.0]
+    # Not by == alone: a state is restored only if its settings have the same types.
+    assert repr(found[0]) == repr(found[1])
+
+
 def test_groups_have_learning_rates_of_their_own():
     layer = nn.Linear(2, 1)
     optimizer = learners.make_optimizer(

@@ -171,7 +171,7 @@ def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
 def test_the_state_of_torchs_own_adam_which_a_gpu_has_is_restored():
     scene, other = Scene(), Scene()
     scene.learn(batch(0))
-    adam = torch.optim.Adam([*scene.modules["critic"].parameters()], fused=True)
+    adam = torch.optim.Adam([*scene.modules["critic"].parameters()], weight_decay=0.0, fused=True)
     adam.step()
     state = scene.updates.save()
     state["optimizers"]["critic"] = adam.state_dict()
