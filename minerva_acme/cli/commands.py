@@ -308,6 +308,8 @@ class Report:
     """Published results to compare with at the same number of frames, such as mpo sac simba_v2 dr_q bro_utd2;
     `none` for none. By default those that the agents are usually compared with. The report says their action
     repeats and updates per frame."""
+    env: tuple[str, ...] = ()
+    """The environments to compare, such as dm_control/walker/run; by default all."""
     step: int | None = None
     """Frames at which scores are compared; by default the last that all runs have reached. Frames are the
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
@@ -316,7 +318,7 @@ class Report:
     min_seeds: int = 1
     """Leave out environments in which an experiment has fewer seeds than this."""
     output: pathlib.Path = pathlib.Path("report")
-    """The folder for the page, its figures and the rows."""
+    """The folder for the page, its figures and tables, and the rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
-_NAME_WIDTH = 24  # of the first column; longer names are folded
+_CELL_WIDTH = 24  # longer cells may be folded
+_GAP = 2  # between columns: a space and the box's empty line
 
 
 def run(command: commands.Report) -> int:
@@ -26,7 +27,7 @@ def run(command: commands.Report) -> int:
     with extras.needed("report", "plot"):
         from minerva_acme.plotting import figure, report_figures
     console = Console()
-    experiments = read_experiments(command.results)
+    experiments = _select(read_experiments(command.results), command.env)
     against = command.against
     if against is None:
         against = tuple(run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments))
@@ -80,9 +81,12 @@ def run(command: commands.Report) -> int:
         pictures[file] = report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files)
     rows = results.format_rows(row for one in experiments for row in one.rows)
     (out / "rows.csv").write_text(rows, encoding="utf-8")
-    page = report_page.make_page(", ".join(names), _sections(report, pictures))
-    (out / "index.html").write_text(page, encoding="utf-8")
-    console.print(f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF and rows.csv.")
+    title, sections = ", ".join(names), [*_sections(report, pictures)]
+    (out / "index.html").write_text(report_page.make_page(title, sections), encoding="utf-8")
+    (out / "tables.md").write_text(report_page.make_markdown(title, sections), encoding="utf-8")
+    console.print(
+        f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF, tables.md and rows.csv."
+    )
     return 0
 
 
@@ -129,6 +133,17 @@ def read_experiments(sources: Sequence[str]) -> list[results.Experiment]:
     return list(found.values())
 
 
+def _select(
+    experiments: Sequence[results.Experiment], environments: Sequence[str]
+) -> list[results.Experiment]:
+    """Returns the experiments with the runs in these environments only; with all runs if none is given."""
+    chosen = [name.removeprefix("gymnasium/") for name in environments]
+    known = {env_name for one in experiments for env_name, _ in one.trainings}
+    if unknown := [name for name in chosen if name not in known]:
+        raise ValueError(f"`env` must be among {', '.join(sorted(known))}, got {', '.join(unknown)}.")
+    return [results.select(one, chosen) if chosen else one for one in experiments]
+
+
 def _read(source: str) -> list[results.Experiment]:
     path = pathlib.Path(source)
     if path.is_dir():
@@ -167,13 +182,39 @@ def read_range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 def _print(table: plotting.Table, console: Console) -> None:
-    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for index, (name, *cells) in enumerate(zip(table.columns, *table.rows, strict=True)):
-        width = min(_NAME_WIDTH, max(map(len, cells))) if index == 0 else None
-        column = Column(name, justify="right" if index else "left", min_width=width, overflow="fold")
-        shown.columns.append(column)
-    for row in table.rows:
-        shown.add_row(*row)
     console.print(f"\n{table.title}", style="bold")
-    console.print(shown, soft_wrap=False)
+    columns = [*zip(table.columns, *table.rows, strict=True)]
+    for number, block in enumerate(_blocks(columns, console.width)):
+        # Rich shares out what is missing without regard to the shortest lines: it would cut columns off.
+        fits = sum(_GAP + max(map(len, column)) for column in block) <= _GAP + console.width
+        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for index, column in enumerate(block):
+            width = None if fits else _width(column)
+            shown.columns.append(
+                Column(column[0], justify="right" if index else "left", width=width, overflow="fold")
+            )
+        for row in zip(*(column[1:] for column in block), strict=True):
+            shown.add_row(*row)
+        console.print(*[""] * bool(number), shown, sep="\n", soft_wrap=False)
     console.print(table.note, soft_wrap=False, style="dim")
+
+
+def _blocks(columns: Sequence[Sequence[str]], width: int) -> Iterator[list[Sequence[str]]]:
+    """Splits a table that is wider than the console into blocks; each has the first column."""
+    first, *others = columns
+    block, used = [first], _width(first)
+    for column in others:
+        needed = _GAP + _width(column)
+        if used + needed > width and len(block) > 1:
+            yield block
+            block, used = [first], _width(first)
+        block.append(column)
+        used += needed
+    yield block
+
+
+def _width(column: Sequence[str]) -> int:
+    """Returns the width that a column needs: heads break between words, and long cells at any letter."""
+    name, *cells = column
+    longest = max(map(len, name.split()), default=0)
+    return max(longest, min(_CELL_WIDTH, max(map(len, cells), default=0)))

@@ -1,4 +1,4 @@
-"""A report as a self-contained HTML page."""
+"""A report as a self-contained HTML page, and its texts and tables as Markdown."""
 
 import base64
 import re
@@ -71,6 +71,24 @@ class Section(NamedTuple):
 def make_page(title: str, sections: Iterable[Section]) -> str:
     """Returns the page as HTML, which needs no other file and no network. Text is escaped."""
     return _PAGE.substitute(title=escape(title), body="\n".join(map(_section, sections)))
+
+
+def make_markdown(title: str, sections: Iterable[Section]) -> str:
+    """Returns the texts and tables of a report as Markdown, without its figures."""
+    parts = [f"# {title}"]
+    for section in sections:
+        if section.texts or section.table is not None:
+            parts.append(f"## {section.title}")
+            parts += section.texts
+        if section.table is not None:
+            lines = [section.table.columns, ["---"] * len(section.table.columns), *section.table.rows]
+            parts.append("\n".join(f"| {' | '.join(map(_escape_cell, line))} |" for line in lines))
+            parts.append(section.table.note)
+    return "\n\n".join(parts) + "\n"
+
+
+def _escape_cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _section(section: Section) -> str:

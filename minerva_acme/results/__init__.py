@@ -7,6 +7,7 @@ from minerva_acme.results.experiment import (
     merge,
     migrate,
     read,
+    select,
     write,
 )
 from minerva_acme.results.names import check_name, make_name, with_repeat
@@ -32,6 +33,7 @@ __all__ = [
     "parse_rows",
     "read",
     "read_rows",
+    "select",
     "with_repeat",
     "write",
 ]

@@ -184,6 +184,32 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
     )
 
 
+def select(experiment: Experiment, environments: Iterable[str]) -> Experiment:
+    """Returns an experiment with the runs in some environments only.
+
+    Raises:
+        ValueError: It has no run in any of them.
+    """
+    chosen = set(environments)
+    rows = tuple(row for row in experiment.rows if row.env_name in chosen)
+    if not rows:
+        known = sorted({env_name for env_name, _ in experiment.trainings})
+        raise ValueError(
+            f"{experiment.exp_name} must have a run in one of {', '.join(sorted(chosen))}, got runs in "
+            f"{', '.join(known)}."
+        )
+    trainings = [
+        context._replace(trainings=frozenset(one for one in context.trainings if one[0] in chosen))
+        for context in experiment.contexts
+    ]
+    return dataclasses.replace(
+        experiment,
+        rows=rows,
+        commands={env_name: line for env_name, line in experiment.commands.items() if env_name in chosen},
+        contexts=tuple(context for context in trainings if context.trainings),
+    )
+
+
 def _read_older(beside: pathlib.Path) -> list[Experiment]:
     """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
     try:

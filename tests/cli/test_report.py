@@ -3,6 +3,7 @@ import re
 import pytest
 
 from minerva_acme import results
+from minerva_acme.cli import main
 
 WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
 
@@ -31,7 +32,9 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     assert status == 0
     pictures = ("environments", "improvement", "performance_profile", "sample_efficiency", "scores")
     files = [f"{name}.{kind}" for name in pictures for kind in ("pdf", "svg")]
-    assert sorted(path.name for path in out.iterdir()) == sorted([*files, "index.html", "rows.csv"])
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        [*files, "index.html", "rows.csv", "tables.md"]
+    )
     assert "Scores on 2 environments at 200,000 frames" in shown
     assert re.search(r"ours > theirs\s+0\.\d\d\s+0\.\d\d to 0\.\d\d", shown)
     page = (out / "index.html").read_text()
@@ -66,6 +69,35 @@ def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, 
     of_scores = page[page.index("<h1>") : page.index("Sample efficiency</h2>")]
     assert of_scores.count("<img") == of_scores.count("<table>") == 1
     assert page.count('<div class="wide"') == page.count("<img") + page.count("<table>") == 11
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_column_is_lost_in_a_narrow_terminal(table, tmp_path, capsys, unpainted, monkeypatch, width):
+    unpainted()
+    monkeypatch.setenv("COLUMNS", str(width))
+    heads = {"mpo": "MPO", "sac": "SimBa's", "dr_q": "DR.Q", "bro_utd10": "updates", "simba_v2": "SimbaV2"}
+    out = tmp_path / "report"
+    assert main(["report", str(table), "--against", *heads, "--output", str(out)]) == 0
+    _, _, shown = capsys.readouterr().out.partition("Returns by environment")
+    lines = shown.partition("Interquartile mean over the seeds")[0].splitlines()[1:]
+    assert max(map(len, lines)) <= width
+    assert all(
+        sum(word in line.split() for line in lines) == 1 for word in ("ours", "theirs", *heads.values())
+    )
+    cells = [cell for line in lines if line.startswith("Walker walk") for cell in line.split()[2:]]
+    tables = (out / "tables.md").read_text().splitlines()
+    (row,) = (line for line in tables if line.startswith("| Walker walk"))
+    assert cells == row.replace("|", " ").split()[2:]
+
+
+def test_only_the_chosen_environments_are_compared(table, tmp_path, call, unpainted):
+    unpainted()
+    out = tmp_path / "report"
+    status, shown, _ = call("report", table, "--env", WALKER, "--against", "none", "--output", out)
+    assert status == 0 and "Scores on 1 environment at" in shown and "Cheetah run" not in shown
+    assert {row.env_name for one in results.read(out / "rows.csv") for row in one.rows} == {WALKER}
+    status, _, err = call("report", table, "--env", WALKER, "walker/run", "--output", tmp_path / "other")
+    assert status == 2 and f"`env` must be among {CHEETAH}, {WALKER}, got walker/run" in err
 
 
 def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call, unpainted):

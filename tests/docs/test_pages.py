@@ -324,7 +324,7 @@ def test_every_file_that_a_page_names_exists() -> None:
     for page in PAGES:
         folders = [REPOSITORY / root for root in roots] + [(REPOSITORY / page).parent]
         for name in re.findall(r"`((?:[\w-]+/)*[\w-]+(?:\.py|\.md|\.csv|\.txt|\.cfg|/))`", prose(page)):
-            in_a_run = name.split("/")[0] in ("runs", "build") or name in (
+            in_a_run = name.split("/")[0] in ("runs", "build", "report") or name in (
                 "actor.csv",
                 "learner.csv",
                 "evaluator.csv",

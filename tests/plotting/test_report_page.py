@@ -119,3 +119,31 @@ def test_a_long_name_is_broken_between_its_settings_and_nowhere_else():
     ]
     assert report_figures.in_lines("ppo+gae_lambda=0.9") == ["ppo+gae_lambda=0.9"]
     assert report_figures.in_lines("x" * 50) == ["x" * 50]
+
+
+def test_markdown_has_the_texts_and_tables_of_the_sections():
+    table = plotting.Table("T", "a note", ["", "x|y"], [["one", "1"], ["two", "2"]])
+    picture = report_page.Picture("A", "caption", "<svg>drawn</svg>", {})
+    sections = [
+        report_page.Section("Curves", [picture]),
+        report_page.Section("Notes", texts=["first", "second"]),
+        report_page.Section("Scores", [picture], table=table),
+    ]
+    expected = """# ours
+
+## Notes
+
+first
+
+second
+
+## Scores
+
+|  | x\\|y |
+| --- | --- |
+| one | 1 |
+| two | 2 |
+
+a note
+"""
+    assert report_page.make_markdown("ours", sections) == expected

@@ -105,6 +105,23 @@ def test_different_experiments_are_not_merged(change):
         results.merge(EXPERIMENT, dataclasses.replace(EXPERIMENT, **change))
 
 
+def test_the_runs_in_some_environments_come_with_their_own_commands_and_contexts():
+    chosen = results.select(EXPERIMENT, ["a/b"])
+    assert chosen == dataclasses.replace(EXPERIMENT, rows=ROWS[:3], contexts=(OLD,))
+    other = results.select(EXPERIMENT, ["CartPole-v1", "unknown"])
+    assert other == dataclasses.replace(EXPERIMENT, rows=ROWS[3:], contexts=(OTHER,), commands={})
+    with pytest.raises(ValueError, match="mpo_control must have a run in one of c, got .* CartPole-v1, a/b"):
+        results.select(EXPERIMENT, ["c"])
+
+
+def test_contexts_of_chosen_runs_do_not_name_the_others():
+    both = dataclasses.replace(
+        EXPERIMENT, contexts=(OLD._replace(trainings=OLD.trainings | OTHER.trainings),)
+    )
+    (context,) = results.select(both, ["CartPole-v1"]).contexts
+    assert context == OLD._replace(trainings=OTHER.trainings)
+
+
 def test_a_run_that_failed_early_is_kept_and_lowers_no_number_of_the_others():
     failed = Row("mpo_control", "a/b", 7, "avg_return", 100, 0.0)
     for updates in (0.01, None):
