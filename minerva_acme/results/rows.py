@@ -30,7 +30,7 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "random_return": "mean return of uniformly random actions, before training",
         "learner_steps": "learner steps made",
         "wall_seconds": "time since the run began, including evaluations but not pauses between sessions",
-        "cpu_seconds": "CPU time of the run's process and its finished children",
+        "cpu_seconds": "CPU time of the run's process and its finished children, at each evaluation",
     }
 )
 """The metrics of this library's rows, with descriptions. Rows from elsewhere may have other metrics."""

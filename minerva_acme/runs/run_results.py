@@ -24,7 +24,8 @@ UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
 _LEAF = "evaluator/episode_return/"
-_COUNTS = ("learner_steps", "wall_seconds", "cpu_seconds")
+_TOTALS = ("learner_steps", "wall_seconds")
+_AT_EACH_EVALUATION = "cpu_seconds"
 OPTIONS = (
     "dataset",
     "from_run",
@@ -64,7 +65,7 @@ def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
 def collect(
     directories: Iterable[pathlib.Path], *, name: str = "", num_episodes: int = 0, import_code: bool = False
 ) -> list[results.Experiment]:
-    """Makes experiments from runs: rows of every evaluation, and of the cost of training up to the last one.
+    """Makes experiments from runs: rows of every evaluation with its CPU time, and of the whole cost.
 
     A run's logs count the agent's decisions, rows count frames: the steps are multiplied by the action repeat
     in the environment's id. Rows of a run that makes no environment steps count learner steps.
@@ -119,12 +120,17 @@ def _make_experiment(
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
     logged = run_curves.list_metrics(directory)
-    for metric in logged:
-        if metric.startswith(_LEAF):
-            found = run_curves.read_curve(directory, metric, steps)
-            of_reward = results.RETURN_OF + metric.removeprefix(_LEAF)
-            values |= {(of_reward, int(step)): value for step, value in zip(*found, strict=True)}
-    for metric in _COUNTS:
+    stored_as = {
+        metric: results.RETURN_OF + metric.removeprefix(_LEAF)
+        for metric in logged
+        if metric.startswith(_LEAF)
+    }
+    if f"evaluator/{_AT_EACH_EVALUATION}" in logged:
+        stored_as[f"evaluator/{_AT_EACH_EVALUATION}"] = _AT_EACH_EVALUATION
+    for metric, stored in stored_as.items():
+        found = run_curves.read_curve(directory, metric, steps)
+        values |= {(stored, int(step)): value for step, value in zip(*found, strict=True)}
+    for metric in _TOTALS:
         if f"evaluator/{metric}" in logged:
             values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]
     random = random_return(directory)

@@ -13,6 +13,7 @@ def test_a_run_is_collected_played_and_added_to(trained, tmp_path, call):
     at = {(row.metric, row.env_step): row.value for row in experiment.rows}
     assert {("avg_return", 0), ("avg_return", 60), ("random_return", 0)} <= at.keys()
     assert at["cpu_seconds", 60] > 0 and at["wall_seconds", 60] > 0 and at["learner_steps", 60] > 0
+    assert 0 <= at["cpu_seconds", 0] < at["cpu_seconds", 60]
     assert at["final_return", 60] < 0 <= at["final_return_std", 60]
     # Made again, it is there once.
     status, shown, _ = call("collect", trained, "--out", out, "--name", "tiny")

@@ -39,7 +39,7 @@ def measure(experiment: results.Experiment) -> dict[Run, Measured]:
         if row.metric == "avg_return" and row.env_step > 0:
             returns[run][row.env_step] = row.value
         elif row.metric == "cpu_seconds":
-            seconds[run] = row.value
+            seconds[run] = max(row.value, seconds.get(run, 0.0))  # the last evaluation's
     for run, found in returns.items():
         if len(found) < NUM_EVALUATIONS:
             raise ValueError(

@@ -1,27 +1,48 @@
 """Returns by CPU time: which evaluation counts, and what is not known."""
 
+import dataclasses
+
 import pytest
 
-from minerva_acme import experiments
+from minerva_acme import experiments, results
 from minerva_acme.agents import sac
 from minerva_acme.environments import make_training_environment
 from tests.learning import per_cpu_minute
 
 
-@pytest.fixture
-def evaluations(tmp_path):
-    (tmp_path / "evaluator.csv").write_text(
-        "cpu_seconds,episode_return\n6.0,1.0\n59.0,2.0\n61.0,3.0\n300.0,4.0\n"
-    )
-    return tmp_path
+def experiment(evaluations, task="a/b", seed=0):
+    """An experiment with a run: pairs of CPU seconds and returns."""
+    rows = []
+    for number, (seconds, value) in enumerate(evaluations):
+        rows.append(results.Row("mine", task, seed, "avg_return", 10 * number, value))
+        if seconds is not None:
+            rows.append(results.Row("mine", task, seed, "cpu_seconds", 10 * number, seconds))
+    return results.Experiment(exp_name="mine", rows=tuple(rows))
 
 
-def test_the_last_evaluation_within_the_time_counts(evaluations):
-    assert per_cpu_minute.returns(evaluations, [1.0, 2.0, 5.0]) == [2.0, 3.0, 4.0]
+RUN = [(6.0, 1.0), (59.0, 2.0), (61.0, 3.0), (300.0, 4.0)]
 
 
-def test_before_the_first_evaluation_and_after_the_end_of_a_run_nothing_is_known(evaluations):
-    assert per_cpu_minute.returns(evaluations, [0.05, 5.1]) == [None, None]
+def test_the_last_evaluation_within_the_time_counts():
+    assert per_cpu_minute.returns(experiment(RUN), [1.0, 2.0, 5.0]) == {"a/b": [[2.0, 3.0, 4.0]]}
+
+
+def test_before_the_first_evaluation_and_after_the_end_of_a_run_nothing_is_known():
+    assert per_cpu_minute.returns(experiment(RUN), [0.05, 5.1]) == {"a/b": [[None, None]]}
+
+
+def test_runs_are_sorted_by_seed_and_separate_by_task():
+    parts = [experiment([(6.0, 9.0), (70.0, 8.0)], seed=1), experiment(RUN), experiment(RUN[1:], task="c/d")]
+    rows = tuple(row for part in parts for row in part.rows)
+    both = dataclasses.replace(parts[0], rows=rows)
+    assert per_cpu_minute.returns(both, [1.0]) == {"a/b": [[2.0], [9.0]], "c/d": [[2.0]]}
+
+
+def test_evaluations_without_cpu_times_are_refused():
+    with pytest.raises(
+        ValueError, match="mine on a/b with seed 0 must have a CPU time .* got none at 1 of 2"
+    ):
+        per_cpu_minute.returns(experiment([(None, 1.0), (9.0, 2.0)]), [1.0])
 
 
 def test_the_table_has_means_and_seeds():
@@ -47,7 +68,9 @@ def test_runs_are_grouped_by_task_and_experiment(tmp_path, capsys):
                 tensorboard=False,
             )
         )
-    printed = per_cpu_minute.main([str(tmp_path / "0"), str(tmp_path / "1"), "--minutes", "0.0001", "600"])
+    printed = per_cpu_minute.main(
+        [str(tmp_path / "0"), str(tmp_path / "1"), "--minutes", "0.0001", "600", "--env", "Pendulum-v1"]
+    )
     assert len(printed.splitlines()) == 3
     assert printed.splitlines()[2].startswith("| Pendulum-v1 | sac")
     assert printed in capsys.readouterr().out
