@@ -396,6 +396,18 @@ def test_the_figure_of_the_first_page_is_the_one_that_its_command_draws(tmp_path
     assert len({ax.get_xlim() for ax in drawn.axes}) == len({ax.get_ylim() for ax in drawn.axes}) == 1
 
 
+def test_the_table_of_the_eighteen_tasks_is_what_its_command_prints() -> None:
+    page = read("docs/frontier.md")
+    (line,) = re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE)
+    command = parsing.parse(shlex.split(line))
+    assert isinstance(command, cli_commands.Report) and command.step == 100_000
+    stored = results.load()["mpo_modern"]
+    made = plotting.make_report([stored], against=command.against or (), step=command.step)
+    (table,) = (table for table in made.tables if table.title.startswith("Returns by environment"))
+    assert len(table.rows) == len({env_name for env_name, _ in stored.trainings})
+    assert [row for row in table.rows if f"\n| {' | '.join(row)} |\n" not in page] == []
+
+
 def test_searches_of_the_site_list_guides_before_the_reference() -> None:
     boosts = {}
     for path in ("api/minerva_acme.losses.md", "how-to/runs.md", "index.md"):
