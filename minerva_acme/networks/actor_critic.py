@@ -5,7 +5,7 @@ torso; `...` any leading axes, such as [n] or [T, E], which are the same for eve
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from minerva_acme import types
 from minerva_acme.distributions import Categorical, DiagonalGaussian, MultiCategorical
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.networks.critic_observations import PartedEncoder, PolicyFeatures
-from minerva_acme.networks.encoders import Encoder, IdentityEncoder
+from minerva_acme.networks.encoders import Encoder, IdentityEncoder, with_parts
 from minerva_acme.networks.linear import orthogonal_linear
 from minerva_acme.networks.memory import Memory, MemoryState, Past
 from minerva_acme.networks.normalizer import Normalizer
@@ -137,18 +137,14 @@ class ActorCritic(nn.Module):
             remembered, state = self.memory(features, state, start[None])
         return remembered[0], state
 
-    def without_memory(self) -> "ActorCritic":
-        """Returns a network of the same torsos and heads that takes the memory's features as input."""
+    def without_memory(self) -> Self:
+        """Returns a network of the same class, torsos and heads that takes the memory's features as input."""
         assert self.memory is not None
-        return ActorCritic(
-            normalizer=None,
-            encoder=IdentityEncoder(self.memory.output_size),
-            encoder_loss=self._encoder_loss,
-            policy_torso=self.policy_torso,
-            value_torso=self.value_torso,
-            policy_head=self.policy_head,
-            value_head=self.value_head,
-        )
+        encoder = IdentityEncoder(self.memory.output_size)
+        behind = with_parts(self, normalizer=None, encoder=encoder, memory=None)
+        if type(self).normalize is not ActorCritic.normalize:  # `remember` has called it already
+            behind.normalize = _unchanged  # type: ignore[method-assign]
+        return behind
 
     def _encode(self, observation: types.NestedTensor, past: Past | tuple[()]) -> torch.Tensor:
         """Computes the input of the torsos, without the burn-in steps."""
@@ -163,6 +159,10 @@ class ActorCritic(nn.Module):
         steps = features.reshape(*past.start.shape, -1)
         remembered = self.memory.recall(steps, past)
         return remembered if features.ndim == steps.ndim else remembered.flatten(0, 1)
+
+
+def _unchanged(observation: types.NestedTensor) -> types.NestedTensor:
+    return observation
 
 
 def policy_of(module: nn.Module) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import specs, types
-from minerva_acme.networks.encoders import Encoder
+from minerva_acme.networks.encoders import Encoder, with_parts
 from minerva_acme.networks.normalizer import EntriesNorm, NormalizedEncoder
 
 # The entries of an environment that `wrappers.CriticObservationWrapper` has sorted.
@@ -117,11 +117,15 @@ class PolicyFeatures(nn.Module):
 def encoder_of_policy(encoder: nn.Module) -> Any:
     """Returns an encoder without the parts that are the critic's alone; the rest is shared, not copied."""
     if isinstance(encoder, PartedEncoder):
-        return PartedEncoder(encoder.policy, None, encoder.entries)
+        of_policy = with_parts(encoder, critic=None)
+        of_policy.output_size = encoder.policy.output_size
+        return of_policy
     if isinstance(encoder, NormalizedEncoder) and isinstance(encoder.encoder, PartedEncoder):
         norm = encoder.normalizer
         norm = norm.without(encoder.encoder.entries) if isinstance(norm, EntriesNorm) else norm
-        return NormalizedEncoder(norm, encoder_of_policy(encoder.encoder))
+        of_policy = with_parts(encoder, normalizer=norm, encoder=encoder_of_policy(encoder.encoder))
+        of_policy.output_size = of_policy.encoder.output_size
+        return of_policy
     return encoder
 
 

@@ -7,9 +7,10 @@ Shapes: F features; H, W height and width of an image, C its channels; k stacked
 axes, the same for every leaf.
 """
 
+import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from minerva_acme.distributions import Distribution
 from minerva_acme.networks.linear import orthogonal_linear
 from minerva_acme.networks.memory import Memory, MemoryState
 
+Module = TypeVar("Module", bound=nn.Module)
 Convolutions = Sequence[tuple[int, int, int]]
 """For each layer: the number of channels, the side of the kernel and the stride."""
 
@@ -174,6 +176,13 @@ class NestEncoder(Encoder):
         return torch.cat([encoder(leaf) for encoder, leaf in leaves], dim=-1)
 
 
+def with_parts(module: Module, **parts: nn.Module | None) -> Module:
+    """Returns a module of the same class with some parts replaced; everything else is shared, not copied."""
+    made = copy.copy(module)
+    made._modules = {**module._modules, **parts}
+    return made
+
+
 class _Encoded(nn.Module):
     """A module with an encoder, which may be a `RecurrentEncoder`, in front of it."""
 
@@ -192,6 +201,11 @@ class _Encoded(nn.Module):
         encoder: Any = self.encoder
         remembered: tuple[torch.Tensor, MemoryState] = encoder.remember(observation, state)
         return remembered
+
+    def without_memory(self) -> Self:
+        """Returns the same module for the memory's features."""
+        encoder: Any = self.encoder
+        return with_parts(self, encoder=IdentityEncoder(encoder.output_size))
 
 
 class EncodedCritic(_Encoded):
@@ -218,11 +232,6 @@ class EncodedCritic(_Encoded):
         loss: torch.Tensor = critic.loss(prediction, target, mask)
         return loss
 
-    def without_memory(self) -> "EncodedCritic":
-        """Returns the same critic for the memory's features."""
-        encoder: Any = self.encoder
-        return EncodedCritic(IdentityEncoder(encoder.output_size), self.critic)
-
 
 class EncodedPolicy(_Encoded):
     """A policy with an encoder in front of it."""
@@ -237,11 +246,6 @@ class EncodedPolicy(_Encoded):
         """Computes the policy at each observation."""
         policy: Distribution = self.policy(self.encoder(observation))
         return policy
-
-    def without_memory(self) -> "EncodedPolicy":
-        """Returns the same policy for the memory's features."""
-        encoder: Any = self.encoder
-        return EncodedPolicy(IdentityEncoder(encoder.output_size), self.policy)
 
 
 def make_encoder(

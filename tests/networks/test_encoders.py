@@ -167,3 +167,25 @@ def test_the_layers_for_large_images_are_those_that_are_named(shape, name, chann
 )
 def test_the_axes_of_height_and_width_are_found(shape, axes) -> None:
     assert networks.image_axes(shape) == axes
+
+
+def test_the_encoder_of_a_policy_keeps_what_subclasses_override():
+    class Doubled(networks.PartedEncoder):
+        def forward(self, observation):
+            return 2.0 * super().forward(observation)
+
+    class Raised(networks.NormalizedEncoder):
+        def forward(self, observation):
+            return 1.0 + super().forward(observation)
+
+    spec = {"seen": specs.Array((2,), np.float32), "hidden": specs.Array((3,), np.float32)}
+    parted = Doubled(make(spec["seen"]), make(spec["hidden"]), ["hidden"])
+    encoder = Raised(networks.make_normalizer(spec, each_entry=True), parted)
+    observation = {"seen": torch.ones(4, 2), "hidden": torch.ones(4, 3)}
+    of_policy = networks.encoder_of_policy(encoder)
+    torch.testing.assert_close(of_policy(observation), encoder(observation)[:, :2])
+    assert (
+        of_policy.output_size == 2 and encoder.output_size == 5 and not torch.any(of_policy(observation) == 1)
+    )
+    assert "hidden" not in str([name for name, _ in of_policy.named_modules()])
+    assert encoder.encoder.critic is not None

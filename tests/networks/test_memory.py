@@ -212,6 +212,31 @@ def test_one_step_and_what_is_behind_the_memory_make_the_policy(kind):
     torch.testing.assert_close(rest.policy(going_on).logits, expected[0])
 
 
+class Edited(networks.ActorCritic):
+    def normalize(self, observation):
+        return 3.0 * super().normalize(observation)
+
+    def policy(self, observation, past=()):
+        policy = super().policy(observation, past)
+        return policy._replace(logits=0.5 * policy.logits)
+
+    def value(self, observation, past=()):
+        return super().value(observation, past) - 5.0
+
+
+@KINDS
+def test_what_a_subclass_overrides_holds_behind_the_memory(kind):
+    network = make_network(kind)
+    network.__class__ = Edited
+    observation, past = draw(T, E, F), make_past(network)
+    rest, state = network.without_memory(), past.state
+    for t in range(T):
+        features, state = network.remember(observation[t], state, past.start[t])
+        torch.testing.assert_close(rest.policy(features).logits, network.policy(observation, past).logits[t])
+        torch.testing.assert_close(rest.value(features), network.value(observation, past)[t])
+    assert rest.policy_head is network.policy_head and networks.memory_of(network) is not None
+
+
 @KINDS
 def test_steps_of_the_burn_in_warm_up_and_have_neither_output_nor_gradient(kind):
     network = make_network(kind)

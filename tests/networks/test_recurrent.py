@@ -142,3 +142,16 @@ def test_a_policy_or_critic_with_such_an_encoder_has_its_memory(kind, make):
     torch.testing.assert_close(module.without_memory()(features), body(features))
     plain = make(encoder.encoder, body)
     assert networks.memory_of(plain) is None and acting.state_spec(plain) == ()
+
+
+@pytest.mark.parametrize("make", [networks.EncodedPolicy, networks.EncodedCritic])
+def test_what_a_subclass_overrides_holds_behind_the_memory(make):
+    class Edited(make):
+        def forward(self, observation):
+            return 2.0 * super().forward(observation)
+
+    encoder, body = make_encoder("lstm"), torch.nn.Linear(H, 2)
+    module = Edited(encoder, body)
+    features = torch.ones(1, H)
+    torch.testing.assert_close(module.without_memory()(features), 2.0 * body(features))
+    assert networks.memory_of(module) is encoder.memory

@@ -90,6 +90,20 @@ def make_parts(agent, spec, seed=0, **overrides):
     return builder, builder.make_networks(spec, torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_a_subclass_of_the_network_acts_as_it_learns(agent, continuous_spec, memory):
+    class Moved(networks.ActorCritic):
+        def policy(self, observation, past=()):
+            policy = super().policy(observation, past)
+            return policy._replace(mean=policy.mean + 7.0)
+
+    builder, network = make_parts(agent, continuous_spec, memory=memory, init_stddev=0.01)
+    network.__class__ = Moved
+    policy = builder.make_policy(network, continuous_spec, torch.Generator().manual_seed(0))
+    output, _ = policy.step(np.ones((2, 3), np.float32), policy.initial_state(2))
+    np.testing.assert_allclose(output.extras.raw_action, 7.0, atol=0.2)
+
+
 def make_rollout(builder, network, spec, seed=0):
     """Any rollout of 8 steps in 2 environments, with episodes that end at 2 and 5 and at 6."""
     generator = torch.Generator().manual_seed(seed)
