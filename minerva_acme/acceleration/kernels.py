@@ -85,7 +85,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     Returns:
         x W^T + b, [..., O].
     """
-    if torch.compiler.is_compiling() or not (uses_onednn() and _suits_onednn(x, weight)):
+    if not (uses_onednn() and _suits_onednn(x, weight)) or _is_transformed():
         return nn.functional.linear(x, weight, bias)
     # Rows that are not contiguous would go through a kernel a hundred times slower, here or as the transposed
     # factor of the weights' gradient.
@@ -102,6 +102,15 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
 def uses_onednn() -> bool:
     """Returns whether large float32 products on this CPU go through oneDNN."""
     return cpu.mkl_is_slow() and _onednn_works()
+
+
+def _is_transformed() -> bool:
+    """Returns whether torch compiles this call, or derives another one from it that oneDNN's kernel lacks."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()  # torch.func: grad, vjp, jvp, vmap, ...
+        or torch.autograd.forward_ad._current_level >= 0  # derivatives in forward mode
+    )
 
 
 def _suits_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:

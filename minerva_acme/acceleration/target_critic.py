@@ -23,6 +23,8 @@ Precision = Literal["float32", "bfloat16"]
 # 512 units of this many rows are 4 MB. Fewer rows make products slower; all at once would leave the caches.
 _MAX_ROWS = 2048
 
+_ROWS = 256  # compiled parts have a multiple of this many rows: at most eight shapes
+
 # The number of multiplications at which a part is compiled: a fifth of a millisecond.
 _MIN_FUSED_SIZE = 2**24
 
@@ -130,7 +132,9 @@ class TargetCritic:
             # Clipped here: bounds are tensors, which would prevent fusing.
             pairs = torch.cat([observation, torch.clamp(action, low, high)], dim=-1)
             if fuses and len(action) >= min_rows:
-                return graph(pairs, *weights)
+                # Filled up: few shapes are compiled, and the same ones in a run that is resumed.
+                filled = functional.pad(pairs, (0, 0, 0, -len(pairs) % _ROWS))
+                return graph(filled, *weights)[: len(pairs)]
             if dtype != torch.float32:
                 return evaluate(pairs, *weights)
             outputs: torch.Tensor = plain(pairs)

@@ -106,6 +106,33 @@ def test_second_derivatives_are_those_of_torch(kernel: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+TRANSFORMS: dict[str, Callable[[Callable[..., torch.Tensor], torch.Tensor, torch.Tensor], object]] = {
+    "grad": lambda linear, x, v: torch.func.grad(lambda x: linear(x).sin().sum())(x),
+    "jvp": lambda linear, x, v: torch.func.jvp(linear, (x,), (v,)),
+    "vmap": lambda linear, x, v: torch.func.vmap(linear)(torch.stack([x, v])),
+    "forward mode": lambda linear, x, v: _forward_mode(linear, x, v),
+}
+
+
+def _forward_mode(linear: Callable[..., torch.Tensor], x: torch.Tensor, v: torch.Tensor) -> object:
+    with torch.autograd.forward_ad.dual_level():
+        return [*torch.autograd.forward_ad.unpack_dual(linear(torch.autograd.forward_ad.make_dual(x, v)))]
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)  # by torch's own jvp
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_of_torch_func_are_those_of_torch(kernel: str, transform: str) -> None:
+    torch.manual_seed(0)
+    x, v, weight, bias = torch.randn(33, 16), torch.randn(33, 16), torch.randn(8, 16), torch.randn(8)
+    found, expected = (
+        TRANSFORMS[transform](lambda x, linear=linear: linear(x, weight, bias), x, v)
+        for linear in (kernels.linear, nn.functional.linear)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_frozen_weights_get_no_gradient_and_the_input_does(kernel: str) -> None:
     layer = kernels.Linear(16, 8).requires_grad_(False)
     x = torch.randn(5, 16, requires_grad=True)
