@@ -45,6 +45,7 @@ class Acceleration:
         if mode not in ("auto", "off", "compile"):
             raise ValueError(f"`acceleration` must be auto, off or compile, got '{mode}'.")
         self._is_on = mode != "off"
+        self._draw: bool | None = None  # whether updates draw random numbers; None: not yet seen
         backend = backend or os.environ.get("MINERVA_COMPILE_BACKEND") or "inductor"
         self._backend = backend if mode == "compile" else None
 
@@ -105,6 +106,9 @@ class Acceleration:
     def side_by_side(self, *updates: Update, in_order: bool = False) -> list[Any]:
         """Makes updates at the same time, each on one thread, if all are small and on a CPU; else one by one.
 
+        Updates that draw random numbers from torch's generator would get them in any order. So the first ones
+        are made one by one, and all are if a number was drawn.
+
         Args:
             *updates: The updates, which must not touch each other's data.
             in_order: True if they must be made one by one, because several learners make each together.
@@ -114,14 +118,16 @@ class Acceleration:
         """
         small = [self._is_on and _is_small(update) for update in updates]
         reason = self._why_one_by_one(updates, all(small), in_order)
-        if not reason:
+        if reason:
+            notes.say("updates", f"one by one: {reason}")
+            return _one_by_one(updates, small)
+        before = torch.default_generator.get_state()
+        if self._draw is None:
+            results = _one_by_one(updates, small)
+        else:
             notes.say("updates", "side by side, one thread each")
-            return parallel.run_together(*(make for make, _, _ in updates))
-        notes.say("updates", f"one by one: {reason}")
-        results = []
-        for (make, _, _), is_small in zip(updates, small, strict=True):
-            with parallel.one_thread() if is_small else contextlib.nullcontext():
-                results.append(make())
+            results = parallel.run_together(*(make for make, _, _ in updates))
+        self._draw = not torch.equal(torch.default_generator.get_state(), before)
         return results
 
     def _why_one_by_one(self, updates: Sequence[Update], are_small: bool, in_order: bool) -> str:
@@ -133,6 +139,8 @@ class Acceleration:
             return "they share parameters"
         if in_order:
             return "several learners make them together"
+        if self._draw:
+            return "they draw random numbers"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
 
     def ppo_step(
@@ -157,6 +165,14 @@ class Acceleration:
             return array_ppo.make_step(plain, network, optimizer, agreement=agreement, **settings)
         notes.say("PPO's updates", "autograd: acceleration is off")
         return contextlib.nullcontext(plain)
+
+
+def _one_by_one(updates: Sequence[Update], are_small: Sequence[bool]) -> list[Any]:
+    results = []
+    for (make, _, _), is_small in zip(updates, are_small, strict=True):
+        with parallel.one_thread() if is_small else contextlib.nullcontext():
+            results.append(make())
+    return results
 
 
 def _is_small(update: Update) -> bool:

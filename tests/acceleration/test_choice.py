@@ -175,7 +175,10 @@ def test_updates_side_by_side_give_what_they_give_one_by_one(said):
     gradients = []
     for mode in ("auto", "off"):
         updates, notes = make_updates()
-        assert acceleration.Acceleration(mode).side_by_side(*updates) == ["critic", "policy"]
+        both = acceleration.Acceleration(mode)
+        assert both.side_by_side(*updates) == ["critic", "policy"]  # one by one, to see whether they draw
+        assert both.side_by_side(*updates) == ["critic", "policy"]
+        del notes[:2]
         by_others = [thread is not threading.current_thread() for _, thread, _ in notes]
         assert by_others == [mode == "auto"] * 2
         assert [num_threads for _, _, num_threads in notes] == [1 if mode == "auto" else 2] * 2
@@ -211,6 +214,25 @@ def test_updates_that_do_not_suit_are_made_one_by_one_and_the_log_says_why(
     ]
     assert torch.get_num_threads() == 2
     assert said() == [f"updates: one by one: {reason}"]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("first_draw", [1, 2])
+def test_updates_that_draw_random_numbers_are_made_one_by_one(first_draw, said):
+    (*critic_update,), (make, *others) = make_updates()[0]
+    made = []
+
+    def draws():
+        made.append(threading.current_thread())
+        if len(made) >= first_draw:
+            torch.rand(1)
+        return make()
+
+    both = acceleration.Acceleration("auto")
+    for _ in range(4):
+        assert both.side_by_side(tuple(critic_update), (draws, *others)) == ["critic", "policy"]
+    assert [thread is threading.current_thread() for thread in made] == [True, first_draw == 1, True, True]
+    assert said()[-1] == "updates: one by one: they draw random numbers"
 
 
 def test_with_one_thread_updates_are_made_one_by_one(said):
