@@ -19,7 +19,14 @@ from torch import nn
 
 from minerva_acme import generators
 from minerva_acme.acceleration import kernels, notes
-from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, is_called_as_written
+from minerva_acme.acceleration.agreement import (
+    FAR_WEIGHTS,
+    Agreement,
+    Pair,
+    Watch,
+    is_called_as_written,
+    scaled,
+)
 from minerva_acme.acceleration.array_layers import elu
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.categorical import log_softmax_array
@@ -63,8 +70,9 @@ class Acting:
         choice = acting.sample(observations)  # drawn from the distribution that it returns
 
     The output is computed on arrays if every layer is supported. The result is compared with the module on
-    the first observations, on the first ones after a restore, and after a part of the module was replaced. If
-    it differs, the module itself is called from then on, and a warning says so.
+    the first observations, on the first ones after a restore, and after a part of the module was replaced;
+    each time also for observations and weights that are far from these. If it differs, the module itself is
+    called from then on, and a warning says so.
 
     Unless `module` was read, no other code has the module, so checking for replaced parts costs almost
     nothing. Afterwards each call checks all of them, which takes some microseconds.
@@ -212,7 +220,7 @@ class Acting:
         return None
 
     def _compare(self, observations: Any) -> bool:
-        """Returns whether both ways agree for observations, and for others far away from them."""
+        """Returns whether both ways agree for observations, and for others and weights far from these."""
         if not self._watch.is_unchanged():
             self._compile()
         if (twin := self._twin) is None:
@@ -226,6 +234,12 @@ class Acting:
             scale = [torch.ones(()), *ranges]
             is_alike = _kinds(found) == _kinds(wanted)
             pairs = {"outputs": Pair((found if is_alike else (), scale), (wanted, scale))}
+            for factor in FAR_WEIGHTS if is_alike else ():
+                far = scaled(self._acts(), factor)
+                outputs = _compile(far).output(rows), policy_of(far)(_to_tensors(rows))
+                pair = Pair(*((each, scale) for each in outputs))
+                if pair.is_finite():
+                    pairs[f"outputs of {factor:g} times the weights"] = pair
             if is_alike and (draw := _DRAWS.get(twin.make)):
                 pairs |= _compare_draws(draw, wanted, self.generator)
         agrees = self._agreement.settle(self._watch, **pairs)

@@ -4,6 +4,7 @@ The formula in the source is the one that runs, unless a faster twin was seen to
 that both compute with was replaced since.
 """
 
+import copy
 import math
 import operator
 from collections.abc import Callable, Iterable
@@ -93,12 +94,29 @@ class Watch:
         ]
 
 
+FAR_WEIGHTS = (30.0, -30.0)
+"""Factors of weights, to test where numbers are clipped: an edit of that has no effect on a new network."""
+
+
+@torch.no_grad()
+def scaled(module: nn.Module, factor: float) -> Any:
+    """Returns a copy of a module with all its parameters multiplied by a factor."""
+    copied = copy.deepcopy(module)
+    for parameter in copied.parameters():
+        parameter.mul_(factor)
+    return copied
+
+
 class Pair(NamedTuple):
     """The results of a twin and of the plain way: tensors, or nests with tensors of the same shapes."""
 
     found: Any
     wanted: Any
     tolerance: float = 1e-3  # the largest difference, relative to the norm of each tensor
+
+    def is_finite(self) -> bool:
+        """Returns whether the plain way's results are finite."""
+        return all(bool(x.isfinite().all()) for x in _tensors(self.wanted))
 
     def difference(self) -> float:
         """Returns the largest difference of a tensor, relative to its norm; infinite if shapes differ."""
@@ -153,7 +171,7 @@ class Agreement:
         wanted = [x for pair in pairs.values() for x in _tensors(pair.wanted)]
         if any(x.is_meta for x in wanted):  # without numbers there is nothing to compare
             return True
-        if not all(bool(x.isfinite().all()) for x in wanted):
+        if not all(pair.is_finite() for pair in pairs.values()):
             return False
         for name, pair in pairs.items():
             difference = pair.difference()

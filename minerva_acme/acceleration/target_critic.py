@@ -14,7 +14,14 @@ from torch.nn import functional
 
 from minerva_acme import networks
 from minerva_acme.acceleration import cpu, fused, kernels, notes, parallel
-from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, is_called_as_written
+from minerva_acme.acceleration.agreement import (
+    FAR_WEIGHTS,
+    Agreement,
+    Pair,
+    Watch,
+    is_called_as_written,
+    scaled,
+)
 
 Critic = Callable[[torch.Tensor, torch.Tensor], Any]
 Torso = Callable[..., torch.Tensor]
@@ -96,10 +103,15 @@ class TargetCritic:
         how = "fused by oneDNN" if fuses else "layer by layer"
         precision = str(self._dtype).removeprefix("torch.")
         notes.say(_PART, f"{precision}, {how}, rows shared between threads")
-        self._evaluate = [self._by_weights(member, self._dtype, fuses) for member in _members(self._critic)]
+        self._graphs: dict[int, fused.Fused] = {}
+        self._by = functools.partial(self._by_weights, dtype=self._dtype, fuses=fuses)
+        self._evaluate = [self._by(member, number) for number, member in enumerate(_members(self._critic))]
 
-    def _by_weights(self, critic: networks.Critic, dtype: torch.dtype, fuses: bool) -> Critic:
-        """Makes the evaluation of a supported critic from its weights; hidden ones are copied if rounded."""
+    def _by_weights(self, critic: networks.Critic, number: int, *, dtype: torch.dtype, fuses: bool) -> Critic:
+        """Makes the evaluation of a supported critic from its weights; hidden ones are copied if rounded.
+
+        Critics of the same number have the same layers, and share what is compiled.
+        """
         layers = _LAYERS[type(critic.torso)](critic.torso)
         hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
         weights = []  # of each layer, in the order that the torsos' functions take
@@ -125,7 +137,7 @@ class TargetCritic:
             evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
             weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
             plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
-        graph = fused.Fused(evaluate)
+        graph = self._graphs.setdefault(number, fused.Fused(evaluate))
         min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
 
         def evaluate_rows(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -179,7 +191,7 @@ class TargetCritic:
         if not self._evaluate:
             return self._critic(observation, *action)
         if self._agreement.holds():
-            return self._fast(observation, *action)
+            return self._together(self._evaluate, observation, *action)
         return self._compared(observation, *action)
 
     def _compared(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
@@ -190,16 +202,27 @@ class TargetCritic:
             wanted = self._critic(observation, *action)
         if not self._evaluate:
             return wanted
-        found = self._fast(observation, *action)
+        found = self._together(self._evaluate, observation, *action)
         tolerance = _TOLERANCES[self._dtype]
-        if self._agreement.settle(self._critic, values=Pair(found, wanted, tolerance)):
+        pairs = {"values": Pair(found, wanted, tolerance)}
+        for factor in FAR_WEIGHTS:
+            far = scaled(self._critic, factor)
+            copies = len(self._copies)
+            by_weights = [self._by(member, number) for number, member in enumerate(_members(far))]
+            del self._copies[copies:]
+            pair = Pair(
+                self._together(by_weights, observation, *action), far(observation, *action), tolerance
+            )
+            if pair.is_finite():
+                pairs[f"values of {factor:g} times the weights"] = pair
+        if self._agreement.settle(self._critic, **pairs):
             return found
         if self._agreement.is_broken:
             self._evaluate = []
         return wanted
 
-    def _fast(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
-        outputs = [evaluate(observation, *action) for evaluate in self._evaluate]
+    def _together(self, members: Sequence[Critic], observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        outputs = [evaluate(observation, *action) for evaluate in members]
         if isinstance(self._critic, networks.Ensemble):
             return networks.EnsemblePrediction(tuple(outputs), self._critic.rule)
         return outputs[0]

@@ -445,6 +445,22 @@ def test_an_edit_that_shows_far_from_the_first_observations_alone_is_found(monke
     assert said()[-1].startswith(WARNING)
 
 
+@pytest.mark.parametrize("limits", [{"min": -3.0}, {"max": 0.5}])
+def test_an_edit_that_shows_with_other_weights_alone_is_found(monkeypatch, said, limits):
+    """Such as a tighter clamp of the deviation, which a new network is far from."""
+    forward = networks.GaussianPolicy.forward
+
+    def edited(self, observation):
+        mean, log_std = forward(self, observation)
+        return distributions.DiagonalGaussian(mean, log_std.clamp(**limits))
+
+    monkeypatch.setattr(networks.GaussianPolicy, "forward", edited)
+    policy, rows = acting.Acting(gaussian_policy(16, 16), seeded()), observations(1.0, 4)
+    policy(rows)
+    assert not is_by_arrays(policy)
+    assert said()[-1].startswith(WARNING) and "times the weights differ" in said()[-1]
+
+
 def test_a_class_that_is_edited_later_acts_from_the_next_call_on(monkeypatch, said):
     policy, rows = acting.Acting(gaussian_policy(16, 16), seeded()), observations(1.0, 4)
     before = policy(rows).mean

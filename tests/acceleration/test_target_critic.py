@@ -200,6 +200,24 @@ def test_any_number_of_rows_makes_few_shapes_that_are_compiled(monkeypatch):
     assert {*shapes} <= {(256 * i, 6) for i in range(1, 5)}
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_edit_that_shows_with_other_weights_alone_is_found(fuses, pairs, precision, monkeypatch, said):
+    forward = networks.Critic.forward
+
+    def edited(self, observation, action):
+        return networks.ScalarPrediction(forward(self, observation, action).value.clamp(-10.0, 10.0))
+
+    monkeypatch.setattr(networks.Critic, "forward", edited)
+    critic = make_critic()
+    fast = target_critic.TargetCritic(critic, precision=precision)
+    assert fast(*pairs).mean().abs().max() < 10.0
+    assert "times the weights differ" in said()[-1]
+    with torch.no_grad():
+        critic.head.weight.mul_(100.0)
+    fast.refresh()
+    assert fast(*pairs).mean().abs().max() == 10.0
+
+
 class Doubled(networks.Critic):
     def forward(self, observation, action):
         return networks.ScalarPrediction(2.0 * super().forward(observation, action).value)
