@@ -236,8 +236,8 @@ class Acting:
             pairs = {"outputs": Pair((found if is_alike else (), scale), (wanted, scale))}
             for factor in FAR_WEIGHTS if is_alike else ():
                 far = scaled(self._acts(), factor)
-                outputs = _compile(far).output(rows), policy_of(far)(_to_tensors(rows))
-                pair = Pair(*((each, scale) for each in outputs))
+                far_wanted = policy_of(far)(_to_tensors(rows))
+                pair = Pair((_compile(far).output(rows), scale), (far_wanted, scale))
                 if pair.is_finite():
                     pairs[f"outputs of {factor:g} times the weights"] = pair
             if is_alike and (draw := _DRAWS.get(twin.make)):

@@ -100,10 +100,10 @@ FAR_WEIGHTS = (30.0, -30.0)
 
 @torch.no_grad()
 def scaled(module: nn.Module, factor: float) -> Any:
-    """Returns a copy of a module with all its parameters multiplied by a factor."""
+    """Returns a copy of a module with its parameters multiplied by a factor, which replaces zeros."""
     copied = copy.deepcopy(module)
     for parameter in copied.parameters():
-        parameter.mul_(factor)
+        parameter.copy_((factor * parameter).masked_fill(parameter == 0.0, factor))
     return copied
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
 from minerva_acme.acceleration import adam, notes
-from minerva_acme.acceleration.agreement import Agreement, Pair
+from minerva_acme.acceleration.agreement import FAR_WEIGHTS, Agreement, Pair, scaled
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
 from minerva_acme.losses.ppo import MIN_STDDEV
@@ -51,9 +51,9 @@ def make_step(
 
     If arrays do not pay off or are not supported, it yields the plain step.
 
-    If the two were not yet seen to agree, the first minibatch is computed both ways. If they agree, the
-    results of the arrays are used, as if the minibatch had gone only that way; otherwise this and all later
-    steps are plain.
+    If the two were not yet seen to agree, the first minibatch is computed both ways: as it is, as if an older
+    policy had played it, and with weights far away. If they agree, the results of the arrays are used, as if
+    the minibatch had gone only that way; otherwise this and all later steps are plain.
 
     At the end of the block, network and optimiser are in the state that the steps have produced.
 
@@ -110,14 +110,34 @@ def make_step(
 
     way: Step | None = step if agreement.holds() else None
 
+    def compare(minibatch: Any) -> tuple[torch.Tensor, torch.Tensor, _Before, dict[str, Pair]]:
+        found = step(minibatch)
+        before = _Before(network, optimizer)
+        wanted = plain(minibatch)
+        return found, wanted, before, {"losses": Pair(found, wanted), **before.pairs(arrays)}
+
+    def compare_far_away(minibatch: Any) -> dict[str, Pair]:
+        """Compares a step from where clipping has an effect, which it has not at first, and undoes it."""
+        kept = updates.copied()
+        # An edit may draw random numbers, which must not change the run.
+        with torch.random.fork_rng(devices=[]):
+            _, _, before, pairs = compare(_played_by_another(minibatch))
+            before.restore()
+            updates.restore(kept)
+            pairs = {f"{name} for an older policy": pair for name, pair in pairs.items()}
+            for factor in FAR_WEIGHTS:
+                pairs[f"outputs of {factor:g} times the weights"] = _outputs(
+                    scaled(network, factor), minibatch
+                )
+        return {name: pair for name, pair in pairs.items() if pair.is_finite()}
+
     def take(minibatch: Any) -> torch.Tensor:
         nonlocal way
         if way is not None:
             return way(minibatch)
-        found = step(minibatch)
-        before = _Before(network, optimizer)
-        wanted = plain(minibatch)
-        if agreement.settle(network, losses=Pair(found, wanted), **before.pairs(arrays)):
+        far_away = compare_far_away(minibatch)
+        found, wanted, before, pairs = compare(minibatch)
+        if agreement.settle(network, **pairs, **far_away):
             before.restore()
             way = step
             return found
@@ -128,6 +148,22 @@ def make_step(
         yield take
     if way is step:
         updates.finish()
+
+
+def _played_by_another(minibatch: Any) -> Any:
+    """Returns a minibatch with the log-probabilities and values of another policy: up to a factor e."""
+    move = torch.linspace(-1.0, 1.0, len(minibatch.value))
+    return minibatch._replace(raw_log_prob=minibatch.raw_log_prob + move, value=minibatch.value + move)
+
+
+@torch.no_grad()
+def _outputs(network: Any, minibatch: Any) -> Pair:
+    """Pairs a network's log-probabilities, values and entropies by arrays and by the network itself."""
+    raw_action = minibatch.raw_action
+    found = ArrayActorCritic(network).forward(minibatch.observation.numpy(), raw_action.numpy())
+    policy, value = network.from_normalized(minibatch.observation)
+    wanted = policy.log_prob(raw_action), value, policy.entropy()
+    return Pair([*map(torch.from_numpy, (found.log_prob, found.value, found.entropy))], wanted)
 
 
 class _Before:
@@ -153,7 +189,8 @@ class _Before:
         after = torch.cat([parameter.detach().flatten() for parameter in self._parameters])
         return {
             "gradients": Pair(
-                torch.from_numpy(arrays.gradient).split(sizes), [gradient.flatten() for gradient in gradients]
+                torch.from_numpy(arrays.gradient.copy()).split(sizes),
+                [gradient.flatten() for gradient in gradients],
             ),
             # Adam's first step is as large for a gradient that is only rounding as for any other.
             "steps": Pair(torch.from_numpy(arrays.parameters) - before, after - before, tolerance=0.1),
@@ -278,6 +315,15 @@ class _Adam:
         """Moves the vector by the gradient."""
         (group,) = self._optimizer.param_groups
         adam.apply(self._optimizer, group, [self._vector], [self._gradient], [self._state])
+
+    def copied(self) -> list[torch.Tensor]:
+        """Returns copies of the vector and the state, for `restore`."""
+        return [tensor.clone() for tensor in (self._vector, *self._state.values())]
+
+    def restore(self, copied: Sequence[torch.Tensor]) -> None:
+        """Undoes the steps since `copied`."""
+        for tensor, before in zip((self._vector, *self._state.values()), copied, strict=True):
+            tensor.copy_(before)
 
     @torch.no_grad()
     def finish(self) -> None:

@@ -123,9 +123,10 @@ def encoder_of_policy(encoder: nn.Module) -> Any:
     if isinstance(encoder, NormalizedEncoder) and isinstance(encoder.encoder, PartedEncoder):
         norm = encoder.normalizer
         norm = norm.without(encoder.encoder.entries) if isinstance(norm, EntriesNorm) else norm
-        of_policy = with_parts(encoder, normalizer=norm, encoder=encoder_of_policy(encoder.encoder))
-        of_policy.output_size = of_policy.encoder.output_size
-        return of_policy
+        inner = encoder_of_policy(encoder.encoder)
+        normalized = with_parts(encoder, normalizer=norm, encoder=inner)
+        normalized.output_size = inner.output_size
+        return normalized
     return encoder
 
 

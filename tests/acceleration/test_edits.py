@@ -220,7 +220,8 @@ PPO_NETWORKS = {
 }
 
 
-def make_ppo():
+def make_ppo(is_first=False):
+    """As `ppo.make`; the samples of a first minibatch are played by the network itself."""
     settings, _, samples = ppo.make()
     network = networks.make_actor_critic(
         normalizer=networks.RunningNorm(5),
@@ -235,6 +236,10 @@ def make_ppo():
         policy_gain=0.5,
         generator=torch.Generator().manual_seed(0),
     )
+    if is_first:
+        with torch.no_grad():
+            policy, value = network.from_normalized(samples.observation)
+        samples = samples._replace(raw_log_prob=policy.log_prob(samples.raw_action), value=value)
     return settings, network, samples
 
 
@@ -244,9 +249,9 @@ def make_adam(network, **settings):
     return torch.optim.Adam([*network.parameters()], **settings)
 
 
-def train_ppo(by_arrays, edit_before, edit_later, make_optimizer=make_adam):
+def train_ppo(by_arrays, edit_before, edit_later, make_optimizer=make_adam, is_first=False):
     """Two epochs; returns what was logged and the weights."""
-    settings, network, samples = make_ppo()
+    settings, network, samples = make_ppo(is_first)
     edit_before(network)
     optimizer = make_optimizer(network)
     seen = agreement.Agreement("PPO's updates")
@@ -297,6 +302,56 @@ def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_th
     assert warning.startswith(
         "PPO's updates: plain torch from now on, because the faster way gave other results"
     )
+
+
+def with_penalty(function):
+    def edited(**arguments):
+        loss = function(**(arguments | {"clip_ratio": 1e6}))
+        log_ratio = arguments["log_prob"] - arguments["behaviour_log_prob"]
+        return loss._replace(total=loss.total + 5.0 * (log_ratio.expm1() - log_ratio).mean())
+
+    return edited
+
+
+def with_wider_deviations(function):
+    def edited(self, features):
+        mean, log_std = function(self, features)
+        return distributions.DiagonalGaussian(mean, log_std.clamp(min=-1.0))
+
+    return edited
+
+
+AWAY_FROM_THE_FIRST_MINIBATCH = {
+    "another clip ratio": (
+        losses,
+        "ppo_loss",
+        lambda function: lambda **arguments: function(**(arguments | {"clip_ratio": 1e-3})),
+    ),
+    "a penalty in place of clipping": (losses, "ppo_loss", with_penalty),
+    "the value's clipping": (
+        losses,
+        "ppo_loss",
+        lambda function: (
+            lambda **arguments: function(**(arguments | {"clip_value": not arguments["clip_value"]}))
+        ),
+    ),
+    "the deviation's clipping": (actor_critic.GaussianHead, "forward", with_wider_deviations),
+}
+
+
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize("name", AWAY_FROM_THE_FIRST_MINIBATCH)
+def test_an_edit_without_effect_on_the_first_minibatch_is_found(name, monkeypatch, caplog):
+    edit_function(monkeypatch, *AWAY_FROM_THE_FIRST_MINIBATCH[name])
+    assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, is_first=True)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "for an older policy differ" in warning or "times the weights differ" in warning
+
+
+@pytest.mark.usefixtures("said")
+def test_without_an_edit_arrays_train_from_a_first_minibatch(caplog):
+    assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing, is_first=True)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def decoupled(network):

@@ -345,12 +345,27 @@ def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, c
 
 
 @pytest.mark.usefixtures("threads_are_given_back")
+def test_a_seed_reproduces_updates_that_both_draw(spec):
+    torch.set_num_threads(2)
+    states = []
+    for _ in range(3):
+        torch.manual_seed(0)
+        nets = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0))
+        for network in (nets.policy, nets.critic):
+            network.torso.append(torch.nn.Dropout(0.5))
+        learner, _ = make_learner(spec, repeat(make_trajectory(batch_size=64)), networks=nets)
+        learner.run(num_steps=20)
+        states.append(learner.save())
+    assert states_equal(states[0], states[1]) and states_equal(states[0], states[2])
+
+
+@pytest.mark.usefixtures("threads_are_given_back")
 def test_networks_that_share_parameters_are_updated_one_after_the_other(spec, monkeypatch):
     torch.set_num_threads(2)
     together = []
     monkeypatch.setattr(parallel, "run_together", lambda *_: together.append(1) or ({}, {}))
     learner, _ = make_learner(spec, repeat(make_trajectory()))
-    learner.step()
+    learner.run(num_steps=2)  # the first one shows that nothing is drawn
     assert together == [1]
     shared = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0))
     shared.critic.register_parameter("temperature", next(shared.policy.parameters()))
