@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
+from minerva_acme.acceleration import agreement
 from minerva_acme.agents.on_policy import batch as on_policy_batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -65,7 +66,16 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             modules: Modules other than the network that are saved, by name.
             groups: The optimisers of these modules, by name.
             ranks: The learners that make the same steps, each from its share of the rollouts, or None.
+
+        Raises:
+            ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
         """
+        if type(network).forward is not networks.ActorCritic.forward or any(agreement.hooks_of(network)):
+            raise ValueError(
+                "`network` must not override `forward` or have hooks of its own, which neither learners nor "
+                f"actors call, got such a {type(network).__name__}. Override `from_normalized`, `policy` and "
+                "`value`, or give the hooks to its parts."
+            )
         self.config = config
         self.acceleration = acceleration.Acceleration(config.acceleration)
         self.network = self.acceleration.network("network", network)

@@ -46,6 +46,9 @@ class ActorCritic(nn.Module):
             MultiCategorical of [..., D, K]
         value_head(features [..., F]) -> [..., 1]
 
+    Learners call `from_normalized` and `value`, actors `policy`; a subclass that computes something else
+    overrides all three. Nothing here calls `forward`.
+
     With a memory, observations come from T steps of E environments, with leading axes [T, E] or, time first,
     [n = T * E], and `past` holds the memory's state before them. Burn-in steps, which only warm up the
     memory, have no output.

@@ -7,7 +7,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import testing
+from minerva_acme import networks, testing
 
 
 @pytest.mark.parametrize("shared_torso", [False, True])
@@ -29,6 +29,31 @@ def test_every_kind_of_advantage_and_torso_trains(
     assert rows[-1]["skipped_batches"] == 0
     assert all(np.isfinite(float(value)) for row in rows for value in row.values())
     assert not any(torch.equal(value, before[key]) for key, value in network.named_parameters())
+
+
+class OwnForward(networks.ActorCritic):
+    def forward(self, observation, past=()):
+        return super().forward(observation, past)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda network: setattr(network, "__class__", OwnForward),
+        lambda network: network.register_forward_hook(lambda *_: None),
+        lambda network: network.register_full_backward_hook(lambda *_: None),
+    ],
+    ids=["forward", "a hook", "a hook on the way back"],
+)
+def test_what_nothing_would_call_is_refused(agent, make_learner, continuous_spec, edit):
+    class Builder(agent.builder_class):
+        def make_networks(self, spec, generator):
+            network = super().make_networks(spec, generator)
+            edit(network)
+            return network
+
+    with pytest.raises(ValueError, match="`network` must not override `forward` or have hooks of its own"):
+        make_learner(Builder(agent.config()), continuous_spec)
 
 
 def test_a_restored_learner_makes_the_same_next_steps_bit_for_bit(agent, make_learner, make_rollout, spec):
