@@ -164,7 +164,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "minerva_acme.agents.r2d2",
             "R2D2Config",
             "R2D2Builder",
-            use="as DQN, where an observation does not show all that matters: with a recurrent network",
+            use="DQN with a recurrent network, for partial observations",
         ),
         "bc": AgentEntry(
             "BC",
@@ -178,7 +178,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "minerva_acme.agents.crr",
             "CRRConfig",
             "CRRBuilder",
-            use="continuous control from recorded data alone, better than the data",
+            use="continuous control from recorded data alone: follows its better actions",
         ),
     }
 )

@@ -143,7 +143,7 @@ ADVICE: Mapping[str, str] = _by_name(
         "value_tx_pair reward_scale reward_clip max_abs_reward": _WRAP_REWARDS,
         "use_online_policy_to_bootstrap policy_eval_stochastic": "Leave it out: values are those of the "
         "target policy, with sampled actions.",
-        "use_stale_state": "Leave it out: replay-based agents have no recurrent networks.",
+        "use_stale_state": "Here it is `stored_state`, for networks with a `memory`.",
         "adam_b1 adam_b2": "Override the builder's `make_optimizer`.",
         "weight_decay": "Override the builder's `make_optimizer`.",
         "cosine_lr_decay_warmup_steps": "Leave it out: learning rates have no warm-up.",
@@ -154,7 +154,7 @@ ADVICE: Mapping[str, str] = _by_name(
         "`networks.GaussianPolicy`.",
         "variable_update_period": "Leave it out: the actors get new weights after each update.",
         "eval_epsilon": "Leave it out: evaluations always take the best action.",
-        "bc_alpha": "Leave it out: there is no offline variant.",
+        "bc_alpha": "Leave it out: to learn from data, use TD3 with `bc_alpha`, CRR or BC.",
         "normalization_ema_tau": "Leave it out: statistics are of all data so far.",
         "replay_table_name prefetch_size samples_per_insert_tolerance_rate num_caches": _NOT_NEEDED,
         "log_global_norm_metrics metrics_logging_period pmap_axis_name": _NOT_NEEDED,

@@ -429,7 +429,7 @@ def test_functions_of_acmes_modules_are_explained(module: Any, name: str, way_ou
 def test_what_the_advice_names_exists() -> None:
     here = {"SACConfig", "MPOConfig", "PPOConfig", "VMPOConfig", "ExperimentConfig", "num_actors"}
     here |= {"distributed.run_distributed_experiment", "networks.GaussianPolicy"}
-    for config in (mpo.MPOConfig, sac.SACConfig, experiments.ExperimentConfig):
+    for config in (mpo.MPOConfig, sac.SACConfig, td3.TD3Config, experiments.ExperimentConfig):
         here |= set(parameters(config))
     for advice in foreign_names.ADVICE.values():
         for name in re.findall(r"`([\w.]+)`", advice):

@@ -25,6 +25,10 @@ class BCConfig(off_policy_config.TransitionConfig):
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of the policy."""
 
+    @property
+    def needs_recorded_data(self) -> bool:
+        return True
+
 
 PRESETS: Mapping[str, BCConfig] = MappingProxyType({"default": BCConfig()})
 """Named settings: `default`."""

@@ -40,6 +40,10 @@ class CRRConfig(
 
     prioritized: bool = False
 
+    @property
+    def needs_recorded_data(self) -> bool:
+        return True
+
 
 PRESETS: Mapping[str, CRRConfig] = MappingProxyType(
     {

@@ -45,6 +45,11 @@ class OffPolicyConfig(foreign_names.Translated):
     """Largest number of pixels by which the learner shifts images at random, vertically and horizontally:
     see `learners.RandomShift`. 4 is usual for 84 x 84; 0 disables it."""
 
+    @property
+    def needs_recorded_data(self) -> bool:
+        """True if what the policy itself plays is no use to learn from."""
+        return False
+
     def __post_init__(self) -> None:
         constraints.check_fields(self)
         if self.min_replay_size > self.max_replay_size:

@@ -48,6 +48,10 @@ class TD3Config(
     num_critics: constraints.Count = 2
     prioritized: bool = False
 
+    @property
+    def needs_recorded_data(self) -> bool:
+        return self.bc_alpha is not None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.bc_alpha is not None and self.has_memory:

@@ -137,7 +137,9 @@ def _judge_ends(conformance: "_Conformance") -> Check:
         return Check("ends", "warning", words, "raise --steps, or add a step limit")
     lengths = [len(episode) - 1 for episode in ended]
     are_true = [not any(map(np.any, tree.flatten(episode[-1].discount))) for episode in ended]
-    kinds = f"{sum(are_true)} of {len(ended)} episodes terminated (discount 0), the others hit a limit"
+    kinds = f"{sum(are_true)} of {len(ended)} episodes terminated (discount 0)"
+    if not all(are_true):
+        kinds += ", the others hit a limit"
     if all(are_true) and len(lengths) > 1 and len(set(lengths)) == 1 and lengths[0] > 1:
         fix = "if that is a time limit, truncate instead: LAST with discount 1, or `truncated` in Gymnasium"
         return Check("ends", "warning", f"{kinds}, each after {lengths[0]} steps", fix)

@@ -78,7 +78,19 @@ def _processes(command: commands.Train) -> dict[str, Any] | None:
 
 
 def describe(command: commands.Train) -> run_folder.RunDescription:
-    """Describes the run that a command asks for."""
+    """Describes the run that a command asks for.
+
+    Raises:
+        ValueError: The agent learns from recorded episodes, and none are given.
+    """
+    run = command.run
+    if run.num_env_steps and not (run.dataset or run.demonstrations or run.from_run):
+        if getattr(command.hyperparameters, "needs_recorded_data", False):
+            raise ValueError(
+                f"{command.agent} with these settings learns from recorded episodes, not from its own play, "
+                "but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. To "
+                "record episodes: minerva train sac --env ENV --record data/NAME"
+            )
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
     )

@@ -198,8 +198,7 @@ def test_what_is_wrong_is_named_in_its_line_and_fails(verdicts, name, check, mes
     ("name", "check", "message"),
     [
         ("Seedless", "seed", "not accepted: runs are not reproducible"),
-        ("TenSteps", "ends", "3 of 3 episodes terminated (discount 0), the others hit a limit, each "
-         "after 10 steps"),
+        ("TenSteps", "ends", "3 of 3 episodes terminated (discount 0), each after 10 steps"),
     ],
 )  # fmt: skip
 def test_what_may_be_a_mistake_is_a_warning(verdicts, name, check, message):

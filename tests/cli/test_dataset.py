@@ -46,3 +46,19 @@ def test_a_run_records_what_another_learns_from(call, train, tmp_path):
     assert datasets.read(tmp_path / "data").num_steps == 60
     words = ["--demonstrations", str(tmp_path / "data"), "--demonstration-share", "0.25"]
     assert train(tmp_path / "two", *words, "--final-demonstration-share", "0") == 0
+
+
+@pytest.mark.parametrize("agent", ["bc", "crr", "td3 --preset offline"])
+def test_an_agent_that_needs_data_is_not_trained_on_its_own_play(agent, call, tmp_path):
+    arguments = [
+        *agent.split(),
+        "--env",
+        "Pendulum-v1",
+        "--num-env-steps",
+        "9",
+        "--directory",
+        tmp_path / "run",
+    ]
+    status, _, err = call("train", *arguments)
+    assert status == 2 and "learns from recorded episodes" in err and "--dataset data/NAME" in err
+    assert not (tmp_path / "run").exists()
