@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 import pathlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ from minerva_acme.runs import (
     run_names,
     tasks,
 )
+
+_logger = logging.getLogger(__name__)
 
 UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
@@ -40,6 +43,10 @@ OPTIONS = (
     "evaluation_environments",
 )
 """The options that affect the result of a run, or the precision of its evaluations."""
+
+
+class _NoEvaluationError(ValueError):
+    pass
 
 
 def find_runs(directories: Sequence[pathlib.Path]) -> list[pathlib.Path]:
@@ -67,6 +74,8 @@ def collect(
 ) -> list[results.Experiment]:
     """Makes experiments from runs: rows of every evaluation with its CPU time, and of the whole cost.
 
+    A run without an evaluation after its first step, which may have failed, is left out with a warning.
+
     A run's logs count the agent's decisions, rows count frames: the steps are multiplied by the action repeat
     in the environment's id. Rows of a run that makes no environment steps count learner steps.
 
@@ -79,12 +88,17 @@ def collect(
         import_code: Whether code that is not part of this library may be imported to play them.
 
     Raises:
-        ValueError: A run has no evaluations, or two runs have the same experiment, environment and seed.
+        ValueError: No run has an evaluation, or two runs have the same experiment, environment and seed.
     """
+    without: list[_NoEvaluationError] = []
     found: dict[str, results.Experiment] = {}
     places: dict[tuple[str, str, int], pathlib.Path] = {}
     for directory in directories:
-        made = _make_experiment(directory, name, num_episodes, import_code)
+        try:
+            made = _make_experiment(directory, name, num_episodes, import_code)
+        except _NoEvaluationError as error:
+            without.append(error)
+            continue
         place = (made.exp_name, *made.trainings[0])
         if place in places:
             raise ValueError(
@@ -95,6 +109,10 @@ def collect(
         places[place] = directory
         old = found.get(made.exp_name)
         found[made.exp_name] = made if old is None else results.merge(old, made)
+    if without and not found:
+        raise without[0]
+    for error in without:
+        _logger.warning("%s Until then it is left out.", error)
     return list(found.values())
 
 
@@ -111,15 +129,19 @@ def _make_experiment(
 ) -> results.Experiment:
     description = run_folder.read(directory)
     steps = description.steps_key
-    returns = run_curves.read_curve(directory, "evaluator/episode_return", steps)
-    last = int(returns.x[-1]) if len(returns.x) else 0
-    if last == 0:
-        raise ValueError(f"{directory} has no evaluation after its first step yet. Wait for it, or train on.")
+    logged = run_curves.list_metrics(directory)
+    has_returns = "evaluator/episode_return" in logged
+    returns = run_curves.read_curve(directory, "evaluator/episode_return", steps) if has_returns else None
+    last = int(returns.x[-1]) if returns and len(returns.x) else 0
+    if returns is None or last == 0:
+        raise _NoEvaluationError(
+            f"{directory} has no evaluation after its first step yet. Wait for it, resume the "
+            "run, or remove the folder."
+        )
     env_name, repeat = description.base_task
     frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
-    logged = run_curves.list_metrics(directory)
     stored_as = {
         metric: results.RETURN_OF + metric.removeprefix(_LEAF)
         for metric in logged

@@ -184,6 +184,19 @@ def test_a_run_without_an_evaluation_of_training_is_refused(make_run):
         run_results.collect([directory])
 
 
+@pytest.mark.parametrize("rows", ["actor_steps,episode_return\n0,1\n", None])
+def test_a_run_without_an_evaluation_of_training_is_left_out_of_several(make_run, rows, caplog):
+    failed, trained = make_run("a"), make_run("b")
+    (failed / "evaluator.csv").unlink()
+    if rows:
+        (failed / "evaluator.csv").write_text(rows)
+    (experiment,) = run_results.collect([failed, trained])
+    assert experiment == run_results.collect([trained])[0]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and f"{failed} has no evaluation" in record.getMessage()
+    assert record.getMessage().endswith("Until then it is left out.")
+
+
 def test_agents_of_others_are_named_by_their_builder(make_run):
     description = run_folder.RunDescription(
         agent="my_package.sac:SACBuilder",
