@@ -18,6 +18,7 @@ from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")
 Config = TypeVar("Config")
+Part = TypeVar("Part")
 
 
 class AgentPolicy(core.Saveable):
@@ -458,6 +459,20 @@ def _check_config(builder: type[Any], config: Any) -> None:
             f"{name} must be given a {expected}, got {type(config).__name__}. Write {name}({expected}(...)), "
             "or use the builder that belongs to your config."
         )
+
+
+def check_made(builder: Any, method: str, part: Part) -> Part:
+    """Returns what a `make_` method of a builder returned.
+
+    Raises:
+        TypeError: It is None.
+    """
+    if part is None:
+        raise TypeError(
+            f"`{method}` of {type(builder).__name__} must return what it makes, got None. Is a `return` "
+            "missing?"
+        )
+    return part
 
 
 def _has_memory(policy: AgentPolicy) -> bool:

@@ -65,7 +65,9 @@ class Parts:
         self.recorder = make_recorder(self, resources)
 
         self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
-        self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
+        self._networks = builders.check_made(
+            builder, "make_networks", builder.make_networks(self.spec, self.seeds.generator("networks"))
+        )
         self.learner, _ = make_learner(
             config,
             self.beginning.player,
@@ -77,12 +79,13 @@ class Parts:
             logger=self.logs.learner,
             resources=resources,
         )
-        self.policy = builder.make_policy(
+        policy = builder.make_policy(
             self._networks,
             self.spec,
             self.seeds.generator("policy", _acting_device(self.environment)),
             counter=self.counter,
         )
+        self.policy = builders.check_made(builder, "make_policy", policy)
         self.adders: list[Any] = []
         if config.num_env_steps and isinstance(self.environment, environments.BatchedEnvironment):
             self.adders = [resources.enter_context(builder.make_batched_adder(self.client, self.spec))]
@@ -215,7 +218,7 @@ def make_learner(
     builder, device = config.builder, config.torch_device
     if ranks is not None:
         builder = builder.for_learners(ranks.size)
-    dataset = builder.make_dataset(client, spec, device)
+    dataset = builders.check_made(builder, "make_dataset", builder.make_dataset(client, spec, device))
     if hasattr(dataset, "close"):
         resources.callback(dataset.close)
     # The ratio of learner steps to environment steps may differ between players.
@@ -235,6 +238,7 @@ def make_learner(
             ranks=ranks,
         )
     )
+    builders.check_made(builder, "make_learner", learner)
     if ranks is not None and getattr(learner, "ranks", None) is not ranks:
         raise ValueError(
             f"`make_learner` of {type(builder).__name__} must give the `ranks` of its `LearnerParts` to "
@@ -311,10 +315,11 @@ def make_adders(
 ) -> list[core.Adder]:
     """Makes an actor's adders, one for each environment; `resources` closes them."""
     builder = config.builder
-    return [
-        resources.enter_context(acme_shaped.complete(builder.make_adder(client, spec)))
+    adders = [
+        builders.check_made(builder, "make_adder", builder.make_adder(client, spec))
         for _ in range(builder.num_environments)
     ]
+    return [resources.enter_context(acme_shaped.complete(adder)) for adder in adders]
 
 
 def make_evaluation_actor(
@@ -356,7 +361,8 @@ def _make_actor(
         return builder.make_batched_actor(policy, variable_source, *adders)
     if isinstance(environment, environments.VectorEnvironment):
         return builder.make_vector_actor(policy, variable_source, adders)
-    return builder.make_actor(policy, variable_source, *adders)
+    actor = builder.make_actor(policy, variable_source, *adders)
+    return builders.check_made(builder, "make_actor", actor)
 
 
 def make_environment(

@@ -218,6 +218,11 @@ def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> n
             f"{expected}, got {_describe(value)}. In training its parts were concatenated "
             f"(wrappers.ConcatObservationWrapper). {_AS_IN_TRAINING}"
         )
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
+        raise specs.SpecError(
+            f"{expected}, got {_describe(value)}. Gymnasium's `reset` returns (observation, info): pass the "
+            "first."
+        )
     try:
         # A flipped image has negative strides, which torch does not support.
         array = np.asarray(value, order="C")

@@ -570,3 +570,13 @@ def test_auto_is_a_device_of_this_machine():
     assert options.device == "auto"
     assert options.torch_device.type == expected
     assert experiments.RunOptions(num_env_steps=1, device="cpu").torch_device.type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "method", ["make_networks", "make_dataset", "make_learner", "make_policy", "make_adder", "make_actor"]
+)
+def test_a_method_of_a_builder_that_returns_nothing_is_named(tmp_path, method):
+    builder = type("Own", (mpo.MPOBuilder,), {method: lambda *_, **__: None})(SMALL)
+    message = f"`{method}` of Own must return what it makes, got None. Is a `return` missing?"
+    with pytest.raises(TypeError, match=re.escape(message)):
+        experiments.run_experiment(make_config(tmp_path / "run", 60, builder=builder))

@@ -389,6 +389,7 @@ def test_training_observations_arrive_as_they_are():
         (PICTURE, np.zeros((2, 2, 1)), "an image stays uint8"),
         (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype cannot hold"),
         (specs.DiscreteArray(3), 3, "0 to 2, got 3"),
+        (VECTOR, (np.zeros(3), {}), r"Gymnasium's `reset` returns \(observation, info\): pass the first"),
         ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must be a dict of \['a', 'b'\], got an array"),
         ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got a dict of \['a'\]"),
         ({"a": VECTOR}, {"a": [np.nan, 0.0, 0.0]}, r"`observation\['a'\]` must be .* finite, got nan"),
