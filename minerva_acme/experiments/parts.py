@@ -315,11 +315,13 @@ def make_adders(
 ) -> list[core.Adder]:
     """Makes an actor's adders, one for each environment; `resources` closes them."""
     builder = config.builder
-    adders = [
-        builders.check_made(builder, "make_adder", builder.make_adder(client, spec))
-        for _ in range(builder.num_environments)
+
+    def make_adder() -> core.Adder:
+        return builders.check_made(builder, "make_adder", builder.make_adder(client, spec))
+
+    return [
+        resources.enter_context(acme_shaped.complete(make_adder())) for _ in range(builder.num_environments)
     ]
-    return [resources.enter_context(acme_shaped.complete(adder)) for adder in adders]
 
 
 def make_evaluation_actor(

@@ -111,8 +111,8 @@ def collect(
         found[made.exp_name] = made if old is None else results.merge(old, made)
     if without and not found:
         raise without[0]
-    for error in without:
-        _logger.warning("%s Until then it is left out.", error)
+    for reason in without:
+        _logger.warning("%s Until then it is left out.", reason)
     return list(found.values())
 
 
