@@ -7,6 +7,7 @@ Your own package offers an agent by an entry point, `name = "package.module:Buil
 import dataclasses
 import functools
 import importlib
+import pathlib
 import re
 import sys
 from collections.abc import Mapping
@@ -229,7 +230,7 @@ def load(path: str, what: str) -> Any:
         found = importlib.import_module(module)
         for part in name.split("."):
             if not hasattr(found, part):
-                raise ImportError(f"{module} has no {name}")
+                raise ImportError(f"{module} has no {name}{_inside(found)}")
             found = getattr(found, part)
     except ImportError as error:
         raise ValueError(
@@ -237,6 +238,16 @@ def load(path: str, what: str) -> Any:
             "of its module into PYTHONPATH."
         ) from error
     return found
+
+
+def _inside(module: Any) -> str:
+    """Says where a module of the same name may be meant: a folder without code is a module too."""
+    name = str(getattr(module, "__name__", ""))
+    folders = getattr(module, "__path__", ()) if getattr(module, "__file__", None) is None else ()
+    found = [folder for folder in folders if (pathlib.Path(folder) / f"{name}.py").is_file()]
+    return (
+        f", since it is the folder {found[0]}; the module {name} is inside it: cd {found[0]}" if found else ""
+    )
 
 
 @functools.cache

@@ -48,7 +48,12 @@ def check_agent(
         ValueError: The agent cannot handle the environment, or cannot learn from recorded episodes.
         ReplayError: The store cannot sample the agent's tables as required.
     """
-    builder.check_spec(spec)
+    try:
+        builder.check_spec(spec)
+    except ValueError as error:
+        if type(error) is not ValueError:
+            raise
+        raise ValueError(str(error)) from error  # raised here, a user's refusal is told in one line, too
     tables = builder.make_replay_tables(spec)
     if dataset is not None and (not tables or any(table.max_times_sampled for table in tables)):
         name = getattr(builder, "name", type(builder).__name__)

@@ -40,6 +40,11 @@ class MyBuilder(ppo.PPOBuilder):
     config_class = MyConfig
 
 
+class Choosy(MyBuilder):
+    def check_spec(self, spec):
+        raise ValueError("I only play chess.")
+
+
 class Forgetful(ppo.PPOBuilder):
     config_class = MyConfig
     config = None
@@ -194,6 +199,24 @@ def test_a_broken_or_clashing_package_leaves_the_other_agents_as_they_are(
     )
     status, _, err = call("train", "ppo", *FLAGS.split())
     assert status == 2 and "choose one by its path: --agent my_agent:MyBuilder" in err
+
+
+def test_a_folder_that_holds_the_module_is_named(
+    call: Call, tmp_path: pathlib.Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("init", "my_dqn")[0] == 0
+    words = "train --agent my_dqn:DQNBuilder --env CartPole-v1 --num-env-steps 9"
+    status, _, err = call(*words.split())
+    assert status == 2 and "my_dqn has no DQNBuilder, since it is the folder" in err
+    assert f"the module my_dqn is inside it: cd {tmp_path / 'my_dqn'}" in err
+
+
+def test_a_refusal_by_a_builder_of_ones_own_is_one_line(call: Call, tmp_path: pathlib.Path) -> None:
+    words = "train --agent my_agent:Choosy --env Pendulum-v1 --num-env-steps 9 --directory"
+    status, _, err = call(*words.split(), str(tmp_path / "run"))
+    assert status == 2 and err.endswith("minerva: I only play chess.")
+    assert not (tmp_path / "run").exists()
 
 
 def test_flags_have_the_words_and_defaults_of_the_config(call: Call) -> None:
