@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
-from minerva_acme.acceleration import agreement
 from minerva_acme.agents.on_policy import batch as on_policy_batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -70,7 +69,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         Raises:
             ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
         """
-        if type(network).forward is not networks.ActorCritic.forward or any(agreement.hooks_of(network)):
+        if type(network).forward is not networks.ActorCritic.forward or any(acceleration.hooks_of(network)):
             raise ValueError(
                 "`network` must not override `forward` or have hooks of its own, which neither learners nor "
                 f"actors call, got such a {type(network).__name__}. Override `from_normalized`, `policy` and "

@@ -65,9 +65,7 @@ class Parts:
         self.recorder = make_recorder(self, resources)
 
         self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
-        self._networks = builders.check_made(
-            builder, "make_networks", builder.make_networks(self.spec, self.seeds.generator("networks"))
-        )
+        self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
         self.learner, _ = make_learner(
             config,
             self.beginning.player,

@@ -573,7 +573,7 @@ def test_auto_is_a_device_of_this_machine():
 
 
 @pytest.mark.parametrize(
-    "method", ["make_networks", "make_dataset", "make_learner", "make_policy", "make_adder", "make_actor"]
+    "method", ["make_dataset", "make_learner", "make_policy", "make_adder", "make_actor"]
 )
 def test_a_method_of_a_builder_that_returns_nothing_is_named(tmp_path, method):
     builder = type("Own", (mpo.MPOBuilder,), {method: lambda *_, **__: None})(SMALL)
