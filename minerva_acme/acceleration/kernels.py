@@ -85,7 +85,11 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> 
     Returns:
         x W^T + b, [..., O].
     """
-    if not (uses_onednn() and _suits_onednn(x, weight)) or _is_transformed():
+    if (
+        torch.compiler.is_compiling()  # first: a compiler can trace none of the others
+        or not (uses_onednn() and _suits_onednn(x, weight))
+        or _is_transformed()
+    ):
         return nn.functional.linear(x, weight, bias)
     # Rows that are not contiguous would go through a kernel a hundred times slower, here or as the transposed
     # factor of the weights' gradient.
@@ -105,10 +109,9 @@ def uses_onednn() -> bool:
 
 
 def _is_transformed() -> bool:
-    """Returns whether torch compiles this call, or derives another one from it that oneDNN's kernel lacks."""
+    """Returns whether torch derives another function from this call, which oneDNN's kernel lacks."""
     return (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()  # torch.func: grad, vjp, jvp, vmap, ...
+        torch._C._are_functorch_transforms_active()  # torch.func: grad, vjp, jvp, vmap, ...
         or torch.autograd.forward_ad._current_level >= 0  # derivatives in forward mode
     )
 

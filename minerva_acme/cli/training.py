@@ -89,7 +89,7 @@ def describe(command: commands.Train) -> run_folder.RunDescription:
             raise ValueError(
                 f"{command.agent} with these settings learns from recorded episodes, not from its own play, "
                 "but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. To "
-                "record episodes: minerva train sac --env ENV --record data/NAME"
+                "record episodes: minerva train AGENT --env ENV --record data/NAME"
             )
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
