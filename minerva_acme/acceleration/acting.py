@@ -19,14 +19,7 @@ from torch import nn
 
 from minerva_acme import generators
 from minerva_acme.acceleration import kernels, notes
-from minerva_acme.acceleration.agreement import (
-    FAR_WEIGHTS,
-    Agreement,
-    Pair,
-    Watch,
-    is_called_as_written,
-    scaled,
-)
+from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, far_weights, is_called_as_written
 from minerva_acme.acceleration.array_layers import elu
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.categorical import log_softmax_array
@@ -226,22 +219,22 @@ class Acting:
         if (twin := self._twin) is None:
             return False
         rows = np.concatenate([observations, _FAR * observations])
+        # A number near zero may be the rounding error of a number in mid-range, or of one near 1.
+        ranges = [part.high - part.low for part in self._module.modules() if isinstance(part, TanhSquash)]
+        scale = [torch.ones(()), *ranges]
+
+        def compare_far_away(far: Any) -> Pair:
+            return Pair((_compile(far).output(rows), scale), (policy_of(far)(_to_tensors(rows)), scale))
+
         # Random draws of a layer must not change the run.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             found, wanted = twin.output(rows), self._plain(rows)
-            # A number near zero may be the rounding error of a number in mid-range, or of one near 1.
-            ranges = [part.high - part.low for part in self._module.modules() if isinstance(part, TanhSquash)]
-            scale = [torch.ones(()), *ranges]
             is_alike = _kinds(found) == _kinds(wanted)
             pairs = {"outputs": Pair((found if is_alike else (), scale), (wanted, scale))}
-            for factor in FAR_WEIGHTS if is_alike else ():
-                far = scaled(self._acts(), factor)
-                far_wanted = policy_of(far)(_to_tensors(rows))
-                pair = Pair((_compile(far).output(rows), scale), (far_wanted, scale))
-                if pair.is_finite():
-                    pairs[f"outputs of {factor:g} times the weights"] = pair
-            if is_alike and (draw := _DRAWS.get(twin.make)):
-                pairs |= _compare_draws(draw, wanted, self.generator)
+            if is_alike:
+                pairs |= far_weights("outputs", self._acts(), compare_far_away)
+                if draw := _DRAWS.get(twin.make):
+                    pairs |= _compare_draws(draw, wanted, self.generator)
         agrees = self._agreement.settle(self._watch, **pairs)
         if self._agreement.is_broken:
             self._leave_arrays()

@@ -7,7 +7,7 @@ that both compute with was replaced since.
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from minerva_acme.acceleration import notes
 
 _ROUNDING = 1e-3  # of the largest of several norms; a difference of a thousandth of this is rounding
 _TINY = 1e-30  # avoids a division of 0 by 0
+_FAR = (30.0, -30.0)  # factors of weights
 
 _FORWARD = operator.attrgetter("forward")
 # Attributes of all modules, whose dicts are watched separately, and sizes that no layer computes with.
@@ -94,19 +95,6 @@ class Watch:
         ]
 
 
-FAR_WEIGHTS = (30.0, -30.0)
-"""Factors of weights, to test where numbers are clipped: an edit of that has no effect on a new network."""
-
-
-@torch.no_grad()
-def scaled(module: nn.Module, factor: float) -> Any:
-    """Returns a copy of a module with its parameters multiplied by a factor, which replaces zeros."""
-    copied = copy.deepcopy(module)
-    for parameter in copied.parameters():
-        parameter.copy_((factor * parameter).masked_fill(parameter == 0.0, factor))
-    return copied
-
-
 class Pair(NamedTuple):
     """The results of a twin and of the plain way: tensors, or nests with tensors of the same shapes."""
 
@@ -132,6 +120,33 @@ class Pair(NamedTuple):
             key=lambda share: (math.isnan(share), share),
             default=0.0,
         )
+
+
+def finite(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """Returns the pairs whose plain results are finite: from far away, the others decide nothing."""
+    return {name: pair for name, pair in pairs.items() if pair.is_finite()}
+
+
+@torch.no_grad()
+def far_weights(what: str, module: nn.Module, compare: Callable[[Any], Pair]) -> dict[str, Pair]:
+    """Compares where numbers are clipped, which is far from the weights of a new network.
+
+    Args:
+        what: The name of what is compared.
+        module: The module.
+        compare: Computes the pair of a copy of the module, whose weights are multiplied by a factor, which
+            also replaces zeros.
+
+    Returns:
+        The finite pairs, by name.
+    """
+    pairs = {}
+    for factor in _FAR:
+        far = copy.deepcopy(module)
+        for parameter in far.parameters():
+            parameter.copy_((factor * parameter).masked_fill(parameter == 0.0, factor))
+        pairs[f"{what} of {factor:g} times the weights"] = compare(far)
+    return finite(pairs)
 
 
 class Agreement:

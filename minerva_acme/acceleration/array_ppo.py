@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
 from minerva_acme.acceleration import adam, notes
-from minerva_acme.acceleration.agreement import FAR_WEIGHTS, Agreement, Pair, scaled
+from minerva_acme.acceleration.agreement import Agreement, Pair, far_weights, finite
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
 from minerva_acme.losses.ppo import MIN_STDDEV
@@ -110,44 +110,52 @@ def make_step(
 
     way: Step | None = step if agreement.holds() else None
 
-    def compare(minibatch: Any) -> tuple[torch.Tensor, torch.Tensor, _Before, dict[str, Pair]]:
-        found = step(minibatch)
-        before = _Before(network, optimizer)
-        wanted = plain(minibatch)
-        return found, wanted, before, {"losses": Pair(found, wanted), **before.pairs(arrays)}
-
-    def compare_far_away(minibatch: Any) -> dict[str, Pair]:
-        """Compares a step from where clipping has an effect, which it has not at first, and undoes it."""
-        kept = updates.copied()
-        # An edit may draw random numbers, which must not change the run.
-        with torch.random.fork_rng(devices=[]):
-            _, _, before, pairs = compare(_played_by_another(minibatch))
-            before.restore()
-            updates.restore(kept)
-            pairs = {f"{name} for an older policy": pair for name, pair in pairs.items()}
-            for factor in FAR_WEIGHTS:
-                pairs[f"outputs of {factor:g} times the weights"] = _outputs(
-                    scaled(network, factor), minibatch
-                )
-        return {name: pair for name, pair in pairs.items() if pair.is_finite()}
-
     def take(minibatch: Any) -> torch.Tensor:
         nonlocal way
         if way is not None:
             return way(minibatch)
-        far_away = compare_far_away(minibatch)
-        found, wanted, before, pairs = compare(minibatch)
-        if agreement.settle(network, **pairs, **far_away):
+        both = _BothWays(step, plain, arrays, updates, network, optimizer)
+        far_away = both.compare_far_away(minibatch)
+        before, pairs = both.compare(minibatch)
+        way = step if agreement.settle(network, **pairs, **far_away) else plain
+        if way is step:
             before.restore()
-            way = step
-            return found
-        way = plain
-        return wanted
+        result: torch.Tensor = pairs["losses"].found if way is step else pairs["losses"].wanted
+        return result
 
     with np.errstate(over="ignore", invalid="ignore"):  # The learner checks the norms.
         yield take
     if way is step:
         updates.finish()
+
+
+class _BothWays(NamedTuple):
+    """A step on arrays and a plain one, which are compared from the same state."""
+
+    step: Step
+    plain: Step
+    arrays: ArrayActorCritic
+    updates: "_Adam"
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+
+    def compare(self, minibatch: Any) -> "tuple[_Before, dict[str, Pair]]":
+        """Makes both steps. Returns the network and optimiser before the plain one, and pairs by name."""
+        found = self.step(minibatch)
+        before = _Before(self.network, self.optimizer)
+        pairs = {"losses": Pair(found, self.plain(minibatch)), **before.pairs(self.arrays)}
+        return before, pairs
+
+    def compare_far_away(self, minibatch: Any) -> dict[str, Pair]:
+        """Compares both steps where clipping has an effect, which it has not at first, and undoes them."""
+        kept = self.updates.copied()
+        # An edit may draw random numbers, which must not change the run.
+        with torch.random.fork_rng(devices=[]):
+            before, pairs = self.compare(_played_by_another(minibatch))
+            before.restore()
+            self.updates.restore(kept)
+            of_older = finite({f"{name} for an older policy": pair for name, pair in pairs.items()})
+            return of_older | far_weights("outputs", self.network, lambda far: _outputs(far, minibatch))
 
 
 def _played_by_another(minibatch: Any) -> Any:
@@ -156,7 +164,6 @@ def _played_by_another(minibatch: Any) -> Any:
     return minibatch._replace(raw_log_prob=minibatch.raw_log_prob + move, value=minibatch.value + move)
 
 
-@torch.no_grad()
 def _outputs(network: Any, minibatch: Any) -> Pair:
     """Pairs a network's log-probabilities, values and entropies by arrays and by the network itself."""
     raw_action = minibatch.raw_action

@@ -45,7 +45,7 @@ class Acceleration:
         if mode not in ("auto", "off", "compile"):
             raise ValueError(f"`acceleration` must be auto, off or compile, got '{mode}'.")
         self._is_on = mode != "off"
-        self._draw: bool | None = None  # whether updates draw random numbers; None: not yet seen
+        self._updates_draw: bool | None = None  # whether from torch's generator; None: not yet seen
         backend = backend or os.environ.get("MINERVA_COMPILE_BACKEND") or "inductor"
         self._backend = backend if mode == "compile" else None
 
@@ -122,12 +122,12 @@ class Acceleration:
             notes.say("updates", f"one by one: {reason}")
             return _one_by_one(updates, small)
         before = torch.default_generator.get_state()
-        if self._draw is None:
+        if self._updates_draw is None:
             results = _one_by_one(updates, small)
         else:
             notes.say("updates", "side by side, one thread each")
             results = parallel.run_together(*(make for make, _, _ in updates))
-        self._draw = not torch.equal(torch.default_generator.get_state(), before)
+        self._updates_draw = not torch.equal(torch.default_generator.get_state(), before)
         return results
 
     def _why_one_by_one(self, updates: Sequence[Update], are_small: bool, in_order: bool) -> str:
@@ -139,7 +139,7 @@ class Acceleration:
             return "they share parameters"
         if in_order:
             return "several learners make them together"
-        if self._draw:
+        if self._updates_draw:
             return "they draw random numbers"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
 

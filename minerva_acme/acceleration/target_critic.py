@@ -6,7 +6,7 @@ Shapes: R rows; O observation size, D action dimensions; `...` any leading axes.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -14,14 +14,7 @@ from torch.nn import functional
 
 from minerva_acme import networks
 from minerva_acme.acceleration import cpu, fused, kernels, notes, parallel
-from minerva_acme.acceleration.agreement import (
-    FAR_WEIGHTS,
-    Agreement,
-    Pair,
-    Watch,
-    is_called_as_written,
-    scaled,
-)
+from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, far_weights, is_called_as_written
 
 Critic = Callable[[torch.Tensor, torch.Tensor], Any]
 Torso = Callable[..., torch.Tensor]
@@ -39,6 +32,14 @@ _PART = "target critic"
 
 # The largest difference from the critic itself, relative to the values' norm. Rounding makes 1e-6 and 1e-2.
 _TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+
+
+class _Fast(NamedTuple):
+    """The evaluation of a supported critic by its weights."""
+
+    evaluate: Critic
+    copies: list[tuple[torch.Tensor, torch.Tensor]]  # rounded weights, each with the one that it is a copy of
+    graph: fused.Fused  # of any critic with the same layers
 
 
 class TargetCritic:
@@ -92,8 +93,7 @@ class TargetCritic:
 
     def _make(self, reason: str) -> None:
         """Makes the faster way for the critic as it is now, or none if there is a reason against it."""
-        self._evaluate: list[Critic] = []  # one for each member; empty: the critic itself is called
-        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._fast: list[_Fast] = []  # one for each member; empty: the critic itself is called
         self._watch = Watch(self._critic)
         if reason:
             say = notes.warn if self._dtype == torch.bfloat16 else notes.say
@@ -103,71 +103,15 @@ class TargetCritic:
         how = "fused by oneDNN" if fuses else "layer by layer"
         precision = str(self._dtype).removeprefix("torch.")
         notes.say(_PART, f"{precision}, {how}, rows shared between threads")
-        self._graphs: dict[int, fused.Fused] = {}
-        self._by = functools.partial(self._by_weights, dtype=self._dtype, fuses=fuses)
-        self._evaluate = [self._by(member, number) for number, member in enumerate(_members(self._critic))]
-
-    def _by_weights(self, critic: networks.Critic, number: int, *, dtype: torch.dtype, fuses: bool) -> Critic:
-        """Makes the evaluation of a supported critic from its weights; hidden ones are copied if rounded.
-
-        Critics of the same number have the same layers, and share what is compiled.
-        """
-        layers = _LAYERS[type(critic.torso)](critic.torso)
-        hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
-        weights = []  # of each layer, in the order that the torsos' functions take
-        for layer in layers:
-            for tensor in _tensors(layer):
-                weight = tensor.detach()
-                if layer in hidden and dtype != weight.dtype:
-                    self._copies.append((weight.to(dtype), weight))
-                    weight = self._copies[-1][0]
-                weights.append(weight)
-        low, high = critic.low, critic.high
-        # Constants: a number read from a tensor while a function is traced is computed at each call.
-        norms = [
-            (tuple(each.weight.shape), each.eps)
-            for each in layers
-            if isinstance(each, nn.LayerNorm | nn.BatchNorm1d)
-        ]
-        evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
-        plain: Callable[..., Any] = critic.torso
-        predict: Callable[..., Any] = critic.head
-        if type(critic.head) is networks.ScalarHead and critic.head.num_objectives is None:
-            # One more layer, with one number per row. Other heads' predictions need the features of all rows.
-            evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
-            weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
-            plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
-        graph = self._graphs.setdefault(number, fused.Fused(evaluate))
-        min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
-
-        def evaluate_rows(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-            # Clipped here: bounds are tensors, which would prevent fusing.
-            pairs = torch.cat([observation, torch.clamp(action, low, high)], dim=-1)
-            if fuses and len(action) >= min_rows:
-                # Filled up: few shapes are compiled, and the same ones in a run that is resumed.
-                filled = functional.pad(pairs, (0, 0, 0, -len(pairs) % _ROWS))
-                return graph(filled, *weights)[: len(pairs)]
-            if dtype != torch.float32:
-                return evaluate(pairs, *weights)
-            outputs: torch.Tensor = plain(pairs)
-            return outputs
-
-        def evaluate_all(observation: torch.Tensor, action: torch.Tensor) -> Any:
-            rows = parallel.map_rows(
-                evaluate_rows,
-                *(x.reshape(-1, x.shape[-1]) for x in (observation, action)),
-                max_rows=_MAX_ROWS if observation.device.type == "cpu" else None,
-                num_threads=None,
-            )
-            return predict(rows.view(*action.shape[:-1], rows.shape[-1]))
-
-        return evaluate_all
+        self._by_weights = functools.partial(_by_weights, dtype=self._dtype, fuses=fuses)
+        self._fast = [self._by_weights(member) for member in _members(self._critic)]
 
     @torch.no_grad()
     def refresh(self) -> None:
         """Updates the rounded copies, if any, from the critic's current weights."""
-        for rounded, weight in self._copies:
-            rounded.copy_(weight)
+        for fast in self._fast:
+            for rounded, weight in fast.copies:
+                rounded.copy_(weight)
 
     def restored(self) -> None:
         """Calls `refresh` after a restore; the next call is compared with the critic itself again."""
@@ -188,10 +132,10 @@ class TargetCritic:
         """
         if action:
             observation = observation.expand(*action[0].shape[:-1], observation.shape[-1])
-        if not self._evaluate:
+        if not self._fast:
             return self._critic(observation, *action)
         if self._agreement.holds():
-            return self._together(self._evaluate, observation, *action)
+            return self._together(self._fast, observation, *action)
         return self._compared(observation, *action)
 
     def _compared(self, observation: torch.Tensor, *action: torch.Tensor) -> Any:
@@ -200,32 +144,95 @@ class TargetCritic:
             self._make(why_unknown(self._critic))
         with torch.random.fork_rng(devices=[]):  # Random draws of a layer must not change the run.
             wanted = self._critic(observation, *action)
-        if not self._evaluate:
+        if not self._fast:
             return wanted
-        found = self._together(self._evaluate, observation, *action)
+        found = self._together(self._fast, observation, *action)
         tolerance = _TOLERANCES[self._dtype]
-        pairs = {"values": Pair(found, wanted, tolerance)}
-        for factor in FAR_WEIGHTS:
-            far = scaled(self._critic, factor)
-            copies = len(self._copies)
-            by_weights = [self._by(member, number) for number, member in enumerate(_members(far))]
-            del self._copies[copies:]
-            pair = Pair(
-                self._together(by_weights, observation, *action), far(observation, *action), tolerance
-            )
-            if pair.is_finite():
-                pairs[f"values of {factor:g} times the weights"] = pair
-        if self._agreement.settle(self._critic, **pairs):
+
+        def compare_far_away(far: nn.Module) -> Pair:
+            members = [
+                self._by_weights(member, fast.graph)
+                for member, fast in zip(_members(far), self._fast, strict=True)
+            ]
+            return Pair(self._together(members, observation, *action), far(observation, *action), tolerance)
+
+        with torch.random.fork_rng(devices=[]):
+            far_away = far_weights("values", self._critic, compare_far_away)
+        if self._agreement.settle(self._critic, values=Pair(found, wanted, tolerance), **far_away):
             return found
         if self._agreement.is_broken:
-            self._evaluate = []
+            self._fast = []
         return wanted
 
-    def _together(self, members: Sequence[Critic], observation: torch.Tensor, *action: torch.Tensor) -> Any:
-        outputs = [evaluate(observation, *action) for evaluate in members]
+    def _together(self, members: Sequence[_Fast], observation: torch.Tensor, *action: torch.Tensor) -> Any:
+        outputs = [member.evaluate(observation, *action) for member in members]
         if isinstance(self._critic, networks.Ensemble):
             return networks.EnsemblePrediction(tuple(outputs), self._critic.rule)
         return outputs[0]
+
+
+def _by_weights(
+    critic: networks.Critic, graph: fused.Fused | None = None, *, dtype: torch.dtype, fuses: bool
+) -> _Fast:
+    """Makes the evaluation of a supported critic from its weights; hidden ones are copied if rounded.
+
+    Args:
+        critic: The critic.
+        graph: The graph of a critic with the same layers, so that nothing is compiled again; None for none.
+        dtype: The dtype of the products between the first and the last layer.
+        fuses: Whether to fuse.
+    """
+    layers = _LAYERS[type(critic.torso)](critic.torso)
+    hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]
+    weights = []  # of each layer, in the order that the torsos' functions take
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for layer in layers:
+        for tensor in _tensors(layer):
+            weight = tensor.detach()
+            if layer in hidden and dtype != weight.dtype:
+                copies.append((weight.to(dtype), weight))
+                weight = copies[-1][0]
+            weights.append(weight)
+    low, high = critic.low, critic.high
+    # Constants: a number read from a tensor while a function is traced is computed at each call.
+    norms = [
+        (tuple(each.weight.shape), each.eps)
+        for each in layers
+        if isinstance(each, nn.LayerNorm | nn.BatchNorm1d)
+    ]
+    evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
+    plain: Callable[..., Any] = critic.torso
+    predict: Callable[..., Any] = critic.head
+    if type(critic.head) is networks.ScalarHead and critic.head.num_objectives is None:
+        # One more layer, with one number per row. Other heads' predictions need the features of all rows.
+        evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
+        weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
+        plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
+    graph = graph or fused.Fused(evaluate)
+    min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
+
+    def evaluate_rows(observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        # Clipped here: bounds are tensors, which would prevent fusing.
+        pairs = torch.cat([observation, torch.clamp(action, low, high)], dim=-1)
+        if fuses and len(action) >= min_rows:
+            # Filled up: few shapes are compiled, and the same ones in a run that is resumed.
+            filled = functional.pad(pairs, (0, 0, 0, -len(pairs) % _ROWS))
+            return graph(filled, *weights)[: len(pairs)]
+        if dtype != torch.float32:
+            return evaluate(pairs, *weights)
+        outputs: torch.Tensor = plain(pairs)
+        return outputs
+
+    def evaluate_all(observation: torch.Tensor, action: torch.Tensor) -> Any:
+        rows = parallel.map_rows(
+            evaluate_rows,
+            *(x.reshape(-1, x.shape[-1]) for x in (observation, action)),
+            max_rows=_MAX_ROWS if observation.device.type == "cpu" else None,
+            num_threads=None,
+        )
+        return predict(rows.view(*action.shape[:-1], rows.shape[-1]))
+
+    return _Fast(evaluate_all, copies, graph)
 
 
 def why_unknown(critic: nn.Module) -> str:

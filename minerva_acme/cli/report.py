@@ -195,7 +195,9 @@ def _print(table: plotting.Table, console: Console) -> None:
             )
         for row in zip(*(column[1:] for column in block), strict=True):
             shown.add_row(*row)
-        console.print(*[""] * bool(number), shown, sep="\n", soft_wrap=False)
+        if number:
+            console.print()
+        console.print(shown, soft_wrap=False)
     console.print(table.note, soft_wrap=False, style="dim")
 
 

@@ -27,8 +27,8 @@ UNSEEN_SEED = 10_000
 """Added to a run's seed, this gives the seed of the initial states with which its last policy is scored."""
 
 _LEAF = "evaluator/episode_return/"
+_AT_EACH_EVALUATION = {"evaluator/episode_return": "avg_return", "evaluator/cpu_seconds": "cpu_seconds"}
 _TOTALS = ("learner_steps", "wall_seconds")
-_AT_EACH_EVALUATION = "cpu_seconds"
 OPTIONS = (
     "dataset",
     "from_run",
@@ -130,28 +130,26 @@ def _make_experiment(
     description = run_folder.read(directory)
     steps = description.steps_key
     logged = run_curves.list_metrics(directory)
-    has_returns = "evaluator/episode_return" in logged
-    returns = run_curves.read_curve(directory, "evaluator/episode_return", steps) if has_returns else None
-    last = int(returns.x[-1]) if returns and len(returns.x) else 0
-    if returns is None or last == 0:
-        raise _NoEvaluationError(
-            f"{directory} has no evaluation after its first step yet. Wait for it, resume the "
-            "run, or remove the folder."
-        )
-    env_name, repeat = description.base_task
-    frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
-    name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
-    values = {("avg_return", int(step)): value for step, value in zip(*returns, strict=True)}
-    stored_as = {
+    stored_as = _AT_EACH_EVALUATION | {
         metric: results.RETURN_OF + metric.removeprefix(_LEAF)
         for metric in logged
         if metric.startswith(_LEAF)
     }
-    if f"evaluator/{_AT_EACH_EVALUATION}" in logged:
-        stored_as[f"evaluator/{_AT_EACH_EVALUATION}"] = _AT_EACH_EVALUATION
-    for metric, stored in stored_as.items():
-        found = run_curves.read_curve(directory, metric, steps)
-        values |= {(stored, int(step)): value for step, value in zip(*found, strict=True)}
+    values = {
+        (stored, int(step)): value
+        for metric, stored in stored_as.items()
+        if metric in logged
+        for step, value in zip(*run_curves.read_curve(directory, metric, steps), strict=True)
+    }
+    last = max((step for metric, step in values if metric == "avg_return"), default=0)
+    if last == 0:
+        raise _NoEvaluationError(
+            f"{directory} has no evaluation after its first step yet. Wait for it, resume the run, or remove "
+            "the folder."
+        )
+    env_name, repeat = description.base_task
+    frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
+    name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     for metric in _TOTALS:
         if f"evaluator/{metric}" in logged:
             values[metric, last] = run_curves.read_curve(directory, f"evaluator/{metric}", steps).values[-1]
