@@ -54,13 +54,17 @@ def epsilon_greedy(epsilon: Schedule) -> Choose:
 
 
 def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
-    """Returns the rule of `epsilon_greedy` with a share, in [0, 1], for each of the E environments."""
-    shares = torch.tensor([*epsilons])  # [E]
+    """Returns the rule of `epsilon_greedy` with a share, in [0, 1], for each environment.
+
+    If it acts in more environments than there are shares, it begins again with the first share.
+    """
+    all_shares = torch.tensor([*epsilons])
 
     def choose(output: Any, generator: torch.Generator, env_steps: int) -> torch.Tensor:
         best = argmax(output, generator, env_steps)
         drawn = _draw(output, best, generator)
         chances = torch.rand(best.shape, generator=generator, device=best.device)
+        shares = all_shares[torch.arange(len(best)) % len(all_shares)]  # [E]
         return torch.where(chances < shares.to(best.device, non_blocking=True), drawn, best)
 
     return choose

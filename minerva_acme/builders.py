@@ -208,7 +208,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
                 `for_batches`.
             evaluation: Whether the policy is for evaluation; otherwise it explores.
             counter: The run's counter, for schedules: its `actor_steps` count the environment steps so far.
-                None disables schedules, for example in a loaded policy.
+                With None, schedules stay at their first value.
             actor_index: The index of the actor among those of a distributed run, for exploration that differs
                 between actors. Its environment e is number `actor_index * num_environments + e` of the run.
         """

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, results, specs, types
+from minerva_acme import builders, counting, results, specs, types
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
@@ -56,9 +56,8 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     path = _locate(path)
     if path.is_file():
         described, _, metadata = _read_safetensors(path)
-        step = metadata.get("checkpoint", "").partition("-")[0]
         found = metadata.get(_SCORE)
-        return Found(path, described, int(step or 0), Score(**json.loads(found)) if found else None)
+        return Found(path, described, _env_steps(metadata), Score(**json.loads(found)) if found else None)
     described = _description(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
@@ -94,7 +93,8 @@ def load_policy(
             description.
         checkpoint: The checkpoint of a run: "latest", "best", its number of environment steps or its folder.
         seed: The seed of the policy's randomness, if it has any.
-        explore: Whether to explore as in training.
+        explore: Whether to explore as in training. Schedules are where they were after as many steps as the
+            weights were trained for: learner steps if the run learned from recorded episodes alone.
         import_code: Whether a builder that is not part of this library may be imported from the module that
             the run names. Importing runs its code.
         actions: "agent" for the actions as the agent chose them in training, "task" for actions that the
@@ -110,11 +110,12 @@ def load_policy(
         raise ValueError(f"`actions` must be 'agent' or 'task', got {actions!r}.")
     path = _locate(path)
     if path.is_file():
-        described, tensors, _ = _read_safetensors(path)
-        found = path
+        described, tensors, metadata = _read_safetensors(path)
+        found, env_steps = path, _env_steps(metadata)
     else:
         described, tensors = None, {}
         found = checkpointing.find(path, checkpoint)
+        env_steps = checkpointing.env_steps(found)
     if builder is None or environment is None:
         described = described or _description(path, found)
         builder = builder or described.make_builder(import_code=import_code)
@@ -135,10 +136,11 @@ def load_policy(
             task = _stored_task(described or _description(path, found), import_code)
         to_task = task_actions.TaskActions(spec.actions, task)
     generator = torch.Generator().manual_seed(seed)
+    counter = counting.Counter()
+    counter.increment(actor_steps=env_steps)
     with torch.random.fork_rng(devices=[]):  # torch's own layers draw from the global generator
-        policy = builder.make_policy(
-            builder.make_networks(spec, generator), spec, generator, evaluation=not explore
-        )
+        networks = builder.make_networks(spec, generator)
+        policy = builder.make_policy(networks, spec, generator, evaluation=not explore, counter=counter)
     with checkpointing.explain_misfit(found):
         if path.is_file():
             values = [_below(tensors, name) for name in builder.policy_variables]
@@ -346,6 +348,11 @@ def _read_safetensors(
             for name, tensor in tensors.items()
         }
     return run_folder.parse(metadata[_METADATA], path), tensors, metadata
+
+
+def _env_steps(metadata: dict[str, str]) -> int:
+    """Returns the steps of the checkpoint in the metadata of weights, 0 if it is not named."""
+    return int(metadata.get("checkpoint", "").partition("-")[0] or 0)
 
 
 def _below(tensors: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:

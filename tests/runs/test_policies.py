@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import dataclasses
 import functools
 import json
 import pathlib
@@ -14,7 +15,7 @@ import tree
 
 import minerva_acme
 from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
-from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.agents import dqn, mpo, ppo, r2d2, td3, vmpo
 from minerva_acme.runs import loaded_policy
 from tests.closeness import assert_close_to_norm
 
@@ -39,6 +40,53 @@ RUNS = {
     ),
 }
 
+SMALL_REPLAY = {"batch_size": 8, "min_replay_size": 8, "samples_per_insert": 8.0}
+# They explore for the first 32 of the 64 steps of training, and then act as they do without exploring.
+SCHEDULED = {
+    "DQN": (
+        dqn.DQNBuilder(
+            dqn.DQNConfig(
+                **SMALL_REPLAY,
+                critic_layer_sizes=(8,),
+                initial_epsilon=1.0,
+                final_epsilon=0.0,
+                epsilon_steps=32,
+            )
+        ),
+        "CartPole-v1",
+    ),
+    "TD3": (
+        td3.TD3Builder(
+            td3.TD3Config(
+                **SMALL_REPLAY,
+                policy_layer_sizes=(8,),
+                critic_layer_sizes=(8,),
+                random_steps=32,
+                exploration_stddev=0.0,
+            )
+        ),
+        "Pendulum-v1",
+    ),
+}
+# Each environment explores more or less.
+SHARES = {
+    "R2D2, 3 environments": (
+        r2d2.R2D2Builder(
+            r2d2.R2D2Config(
+                num_environments=3,
+                layer_sizes=(8,),
+                memory_size=8,
+                burn_in=2,
+                sequence_length=8,
+                sequence_period=4,
+                min_replay_size=2,
+                batch_size=4,
+                first_epsilon=0.5,
+            )
+        ),
+        "CartPole-v1",
+    ),
+}
 
 # Of one observation after the other.
 MEMORIES = {
@@ -94,7 +142,9 @@ def make_run(tmp_path_factory):
 
     def make(name):
         if name not in made:
-            made[name] = Run(tmp_path_factory.mktemp("run") / "run", *(RUNS | MEMORIES)[name])
+            made[name] = Run(
+                tmp_path_factory.mktemp("run") / "run", *(RUNS | SCHEDULED | SHARES | MEMORIES)[name]
+            )
         return made[name]
 
     yield make
@@ -124,6 +174,38 @@ def test_a_run_alone_gives_the_policy_that_its_builder_and_environment_give(make
     np.testing.assert_array_equal(alone.batch(observations).action, given.batch(observations).action)
     greedy = minerva_acme.load_policy(run.directory)
     assert (greedy.batch(observations).action != alone.batch(observations).action).any()
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_loaded_policy_explores_as_after_the_steps_of_its_weights(make_run, name, tmp_path):
+    run = make_run(name)
+    runs.export_policy(run.directory, file := tmp_path / "policy.safetensors")
+    observations = run.observations(64)
+    greedy = runs.load_policy(run.directory).batch(observations).action
+    for path in (run.directory, file):
+        explored = runs.load_policy(path, explore=True).batch(observations).action
+        np.testing.assert_array_equal(explored, greedy)
+    longer = {"DQN": {"epsilon_steps": 640}, "TD3": {"random_steps": 65}}[name]
+    builder = type(run.builder)(dataclasses.replace(run.builder.config, **longer))
+    explored = runs.load_policy(file, builder, run.environment, explore=True).batch(observations).action
+    assert (explored != greedy).any()
+
+
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_shares_of_random_actions_that_differ_by_environment_are_loaded_for_any_number_of_them(
+    make_run, number
+):
+    run = make_run("R2D2, 3 environments")
+    policy = runs.load_policy(run.directory, explore=True)
+    state, chosen = policy.initial_state(number), []
+    for _ in range(1000):
+        output, _ = policy.step(run.observations(number), state)
+        chosen.append(output.action)
+    usual = np.stack(chosen).mean(axis=0).round()
+    shares = 2 * (np.stack(chosen) != usual).mean(axis=0)  # half of the random actions are the usual ones
+    wanted = np.resize(run.builder.epsilons, number)
+    assert shares.shape == (number,)
+    np.testing.assert_allclose(shares, wanted, atol=0.12)  # more than four standard deviations
 
 
 def test_a_checkpoint_is_chosen_by_its_steps_or_its_folder(make_run):
