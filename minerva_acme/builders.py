@@ -268,7 +268,8 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     @property
     @abc.abstractmethod
     def variable_update_period(self) -> int:
-        """The number of environment steps between an actor's requests for newer variables."""
+        """The number of an actor's steps, each in all of its environments, between its requests for newer
+        variables."""
 
     @property
     def num_environments(self) -> int:

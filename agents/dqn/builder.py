@@ -34,6 +34,9 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
         config, loss = self.config, learner.DQNLosses(self.config).q_network
         return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
 
+    def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
+        return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)
+
     def update_targets(self, networks: dqn_networks.DQNNetworks, num_steps: int) -> None:
         learners.update_target(
             networks.target_network,

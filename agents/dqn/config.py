@@ -30,6 +30,8 @@ class DQNConfig(
     """Whether values combine a network for the state's value with one for the actions' advantages [3]."""
     learning_rate: constraints.LearningRate = 5e-4
     """Learning rate of the network."""
+    adam_epsilon: constraints.Positive = 1e-8
+    """Adam's epsilon: the learning rate falls where gradients are small next to it; 1.5e-4 in [5]."""
     max_grad_norm: constraints.Positive = 10.0
     """Global norm to which the gradient is clipped [3]."""
     max_td_error: constraints.Positive | None = None
@@ -103,6 +105,7 @@ PRESETS: Mapping[str, DQNConfig] = MappingProxyType(
         # As in [5], but with epsilon instead of noisy networks: all switches on.
         "rainbow": DQNConfig(
             **_ATARI,
+            adam_epsilon=1.5e-4,
             critic_head="c51",
             vmin=-10.0,
             vmax=10.0,

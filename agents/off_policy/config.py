@@ -24,14 +24,15 @@ class OffPolicyConfig(foreign_names.Translated):
     """Items sampled per item written: a learner step follows every batch_size / samples_per_insert items."""
     replay_fading: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
     """Factor by which an item's weight in sampling falls with each environment step after it was written,
-    0.9999 in DR.Q; 1: age has no effect. Below 1 it needs replay in memory. Source: Lyu et al. 2026,
+    0.9999 in DR.Q; 1: age has no effect. Below 1 it needs replay in memory. Importance weights correct for it
+    as for priorities. Source: Lyu et al. 2026,
     "Debiased model-based representations for sample-efficient continuous control"."""
     replay_fading_floor: Annotated[float, Constraint("in [1e-6, 1)", lambda value: 1e-6 <= value < 1)] = 0.1
     """Weight at which an item stops fading: after 23,025 steps with the 0.9999 and 0.1 of DR.Q."""
     num_environments: constraints.Count = 1
     """Environments played at once, each with its own adder: one call of the policy acts in all of them."""
     variable_update_period: constraints.Count = 1
-    """Environment steps after which an actor checks for newer weights."""
+    """Steps of an actor, each in all of its environments, after which it checks for newer weights."""
     max_skipped_batches: constraints.Natural = 10
     """Consecutive batches that may be skipped for non-finite values; one more is an error."""
     acceleration: Literal["auto", "off", "compile"] = "auto"

@@ -81,16 +81,22 @@ def describe(command: commands.Train) -> run_folder.RunDescription:
     """Describes the run that a command asks for.
 
     Raises:
-        ValueError: The agent learns from recorded episodes, and none are given.
+        ValueError: The run learns from recorded episodes, and none are given.
     """
     run = command.run
-    if run.num_env_steps and not (run.dataset or run.demonstrations or run.from_run):
-        if getattr(command.hyperparameters, "needs_recorded_data", False):
-            raise ValueError(
-                f"{command.agent} with these settings learns from recorded episodes, not from its own play, "
-                "but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. To "
-                "record episodes: minerva train AGENT --env ENV --record data/NAME"
-            )
+    # An own builder may have a dataset of its own.
+    is_ours = ":" not in command.agent and not registry.find(command.agent).source
+    needs_data = getattr(command.hyperparameters, "needs_recorded_data", False) and not run.is_given_data
+    if needs_data or (is_ours and not run.num_env_steps and run.dataset is None):
+        why = (
+            f"{command.agent} with these settings learns from recorded episodes, not from its own play"
+            if needs_data
+            else "A run that makes no environment steps learns from recorded episodes"
+        )
+        raise ValueError(
+            f"{why}, but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. To "
+            "record episodes: minerva train AGENT --env ENV --record data/NAME"
+        )
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log
     )

@@ -120,6 +120,11 @@ class RunOptions(foreign_names.Translated):
         return self.num_env_steps or self.num_learner_steps
 
     @property
+    def is_given_data(self) -> bool:
+        """Whether the run learns from recorded episodes, or starts from a run that may have."""
+        return any((self.dataset, self.demonstrations, self.from_run))
+
+    @property
     def steps_key(self) -> str:
         """The name in the logs of the count of these steps."""
         return steps_key(self.num_env_steps)

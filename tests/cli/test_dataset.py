@@ -62,3 +62,11 @@ def test_an_agent_that_needs_data_is_not_trained_on_its_own_play(agent, call, tm
     status, _, err = call("train", *arguments)
     assert status == 2 and "learns from recorded episodes" in err and "--dataset data/NAME" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("agent", ["mpo", "bc"])
+def test_a_run_without_environment_steps_and_without_data_is_refused_before_it_begins(agent, call, tmp_path):
+    options = ["--env", "Pendulum-v1", "--num-learner-steps", 9, "--directory", tmp_path / "run"]
+    status, _, err = call("train", agent, *options)
+    assert status == 2 and "recorded episodes" in err and "`dataset` is not set" in err
+    assert not (tmp_path / "run").exists()

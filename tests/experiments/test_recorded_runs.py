@@ -147,6 +147,13 @@ def test_agents_that_learn_from_each_step_once_refuse_by_name(builder, name, dat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", BUILDERS)
+def test_an_agent_that_learns_from_its_own_play_instead_of_data_says_so(name, tmp_path, caplog):
+    options = {"dataset": None, "num_env_steps": 5, "num_learner_steps": 0}
+    experiments.run_experiment(make_config(tmp_path, BUILDERS[name], None, **options))
+    assert ("learns from recorded episodes, but is given none" in caplog.text) == (name != "mpo")
+
+
 def test_data_of_another_environment_is_refused(data, tmp_path):
     config = make_config(tmp_path, BUILDERS["td3"], data, environment_factory=exact.make_reacher)
     with pytest.raises(ValueError, match="`observation` of the data must be .* got Array"):

@@ -71,3 +71,15 @@ def test_a_mixture_cannot_be_dueling():
     with pytest.raises(ValueError, match="`dueling` must be False with `critic_head` mixture"):
         dqn.DQNConfig(critic_head="mixture")
     assert dqn.DQNConfig(critic_head="mixture", dueling=False).num_components == 5
+
+
+@pytest.mark.parametrize(("preset", "epsilon"), [("default", 1e-8), ("rainbow", 1.5e-4)])
+def test_adams_epsilon_is_the_configs(preset, epsilon):
+    builder = dqn.DQNBuilder(dqn.PRESETS[preset])
+    weights = torch.nn.Parameter(torch.ones(3))
+    optimizer = builder.make_optimizer("q_network", [{"params": [weights], "lr": 0.1}])
+    weights.grad = torch.tensor([1e-4, -1e-3, 1.0])
+    optimizer.step()
+    # After one step, the moments of Adam without their bias are the gradient and its square.
+    expected = 1.0 - 0.1 * weights.grad / (weights.grad.abs() + epsilon)
+    torch.testing.assert_close(weights.detach(), expected, rtol=1e-5, atol=1e-6)
