@@ -67,8 +67,8 @@ PRESETS: Mapping[str, R2D2Config] = MappingProxyType(
     {
         "default": R2D2Config(),
         "memory": R2D2Config(),
-        # The numbers of [5], which has 50,000 sequences before it learns and does not clip gradients; [1] has a
-        # learning rate of 1e-4 and an epsilon of 1e-3.
+        # The numbers of [5], which has 50,000 sequences before it learns and does not clip gradients; [1] has
+        # a learning rate of 1e-4 and an epsilon of 1e-3.
         "acme": R2D2Config(
             adam_epsilon=1e-8,
             priority_exponent=0.9,

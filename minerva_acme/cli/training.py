@@ -94,8 +94,8 @@ def describe(command: commands.Train) -> run_folder.RunDescription:
             else "A run that makes no environment steps learns from recorded episodes"
         )
         raise ValueError(
-            f"{why}, but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. To "
-            "record episodes: minerva train AGENT --env ENV --record data/NAME"
+            f"{why}, but `dataset` is not set. For example: --dataset data/NAME --num-learner-steps 20000. "
+            "To record episodes: minerva train AGENT --env ENV --record data/NAME"
         )
     options = dataclasses.replace(
         command.run, tensorboard="tensorboard" in command.log, wandb="wandb" in command.log

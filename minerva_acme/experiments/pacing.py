@@ -125,8 +125,8 @@ class Pacer(core.Saveable):
             + (
                 f"If items of the checkpoint's replay were lost: {_WAY_OUT}"
                 if self._inserted_before
-                else "The run does not play (`num_env_steps` 0), so it needs recorded episodes (`dataset`), or a "
-                "builder whose `make_dataset` returns batches from elsewhere."
+                else "The run does not play (`num_env_steps` 0), so it needs recorded episodes (`dataset`), "
+                "or a builder whose `make_dataset` returns batches from elsewhere."
                 if not self._run.config.num_env_steps
                 else "`learner_steps_due` of the builder must count a step only if the table's rate limiter "
                 "allows its samples."
