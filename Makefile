@@ -53,7 +53,7 @@ test-compile: $(INSTALLED)  ## Compile the losses of all agents by torch's induc
 
 .PHONY: test-gpu
 test-gpu: $(INSTALLED)  ## Run what is tested on a GPU (a minute; torch for CUDA)
-	MINERVA_TEST_GPU=1 python -m pytest -m gpu $(PARALLEL) $(ARGS)
+	MINERVA_TEST_GPU=1 XLA_PYTHON_CLIENT_PREALLOCATE=false python -m pytest -m gpu $(PARALLEL) $(ARGS)
 
 .PHONY: test-pythons
 test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)

@@ -11,6 +11,7 @@ import tree
 
 from minerva_acme import constraints, core, specs, types
 from minerva_acme.datasets import episodes as episode_forms
+from minerva_acme.distributions import squashed
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +51,10 @@ def play(
     `UNKNOWN_LOG_PROB`; without a `raw_action`, that is the executed action. A `running_return` is left to the
     adder. An episode that was cut off ends as at a time limit.
 
+    A `raw_action` is taken to be executed as MPO does: clipped to the bounds. If the agent that was recorded
+    squashed it, as V-MPO does, the executed action replaces it, and `log_prob` becomes the density of that.
+    Other steps whose raw action was not executed are played as if nothing had been recorded with them.
+
     To play data of other bounds or names, convert the episodes on the way, in a generator.
 
     Args:
@@ -67,7 +72,7 @@ def play(
     num_episodes = num_steps = num_unknown = 0
     for each in recorded:
         episode = episode_forms.conform(episode_forms.as_episode(each), spec)
-        extras, is_known = _extras(episode, extras_spec)
+        extras, num_without = _extras(episode, extras_spec, spec.actions)
         timesteps = _timesteps(episode)
         adder.add_first(next(timesteps))
         actions = _rows(episode.action, episode.num_steps)
@@ -75,7 +80,7 @@ def play(
             adder.add(action, timestep, extra)
         num_episodes += 1
         num_steps += episode.num_steps
-        num_unknown += 0 if is_known else episode.num_steps
+        num_unknown += num_without
     adder.flush()
     played = Played(num_episodes, num_steps, num_unknown)
     _logger.info("played %s", played)
@@ -106,19 +111,19 @@ def _rows(nest: types.NestedArray, number: int) -> Iterator[Any]:
 
 
 def _extras(
-    episode: episode_forms.Episode, spec: types.NestedSpec
-) -> tuple[Iterator[types.NestedArray], bool]:
-    """Returns the extras of each step, and whether their log-probabilities are known.
+    episode: episode_forms.Episode, spec: types.NestedSpec, action_spec: types.NestedSpec
+) -> tuple[Iterator[types.NestedArray], int]:
+    """Returns the extras of each step, and the number of steps whose log-probability is not known.
 
     Raises:
         SpecError: Extras are missing, or differ from their spec.
     """
-    columns, is_known = [], True
+    columns, names = [], []
     for path, leaf in tree.flatten_with_path(spec):
         name = specs.leaf_name("extras", path)
         value = _find(episode.extras, path)
         if value is None and path[-1] == "log_prob":
-            value, is_known = np.full(episode.num_steps, UNKNOWN_LOG_PROB), False
+            value = np.full(episode.num_steps, UNKNOWN_LOG_PROB)
         elif value is None and path[-1] == "raw_action":
             value = np.asarray(episode.action)
         elif value is None and path[-1] in _OF_THE_ADDER:
@@ -129,7 +134,47 @@ def _extras(
                 "agent needs data that was recorded by itself."
             )
         columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
-    return _rows(tree.unflatten_as(spec, columns), episode.num_steps), is_known
+        names.append(path[-1])
+    num_unknown = 0
+    if {"log_prob", "raw_action"} <= {*names} and isinstance(action_spec, specs.BoundedArray):
+        indices = names.index("log_prob"), names.index("raw_action")
+        log_prob, raw = _as_clipped(*(columns[i] for i in indices), episode.action, action_spec)
+        columns[indices[0]], columns[indices[1]] = log_prob, raw
+    if "log_prob" in names:
+        num_unknown = int(np.sum(columns[names.index("log_prob")] == UNKNOWN_LOG_PROB))
+    return _rows(tree.unflatten_as(spec, columns), episode.num_steps), num_unknown
+
+
+def _as_clipped(
+    log_prob: np.ndarray, raw: np.ndarray, action: np.ndarray, spec: specs.BoundedArray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns densities [T] and raw actions [T, ...] for an agent that clips raw actions to the bounds.
+
+    An action a = squash(u) of a raw action u with density p(u) is its own raw action, of the density
+    p(u) / |da / du|.
+
+    Args:
+        log_prob: The recorded log-densities of the raw actions, [T], or `UNKNOWN_LOG_PROB`.
+        raw: The recorded raw actions, [T, ...].
+        action: The executed actions, [T, ...].
+        spec: The spec of the actions.
+    """
+    axes = tuple(range(1, action.ndim))
+    low, high = specs.bounds(spec)
+
+    def is_executed(found: np.ndarray) -> np.ndarray:
+        return np.isclose(found, action, rtol=1e-5, atol=1e-6).all(axis=axes)
+
+    is_own = is_executed(np.clip(raw, low, high)) & np.isfinite(log_prob)
+    if is_own.all():
+        return log_prob, raw
+    density = np.full_like(log_prob, UNKNOWN_LOG_PROB)
+    if raw.dtype == np.float32 and raw.ndim == 2 and specs.is_bounded(spec):
+        half_range = np.float32(0.5) * (high - low)
+        is_squashed = is_executed(squashed.squash_array(raw, low, half_range, high)) & np.isfinite(log_prob)
+        density = np.where(is_squashed, log_prob - squashed.log_det_array(raw, half_range), density)
+    is_kept = is_own.reshape(-1, *[1] * len(axes))
+    return np.where(is_own, log_prob, density), np.where(is_kept, raw, action.astype(raw.dtype))
 
 
 def _find(extras: Mapping[str, Any], path: tuple[Any, ...]) -> Any:

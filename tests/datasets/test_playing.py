@@ -6,8 +6,8 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import core, counting, datasets, environments, replay, specs, testing
-from minerva_acme.agents import dqn, mpo, sac, td3
+from minerva_acme import core, counting, datasets, distributions, environments, replay, specs, testing
+from minerva_acme.agents import dqn, mpo, ppo, sac, td3, vmpo
 from minerva_acme.losses import retrace_targets
 from minerva_acme.replay import backends
 from tests.datasets.conftest import DISCRETE, SPEC, Wanderer
@@ -111,13 +111,26 @@ class Tape(core.Adder):
         pass
 
 
-EXTRAS = mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES)).extras_spec(SPEC)
+MPO = mpo.MPOBuilder(mpo.MPOConfig(**SEQUENCES))
+EXTRAS = MPO.extras_spec(SPEC)
+ON_POLICY = {"policy_layer_sizes": (4,), "value_layer_sizes": (4,), "num_environments": 1}
+
+
+def make_vmpo(squash_actions):
+    return vmpo.VMPOBuilder(vmpo.VMPOConfig(**ON_POLICY, squash_actions=squash_actions))
+
+
+def make_ppo(squash_actions):
+    return ppo.PPOBuilder(
+        ppo.PPOConfig(**ON_POLICY, squash_actions=squash_actions, normalize_observations=False)
+    )
 
 
 def test_a_step_without_a_log_probability_has_the_executed_action_and_is_counted(make_episode):
     tape, episode = Tape(), make_episode(4)
     log_prob = np.arange(3, dtype=np.float32)
     known = make_episode(3, log_prob=log_prob, raw_action=np.full((3, 1), 7.0, np.float32))
+    known = known._replace(action=np.ones((3, 1), np.float32))
     played = datasets.play([episode, known], tape, spec=SPEC, extras_spec=EXTRAS)
     assert tape.is_flushed
     assert played == (2, 7, 4)
@@ -129,6 +142,67 @@ def test_a_step_without_a_log_probability_has_the_executed_action_and_is_counted
     for each, action in zip(extras[:4], episode.action, strict=True):
         np.testing.assert_array_equal(each.raw_action, action)
     assert all(each.raw_action == 7.0 for each in extras[4:])
+
+
+LOW, HIGH = np.array([-1.0, 0.5], np.float32), np.array([1.0, 3.0], np.float32)
+TWO = SPEC._replace(actions=specs.BoundedArray((2,), np.float32, LOW, HIGH, name="action"))
+
+
+def record(builder, spec, num_steps=60):
+    """The episodes that the exploring policy of a builder plays."""
+    episodes = []
+    play_online(builder, spec, datasets.RecordingAdder(episodes.append), num_steps)
+    return episodes
+
+
+@pytest.mark.parametrize("squash_actions", [True, False])
+@pytest.mark.parametrize("make", [make_vmpo, make_ppo])
+def test_what_an_agent_recorded_whose_raw_actions_are_squashed_is_played_as_what_was_executed(
+    make, squash_actions
+):
+    tape, episodes = Tape(), record(make(squash_actions), TWO)
+    played = datasets.play(episodes, tape, spec=TWO, extras_spec=MPO.extras_spec(TWO))
+    assert played.num_without_log_prob == 0
+    squash = distributions.TanhSquash(torch.from_numpy(LOW), torch.from_numpy(HIGH))
+    steps = [step for step in tape.steps if step[0] is not None]
+    recorded = [
+        (episode.extras["raw_action"][t], episode.extras["log_prob"][t])
+        for episode in episodes
+        for t in range(episode.num_steps)
+    ]
+    num_clipped = 0
+    for (action, _, extras), (raw, log_prob) in zip(steps, recorded, strict=True):
+        # MPO's critic and its densities see the raw action, clipped.
+        np.testing.assert_allclose(np.clip(extras.raw_action, LOW, HIGH), action, rtol=1e-5, atol=1e-6)
+        if squash_actions:
+            log_prob = log_prob - squash.log_det(torch.from_numpy(raw)).numpy()
+        else:
+            num_clipped += (raw != action).any()
+        assert extras.log_prob == pytest.approx(log_prob, rel=1e-5, abs=1e-5)
+    assert len(steps) == 60 and (squash_actions or num_clipped > 5)
+
+
+@pytest.mark.parametrize("flaw", ["another raw action", "no number", "a raw action without a density"])
+def test_a_step_whose_raw_action_was_not_executed_is_played_as_if_nothing_was_recorded(flaw):
+    episode = max(record(make_ppo(False), TWO), key=lambda episode: episode.num_steps)
+    raw, log_prob = (episode.extras[name].copy() for name in ("raw_action", "log_prob"))
+    if flaw == "another raw action":
+        raw[1] = 0.5 * (episode.action[1] + 1.0)
+    else:
+        log_prob[1] = np.nan
+    extras = {"raw_action": raw, "log_prob": log_prob}
+    if flaw == "a raw action without a density":
+        del extras["log_prob"]
+    tape = Tape()
+    played = datasets.play(
+        [episode._replace(extras=extras)], tape, spec=TWO, extras_spec=MPO.extras_spec(TWO)
+    )
+    unknown = range(episode.num_steps) if "log_prob" not in extras else [1]
+    assert played.num_without_log_prob == len(unknown)
+    for t, (_, _, found) in enumerate(tape.steps[1:]):
+        assert (found.log_prob == datasets.UNKNOWN_LOG_PROB) == (t in unknown)
+        if t in unknown and flaw != "a raw action without a density":
+            np.testing.assert_array_equal(found.raw_action, episode.action[t])
 
 
 def test_retrace_cuts_its_trace_at_a_step_without_a_log_probability():
