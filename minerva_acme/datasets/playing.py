@@ -135,13 +135,16 @@ def _extras(
             )
         columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
         names.append(path[-1])
-    num_unknown = 0
     if {"log_prob", "raw_action"} <= {*names} and isinstance(action_spec, specs.BoundedArray):
-        indices = names.index("log_prob"), names.index("raw_action")
-        log_prob, raw = _as_clipped(*(columns[i] for i in indices), episode.action, action_spec)
-        columns[indices[0]], columns[indices[1]] = log_prob, raw
-    if "log_prob" in names:
-        num_unknown = int(np.sum(columns[names.index("log_prob")] == UNKNOWN_LOG_PROB))
+        density, raw = names.index("log_prob"), names.index("raw_action")
+        columns[density], columns[raw] = _as_clipped(
+            columns[density], columns[raw], np.asarray(episode.action), action_spec
+        )
+    num_unknown = sum(
+        int(np.sum(column == UNKNOWN_LOG_PROB))
+        for name, column in zip(names, columns, strict=True)
+        if name == "log_prob"
+    )
     return _rows(tree.unflatten_as(spec, columns), episode.num_steps), num_unknown
 
 
