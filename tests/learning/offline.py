@@ -4,15 +4,19 @@ python -m tests.learning.offline --folder runs/offline
 
 The data is made first. Each agent's setting is then chosen on seeds that are not reported, and trained on
 those that are. It takes hours in one thread. The same command continues after an interruption: data, runs and
-rows that are there are not made again. Rows are written to `results` in the folder, as by `minerva collect`.
+rows that are there are not made again. Given a second time meanwhile, it takes part: each process makes runs
+that no other one is making. Rows are written to `results` in the folder, as by `minerva collect`.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import fcntl
 import itertools
 import pathlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +31,7 @@ from minerva_acme.runs import evaluation, run_results
 PREFIX = "offline_"
 FINAL, DATA = f"{PREFIX}final", f"{PREFIX}data"  # the agent that made the data, and the data itself
 TUNING_SEEDS = (100, 101)
+_SECONDS_BETWEEN_LOOKS = 5.0  # at runs that other processes are making
 SAMPLED = "sampled_return"  # of a policy that acts by samples, as the data did
 
 
@@ -69,6 +74,20 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
 }
 
 
+class Score(NamedTuple):
+    """A run that is made and scored."""
+
+    task: Task
+    kind: str
+    agent: str
+    setting: str
+    seed: int
+
+    @property
+    def run(self) -> str:
+        return f"{self.kind}-{self.agent}+{self.setting}"
+
+
 class Study:
     """Makes data, runs and rows in a folder, unless they are there."""
 
@@ -81,9 +100,13 @@ class Study:
 
     def make_data(self, task: Task) -> None:
         """Trains the agent of a task, and again until a third of what it has learned; plays with both."""
+        with self._lock(f"data-{task.name}", waits=True):
+            self._make_data(task)
+
+    def _make_data(self, task: Task) -> None:
         whole = {"record": str(self.data(task, "replay")), "evaluation_period": task.num_env_steps // 20}
         if not self.data(task, "replay").exists():
-            experiments.run_experiment(self._config(task, "maker", MAKER, 0, **whole))
+            _train(self._config(task, "maker", MAKER, 0, **whole))
         if not self.rows(FINAL, task):
             self._collect(FINAL, self.folder / task.name / "maker-seed0")
         low, high = self.bounds(task)
@@ -92,7 +115,7 @@ class Study:
                 "evaluation_period": max(1, task.num_env_steps // 100),
                 "stop_at_return": low + (high - low) / 3,
             }
-            experiments.run_experiment(self._config(task, "medium", MAKER, 0, **options))
+            _train(self._config(task, "medium", MAKER, 0, **options))
             self._play(task, "medium", "medium-seed0")
         if "mixed" in task.kinds and not self.data(task, "mixed").exists():
             if not self.data(task, "final").exists():
@@ -105,14 +128,28 @@ class Study:
                 value = data_return(datasets.read(self.data(task, kind)))
                 self._add(results.Row(f"{DATA}+{kind}", task.env_name, 0, "avg_return", 0, value))
 
+    def score_all(self, scores: Iterable[Score]) -> None:
+        """Makes the scores that are missing, those that another process is making after all others."""
+        left = list(scores)
+        while left:
+            number = len(left)
+            for score in left.copy():
+                with self._lock(f"{score.task.name}-{score.run}-{score.seed}") as is_mine:
+                    if is_mine:
+                        self.score(*score)
+                        left.remove(score)
+            if len(left) == number:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+
     def score(self, task: Task, kind: str, agent: str, setting: str, seed: int) -> None:
         """Trains an agent on data, and stores its rows."""
         name = f"{PREFIX}{agent}+{setting}"
         if seed in self.rows(name, task, kind):
             return
         builder = SETTINGS[agent][setting]
-        config = self._config(task, f"{kind}-{agent}+{setting}", builder, seed, data=self.data(task, kind))
-        experiments.run_experiment(config)
+        run = Score(task, kind, agent, setting, seed).run
+        config = self._config(task, run, builder, seed, data=self.data(task, kind))
+        _train(config)
         more = []
         if agent == "bc":
             with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
@@ -181,8 +218,32 @@ class Study:
 
     def _write(self, new: results.Experiment) -> None:
         path = self.folder / "results" / f"{new.exp_name}.csv"
-        old = results.read(path) if path.exists() else []
-        results.write(path.parent, results.merge(old[0], new) if old else new)
+        with self._lock("results", waits=True):
+            old = results.read(path) if path.exists() else []
+            results.write(path.parent, results.merge(old[0], new) if old else new)
+
+    @contextlib.contextmanager
+    def _lock(self, name: str, waits: bool = False) -> Iterator[bool]:
+        """Holds a lock among the processes that share the folder. Yields whether it does."""
+        path = self.folder / "locks" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+
+def _train(config: experiments.ExperimentConfig) -> None:
+    """Trains to the end.
+
+    Raises:
+        KeyboardInterrupt: A signal stopped the run, which is saved and continues when it is called again.
+    """
+    if experiments.run_experiment(config).interrupted_by:
+        raise KeyboardInterrupt
 
 
 def data_return(recorded: datasets.Recording) -> float:
@@ -262,18 +323,25 @@ def main(arguments: Sequence[str] | None = None) -> str:
     for task in tasks:
         study.make_data(task)
     chosen = {}
+    tuned = {
+        agent: [
+            Score(task, "replay", agent, setting, seed)
+            for setting, task, seed in itertools.product(settings, tasks, TUNING_SEEDS)
+            if task.tunes and len(settings) > 1
+        ]
+        for agent, settings in SETTINGS.items()
+    }
+    study.score_all(itertools.chain(*tuned.values()))
     for agent, settings in SETTINGS.items():
         scores: dict[str, list[float]] = {setting: [] for setting in settings}
-        for setting, task in itertools.product(settings, tasks):
-            if task.tunes and len(settings) > 1:
-                for seed in TUNING_SEEDS:
-                    study.score(task, "replay", agent, setting, seed)
-                found = study.scores(f"{PREFIX}{agent}+{setting}", task, "replay")
-                scores[setting] += [found[seed] for seed in TUNING_SEEDS]
+        for task, kind, _, setting, seed in tuned[agent]:
+            scores[setting].append(study.scores(f"{PREFIX}{agent}+{setting}", task, kind)[seed])
         chosen[agent] = best(scores) if all(scores.values()) else next(iter(settings))
-    for task in tasks:
-        for kind, seed, (agent, setting) in itertools.product(task.kinds, task.seeds, chosen.items()):
-            study.score(task, kind, agent, setting, seed)
+    study.score_all(
+        Score(task, kind, agent, setting, seed)
+        for task in tasks
+        for kind, seed, (agent, setting) in itertools.product(task.kinds, task.seeds, chosen.items())
+    )
     printed = table(list(_rows(study, tasks, chosen)))
     print(printed)
     return printed

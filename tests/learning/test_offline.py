@@ -1,10 +1,12 @@
 """Scores on recorded data: which setting is chosen, and the paired differences, by hand."""
 
 import math
+import threading
+import types
 
 import pytest
 
-from minerva_acme import datasets
+from minerva_acme import datasets, experiments
 from tests.learning import offline
 
 
@@ -32,6 +34,42 @@ def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path,
     folder = tmp_path / "data"
     make_episodes(folder, lengths=[3, 5, 5], reward=2.0)
     assert offline.data_return(datasets.read(folder)) == pytest.approx(10.0)
+
+
+SCORES = [offline.Score(offline.TASKS[0], "replay", "bc", "default", seed) for seed in range(6)]
+
+
+def test_a_run_that_a_signal_stopped_is_not_scored(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        experiments, "run_experiment", lambda config: types.SimpleNamespace(interrupted_by="SIGINT")
+    )
+    study = offline.Study(tmp_path, num_learner_steps=5, num_scored=1)
+    with pytest.raises(KeyboardInterrupt):
+        study.score_all(SCORES)
+    assert not (tmp_path / "results").exists()
+
+
+def test_of_two_that_share_a_folder_each_makes_what_the_other_is_not_making(tmp_path, monkeypatch):
+    both, made = threading.Barrier(2, timeout=60), []
+    monkeypatch.setattr(offline, "_SECONDS_BETWEEN_LOOKS", 0.01)
+
+    class Shared(offline.Study):
+        is_first = True
+
+        def score(self, *score):
+            if offline.Score(*score) not in made:
+                if self.is_first:
+                    both.wait()  # two are made at the same time
+                    self.is_first = False
+                made.append(offline.Score(*score))
+
+    studies = [Shared(tmp_path, 5, 1) for _ in range(2)]
+    threads = [threading.Thread(target=study.score_all, args=[SCORES]) for study in studies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(made) == sorted(SCORES)
 
 
 @pytest.fixture
