@@ -64,7 +64,9 @@ def epsilon_greedy_each(epsilons: Sequence[float]) -> Choose:
         best = argmax(output, generator, env_steps)
         drawn = _draw(output, best, generator)
         chances = torch.rand(best.shape, generator=generator, device=best.device)
-        shares = all_shares[torch.arange(len(best)) % len(all_shares)]  # [E]
+        shares = all_shares  # [E]
+        if len(best) != len(shares):
+            shares = shares[torch.arange(len(best)) % len(shares)]
         return torch.where(chances < shares.to(best.device, non_blocking=True), drawn, best)
 
     return choose

@@ -25,8 +25,8 @@ class OffPolicyConfig(foreign_names.Translated):
     replay_fading: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
     """Factor by which an item's weight in sampling falls with each environment step after it was written,
     0.9999 in DR.Q; 1: age has no effect. Below 1 it needs replay in memory. Importance weights correct for it
-    as for priorities. Source: Lyu et al. 2026,
-    "Debiased model-based representations for sample-efficient continuous control"."""
+    as for priorities. Source: Lyu et al. 2026, "Debiased model-based representations for sample-efficient
+    continuous control"."""
     replay_fading_floor: Annotated[float, Constraint("in [1e-6, 1)", lambda value: 1e-6 <= value < 1)] = 0.1
     """Weight at which an item stops fading: after 23,025 steps with the 0.9999 and 0.1 of DR.Q."""
     num_environments: constraints.Count = 1

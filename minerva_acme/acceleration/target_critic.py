@@ -180,7 +180,7 @@ def _by_weights(
         critic: The critic.
         graph: The graph of a critic with the same layers, so that nothing is compiled again; None for none.
         dtype: The dtype of the products between the first and the last layer.
-        fuses: Whether to fuse.
+        fuses: Whether the layers are compiled into one function.
     """
     layers = _LAYERS[type(critic.torso)](critic.torso)
     hidden = [layer for layer in layers if isinstance(layer, nn.Linear)][1:]

@@ -86,11 +86,11 @@ def describe(command: commands.Train) -> run_folder.RunDescription:
     run = command.run
     # An own builder may have a dataset of its own.
     is_ours = ":" not in command.agent and not registry.find(command.agent).source
-    needs_data = getattr(command.hyperparameters, "needs_recorded_data", False) and not run.is_given_data
-    if needs_data or (is_ours and not run.num_env_steps and run.dataset is None):
+    lacks_data = run.lacks_data(command.hyperparameters)
+    if lacks_data or (is_ours and not run.num_env_steps and run.dataset is None):
         why = (
             f"{command.agent} with these settings learns from recorded episodes, not from its own play"
-            if needs_data
+            if lacks_data
             else "A run that makes no environment steps learns from recorded episodes"
         )
         raise ValueError(

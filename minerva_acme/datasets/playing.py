@@ -118,7 +118,7 @@ def _extras(
     Raises:
         SpecError: Extras are missing, or differ from their spec.
     """
-    columns, names = [], []
+    columns, places = [], {}
     for path, leaf in tree.flatten_with_path(spec):
         name = specs.leaf_name("extras", path)
         value = _find(episode.extras, path)
@@ -133,18 +133,14 @@ def _extras(
                 f"`{name}` must be recorded with each step, got {sorted(episode.extras) or 'nothing'}. The "
                 "agent needs data that was recorded by itself."
             )
+        places[path[-1]] = len(columns)
         columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
-        names.append(path[-1])
-    if {"log_prob", "raw_action"} <= {*names} and isinstance(action_spec, specs.BoundedArray):
-        density, raw = names.index("log_prob"), names.index("raw_action")
+    density, raw = places.get("log_prob"), places.get("raw_action")
+    if density is not None and raw is not None and isinstance(action_spec, specs.BoundedArray):
         columns[density], columns[raw] = _as_clipped(
             columns[density], columns[raw], np.asarray(episode.action), action_spec
         )
-    num_unknown = sum(
-        int(np.sum(column == UNKNOWN_LOG_PROB))
-        for name, column in zip(names, columns, strict=True)
-        if name == "log_prob"
-    )
+    num_unknown = 0 if density is None else int(np.sum(columns[density] == UNKNOWN_LOG_PROB))
     return _rows(tree.unflatten_as(spec, columns), episode.num_steps), num_unknown
 
 
@@ -165,16 +161,16 @@ def _as_clipped(
     axes = tuple(range(1, action.ndim))
     low, high = specs.bounds(spec)
 
-    def is_executed(found: np.ndarray) -> np.ndarray:
-        return np.isclose(found, action, rtol=1e-5, atol=1e-6).all(axis=axes)
+    def is_executed(found: np.ndarray) -> np.ndarray:  # with a density that is a number
+        return np.isclose(found, action, rtol=1e-5, atol=1e-6).all(axis=axes) & np.isfinite(log_prob)
 
-    is_own = is_executed(np.clip(raw, low, high)) & np.isfinite(log_prob)
+    is_own = is_executed(np.clip(raw, low, high))
     if is_own.all():
         return log_prob, raw
     density = np.full_like(log_prob, UNKNOWN_LOG_PROB)
     if raw.dtype == np.float32 and raw.ndim == 2 and specs.is_bounded(spec):
         half_range = np.float32(0.5) * (high - low)
-        is_squashed = is_executed(squashed.squash_array(raw, low, half_range, high)) & np.isfinite(log_prob)
+        is_squashed = is_executed(squashed.squash_array(raw, low, half_range, high))
         density = np.where(is_squashed, log_prob - squashed.log_det_array(raw, half_range), density)
     is_kept = is_own.reshape(-1, *[1] * len(axes))
     return np.where(is_own, log_prob, density), np.where(is_kept, raw, action.astype(raw.dtype))

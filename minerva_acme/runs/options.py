@@ -7,7 +7,7 @@ import dataclasses
 import importlib.util
 import math
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -119,10 +119,16 @@ class RunOptions(foreign_names.Translated):
         """The total steps of the run: environment steps or, if it makes none, learner steps."""
         return self.num_env_steps or self.num_learner_steps
 
-    @property
-    def is_given_data(self) -> bool:
-        """Whether the run learns from recorded episodes, or starts from a run that may have."""
-        return any((self.dataset, self.demonstrations, self.from_run))
+    def lacks_data(self, settings: Any) -> bool:
+        """Whether an agent needs recorded episodes and gets none.
+
+        Weights of another run (`from_run`) count as data, since that run may have learned from some.
+
+        Args:
+            settings: The agent's config, with or without `needs_recorded_data`.
+        """
+        is_given = any((self.dataset, self.demonstrations, self.from_run))
+        return not is_given and getattr(settings, "needs_recorded_data", False)
 
     @property
     def steps_key(self) -> str:

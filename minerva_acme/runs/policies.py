@@ -93,8 +93,8 @@ def load_policy(
             description.
         checkpoint: The checkpoint of a run: "latest", "best", its number of environment steps or its folder.
         seed: The seed of the policy's randomness, if it has any.
-        explore: Whether to explore as in training. Schedules are where they were after as many steps as the
-            weights were trained for: learner steps if the run learned from recorded episodes alone.
+        explore: Whether to explore as in training, with schedules at the checkpoint's environment step, or at
+            its learner step if the run learned from recorded episodes alone.
         import_code: Whether a builder that is not part of this library may be imported from the module that
             the run names. Importing runs its code.
         actions: "agent" for the actions as the agent chose them in training, "task" for actions that the

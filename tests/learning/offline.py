@@ -84,8 +84,12 @@ class Score(NamedTuple):
     seed: int
 
     @property
+    def name(self) -> str:
+        return f"{self.agent}+{self.setting}"
+
+    @property
     def run(self) -> str:
-        return f"{self.kind}-{self.agent}+{self.setting}"
+        return f"{self.kind}-{self.name}"
 
 
 class Study:
@@ -136,19 +140,19 @@ class Study:
             for score in left.copy():
                 with self._lock(f"{score.task.name}-{score.run}-{score.seed}") as is_mine:
                     if is_mine:
-                        self.score(*score)
+                        self.score(score)
                         left.remove(score)
             if len(left) == number:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    def score(self, task: Task, kind: str, agent: str, setting: str, seed: int) -> None:
+    def score(self, score: Score) -> None:
         """Trains an agent on data, and stores its rows."""
-        name = f"{PREFIX}{agent}+{setting}"
+        task, kind, agent, setting, seed = score
+        name = f"{PREFIX}{score.name}"
         if seed in self.rows(name, task, kind):
             return
         builder = SETTINGS[agent][setting]
-        run = Score(task, kind, agent, setting, seed).run
-        config = self._config(task, run, builder, seed, data=self.data(task, kind))
+        config = self._config(task, score.run, builder, seed, data=self.data(task, kind))
         _train(config)
         more = []
         if agent == "bc":
@@ -334,8 +338,9 @@ def main(arguments: Sequence[str] | None = None) -> str:
     study.score_all(itertools.chain(*tuned.values()))
     for agent, settings in SETTINGS.items():
         scores: dict[str, list[float]] = {setting: [] for setting in settings}
-        for task, kind, _, setting, seed in tuned[agent]:
-            scores[setting].append(study.scores(f"{PREFIX}{agent}+{setting}", task, kind)[seed])
+        for score in tuned[agent]:
+            found = study.scores(f"{PREFIX}{score.name}", score.task, score.kind)
+            scores[score.setting].append(found[score.seed])
         chosen[agent] = best(scores) if all(scores.values()) else next(iter(settings))
     study.score_all(
         Score(task, kind, agent, setting, seed)
