@@ -118,7 +118,8 @@ def _extras(
     Raises:
         SpecError: Extras are missing, or differ from their spec.
     """
-    columns, places = [], {}
+    columns: list[np.ndarray] = []
+    places: dict[Any, int] = {}  # in them, by the last part of a field's path
     for path, leaf in tree.flatten_with_path(spec):
         name = specs.leaf_name("extras", path)
         value = _find(episode.extras, path)
