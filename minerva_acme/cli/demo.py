@@ -87,13 +87,11 @@ def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.P
             console.print(f"{directory} holds something other than this demo; it is left unchanged.")
             continue
         checkpoint = checkpointing.find_to_resume(directory)
-        made = checkpointing.env_steps(checkpoint) if checkpoint else 0
-        if checkpoint and stopping.reached_return(checkpoint, asked.run.stop_at_return) is not None:
-            console.print(f"{directory} holds a demo that reached its goal; it is left unchanged.")
-        elif made >= asked.run.num_env_steps:
-            console.print(f"{directory} holds a demo that made all its steps; it is left unchanged.")
-        else:
+        if checkpoint is None or not stopping.is_complete(checkpoint, description.options):
             break
+        has_reached = stopping.reached_return(checkpoint, asked.run.stop_at_return) is not None
+        what = "reached its goal" if has_reached else "made all its steps"
+        console.print(f"{directory} holds a demo that {what}; it is left unchanged.")
     return directory
 
 

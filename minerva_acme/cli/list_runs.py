@@ -93,9 +93,7 @@ def _look(
         elif checkpoint is None:
             status, made = "interrupted", 0
         else:
-            goal = options_.get("stop_at_return")
-            is_complete = stopping.is_complete(checkpoint, num_steps or sys.maxsize, goal)
-            status = "finished" if is_complete else "interrupted"
+            status = "finished" if stopping.is_complete(checkpoint, options_) else "interrupted"
             made = checkpointing.env_steps(checkpoint)
         return _Run(str(directory), status, made, num_steps, score, _settings(description, others))
     except (OSError, ValueError, csv.Error) as error:

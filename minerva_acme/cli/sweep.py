@@ -107,13 +107,14 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
     """
     if not (run.directory / run_folder.FILE).exists():
         return State(0, False)
-    training.describe(run.train).check_same_as(run_folder.read(run.directory), run.directory)
+    description = training.describe(run.train)
+    description.check_same_as(run_folder.read(run.directory), run.directory)
     checkpoint = checkpointing.latest(run.directory / "checkpoints")
     if checkpoint is None:
         return State(0, False)
     try:
-        made, options = checkpointing.env_steps(checkpoint), run.train.run
-        return State(made, stopping.is_complete(checkpoint, options.num_steps, options.stop_at_return))
+        is_complete = stopping.is_complete(checkpoint, description.options)
+        return State(checkpointing.env_steps(checkpoint), is_complete)
     except checkpointing.DamagedCheckpoint:  # reported when it is resumed
         return State(0, False)
 

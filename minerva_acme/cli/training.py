@@ -139,22 +139,22 @@ def resume(command: commands.Resume) -> int:
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
-    made = checkpointing.env_steps(checkpoint) if checkpoint else 0
-    if made >= options.num_steps:
-        name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
-        raise ValueError(
-            f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
-            f"{options.num_steps:,}. To train for longer: "
-            + _command("resume", directory, description, f"--{name.replace('_', '-')}", 2 * made)
-        )
-    goal = options.stop_at_return
-    if checkpoint and (reached := stopping.reached_return(checkpoint, goal)) is not None:
+    description = dataclasses.replace(description, options=dataclasses.asdict(options))
+    if checkpoint and stopping.is_complete(checkpoint, description.options):
+        made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
+        if made >= options.num_steps:
+            name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
+            raise ValueError(
+                f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
+                f"{options.num_steps:,}. To train for longer: "
+                + _command("resume", directory, description, f"--{name.replace('_', '-')}", 2 * made)
+            )
+        reached = stopping.reached_return(checkpoint, goal)
         raise ValueError(
             f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
             f"{made:,} steps, got {goal:g}. To train until the last step: "
             + _command("resume", directory, description, "--stop-at-return", "inf")
         )
-    description = dataclasses.replace(description, options=dataclasses.asdict(options))
     _run(description, directory, checkpoint, import_code=command.import_code)
     return 0
 
@@ -177,7 +177,7 @@ def _run(
     num_steps = options["num_env_steps"] or options["num_learner_steps"]
     console.print(f"{description.agent} on {description.task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
-        _tell_of_checkpoint(console, directory, checkpointing.env_steps(checkpoint), description)
+        _tell_of_checkpoint(console, directory, checkpoint, description)
     builder = description.make_builder(import_code=import_code)
     in_processes = builder.for_actors(processes["num_actors"]) if processes else builder
     if in_processes.learner_step:
@@ -225,14 +225,18 @@ def _command(
 
 
 def _tell_of_checkpoint(
-    console: Console, directory: pathlib.Path, made: int, description: run_folder.RunDescription
+    console: Console,
+    directory: pathlib.Path,
+    checkpoint: pathlib.Path,
+    description: run_folder.RunDescription,
 ) -> None:
+    made = checkpointing.env_steps(checkpoint)
     flag, num_steps = next(
         (f"--{name.replace('_', '-')}", description.options[name])
         for name in ("num_env_steps", "num_learner_steps")
         if description.options[name]
     )
-    if made < num_steps:
+    if made < num_steps or not stopping.is_complete(checkpoint, description.options):
         console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     else:
         console.print(

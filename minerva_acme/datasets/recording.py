@@ -109,9 +109,10 @@ def _copy(step: tuple[Any, ...]) -> tuple[Any, ...]:
 class Recorder(core.Closeable, core.Saveable):
     """Collects the episodes of a run, which may be stopped and resumed, and writes them when it has ended.
 
-    Until then they are in one file that is only appended to. Its state is the length of that file: a run
+    Until then they are in one file that is only appended to. The state is where in the file they are. A run
     that is resumed from a checkpoint continues after the episodes of that checkpoint, so that a recording
-    holds each step of the run once. The file stays, so that the run can be made longer.
+    holds each step of the run once. What was recorded since then stays in the file, for later checkpoints.
+    The file stays too, so that the run can be made longer.
     """
 
     def __init__(
@@ -137,6 +138,8 @@ class Recorder(core.Closeable, core.Saveable):
         self._spec = spec
         self._settings = settings
         self._log = writing.Appended(log)
+        self._earlier: list[tuple[int, int]] = []  # the bytes from and to which earlier processes recorded
+        self._start = self._num_bytes()
         self._is_due = True
 
     def record(self, episode: episode_forms.Episode) -> None:
@@ -149,23 +152,26 @@ class Recorder(core.Closeable, core.Saveable):
         self._log.write(_LENGTH.pack(len(image)) + image)
 
     def save(self) -> core.State:
-        return {"num_bytes": self._log.path.stat().st_size}
+        return {"spans": self._spans()}
 
     def restore(self, state: core.State) -> None:
-        """Drops the episodes after those of a checkpoint; with None, all.
+        """Continues after the episodes of a checkpoint; with None, records from here on.
 
         Raises:
             ValueError: Episodes are missing.
         """
-        found, expected = self._log.path.stat().st_size, state["num_bytes"] if state else 0
-        if found and not state:
-            _logger.warning("%s is emptied: the checkpoint was made without recording", self._log.path)
+        if state is None:
+            _logger.warning("the checkpoint was made without recording: only new episodes are recorded")
+        # In older checkpoints, the number of bytes from the beginning of the file.
+        found_spans = state.get("spans") or [(0, state["num_bytes"])] if state else []
+        spans = [(int(start), int(end)) for start, end in found_spans]
+        found, expected = self._num_bytes(), max((end for _, end in spans), default=0)
         if found < expected:
             raise ValueError(
                 f"{self._log.path} must hold the {expected:,} bytes that were recorded until the checkpoint, "
                 f"got {found:,}. Put the file back, or resume without `record`."
             )
-        self._log.truncate(expected)
+        self._earlier, self._start = spans, found
 
     def begin(self, goes_on: bool) -> None:
         """Begins to record.
@@ -191,10 +197,22 @@ class Recorder(core.Closeable, core.Saveable):
             _logger.info("writing the recorded episodes to %s", self._path)
             minari.write(self._path, self._episodes(), self._spec, settings=self._settings)
 
+    def _spans(self) -> list[tuple[int, int]]:
+        """Returns the bytes from and to which the file holds the recording, in order."""
+        spans, end = list(self._earlier), self._num_bytes()
+        start = spans.pop()[0] if spans and spans[-1][1] == self._start else self._start
+        return [*spans, (start, end)]
+
+    def _num_bytes(self) -> int:
+        return self._log.path.stat().st_size
+
     def _episodes(self) -> Iterator[episode_forms.Episode]:
         with open(self._log.path, "rb") as file:
-            while header := file.read(_LENGTH.size):
-                yield minari.from_bytes(io.BytesIO(file.read(*_LENGTH.unpack(header))))
+            for start, end in self._spans():
+                file.seek(start)
+                while file.tell() < end:
+                    (size,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                    yield minari.from_bytes(io.BytesIO(file.read(size)))
 
     def close(self) -> None:
         self._log.close()

@@ -118,6 +118,7 @@ def run_distributed_experiment(
             beginning=beginning,
         )
         _logger.info("the program:\n%s", the_program)
+        beginning.note()
         with signals.stop_request_on_signals(lambda: _newest(directory)) as stop:
             launched = the_engine.launch(the_program)
             resources.callback(launched.close)

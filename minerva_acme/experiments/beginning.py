@@ -17,6 +17,7 @@ _logger = logging.getLogger(__name__)
 class Beginning(NamedTuple):
     """The beginning of a run."""
 
+    directory: pathlib.Path  # the run's folder
     spec: specs.EnvironmentSpec  # the spec of its environments
     description: run_folder.RunDescription
     checkpoint: pathlib.Path | None  # the checkpoint that it resumes from
@@ -28,6 +29,18 @@ class Beginning(NamedTuple):
         """The folder of the checkpoint's replay, or None if it has no replay."""
         files = checkpointing.replay_folder(self.checkpoint) if self.checkpoint else None
         return str(files.resolve()) if files else None
+
+    def note(self) -> None:
+        """Writes the run's description and versions into its folder, once nothing refuses the run any more.
+
+        A start that is refused leaves the description of the start before it, by which the run is resumed.
+
+        Raises:
+            OSError: They cannot be written.
+            ValueError: The file of the versions is malformed.
+        """
+        self.description.write(self.directory)
+        provenance.note(self.directory)
 
 
 def check_agent(
@@ -71,7 +84,7 @@ def begin(
     resources: contextlib.ExitStack,
     num_actors: int = 0,
 ) -> Beginning:
-    """Locks a run's folder, writes the run's description, and finds the checkpoint that it resumes from.
+    """Locks a run's folder, checks what it holds, and finds the checkpoint that the run resumes from.
 
     Args:
         config: The experiment's config.
@@ -99,16 +112,15 @@ def begin(
     # Held from before anything is written until everything that writes is closed.
     resources.enter_context(run_lock.hold(directory))
     description = run_folder.describe(config, environment)
-    description.write(directory)
-    provenance.note(directory)
+    description.check_place(directory)
     for reason in description.unknown.values():
         _logger.warning("%s cannot be continued from its folder alone: %s", directory, reason)
     checkpoint = checkpointing.find_to_resume(directory, config.resume_from)
     if checkpoint is None:
-        return Beginning(spec, description, None, checkpointing.Player(num_actors), False)
+        return Beginning(directory, spec, description, None, checkpointing.Player(num_actors), False)
     before = checkpointing.player(checkpoint)
     if before.num_actors == num_actors:
-        return Beginning(spec, description, checkpoint, before, False)
+        return Beginning(directory, spec, description, checkpoint, before, False)
     counts = checkpointing.load_state(checkpoint)["counter"]
     made = int(counts.get("actor_steps", 0)), int(counts.get("learner_steps", 0))
     _logger.info(
@@ -116,4 +128,4 @@ def begin(
         checkpoint,
         f"{before.num_actors} actors in separate processes" if before.num_actors else "one process",
     )
-    return Beginning(spec, description, checkpoint, checkpointing.Player(num_actors, *made), True)
+    return Beginning(directory, spec, description, checkpoint, checkpointing.Player(num_actors, *made), True)

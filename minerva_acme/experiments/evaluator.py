@@ -97,8 +97,13 @@ class Evaluator(evaluation.Evaluations):
 
     def is_due(self) -> bool:
         """Returns whether a period has ended since the last evaluation."""
-        period = self._run.config.evaluation_period
-        return period > 0 and self._run.steps // period > max(self.logged_until, 0) // period
+        config = self._run.config
+        if not (config.evaluation_period and config.evaluation_episodes):
+            return False
+        return (
+            self._run.steps // config.evaluation_period
+            > max(self.logged_until, 0) // config.evaluation_period
+        )
 
     def evaluate(self, stop: signals.StopRequest) -> bool:
         """Evaluates the policy, unless it was already evaluated at this step.

@@ -23,7 +23,8 @@ RECORDED = "recorded.episodes"
 """The file in a run's folder that holds the episodes that it has recorded."""
 
 
-_OF_SEVERAL = (environments.VectorEnvironment, environments.BatchedEnvironment)
+OF_SEVERAL = (environments.VectorEnvironment, environments.BatchedEnvironment)
+"""The kinds of environments that stand for several."""
 
 
 class Parts:
@@ -292,7 +293,7 @@ def make_recorder(run: Parts, resources: contextlib.ExitStack) -> datasets.Recor
     """
     if run.config.record is None:
         return None
-    recorder = resources.enter_context(
+    return resources.enter_context(
         datasets.Recorder(
             run.config.record,
             pathlib.Path(run.config.directory, RECORDED),
@@ -300,9 +301,6 @@ def make_recorder(run: Parts, resources: contextlib.ExitStack) -> datasets.Recor
             run.beginning.description.origin(),
         )
     )
-    if run.beginning.checkpoint is None:
-        recorder.restore(None)  # a process that was killed before its first checkpoint may have left episodes
-    return recorder
 
 
 def make_adders(
@@ -387,7 +385,7 @@ def make_environment(
     else:
         made = factories[0]()
         _check_environment(made)
-        if len(factories) > 1 and not isinstance(made, _OF_SEVERAL):
+        if len(factories) > 1 and not isinstance(made, OF_SEVERAL):
             first = made
             made = environments.make_vector([lambda: first, *factories[1:]], processes=False)
     try:
@@ -483,7 +481,7 @@ def _check_vector(environment: experiment_config.Environment, builder: builders.
         ValueError: Their number differs from `num_environments`, or they do not return the last observations
             that it bootstraps from.
     """
-    if not isinstance(environment, _OF_SEVERAL):
+    if not isinstance(environment, OF_SEVERAL):
         return
     found, expected = environment.num_environments, builder.num_environments
     kind = "batch" if isinstance(environment, environments.BatchedEnvironment) else "vector"

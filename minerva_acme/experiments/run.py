@@ -22,7 +22,7 @@ from minerva_acme.experiments import (
 from minerva_acme.experiments import progress as run_progress
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import evaluation, run_folder
+from minerva_acme.runs import evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,15 +155,15 @@ def run_experiment(
         if run.beginning.checkpoint is not None:
             checkpoints.restore(run.beginning.checkpoint)
         elif config.from_run is not None:
-            try:
-                starting.take_weights(run.learner, config.from_run, config.torch_device)
-            except Exception:
-                run_folder.forget(config.directory)
-                raise
+            starting.take_weights(run.learner, config.from_run, config.torch_device)
             run.actor.update(wait=True)
         run.logs.cut(
             actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
         )
+        reporter.report("evaluate")  # the evaluation that the run resumes with may have reached its return
+        if run.recorder is not None:
+            run.recorder.begin(run.steps < config.num_steps and not told.stopped_by)
+        run.beginning.note()
         with (
             signals.stop_request_on_signals(checkpoints.newest, until=handlers) as stop,
             errors.save_on_error(run, checkpoints),
@@ -172,9 +172,6 @@ def run_experiment(
             def goes_on() -> bool:
                 return run.steps < config.num_steps and not (stop or told.stopped_by)
 
-            if run.recorder is not None:
-                run.recorder.begin(goes_on())
-            reporter.report("evaluate")
             evaluations.evaluate_before_training(stop)
             if goes_on():
                 # A stopped run may have missed an evaluation that was due.
@@ -201,7 +198,7 @@ def run_experiment(
                     save_best()
             is_new = not stop and _evaluate(evaluations, reporter, stop)
             interrupted_by = stop.signal_name  # a later signal interrupts nothing
-            if is_new or interrupted_by or run.steps != checkpoints.saved_at:
+            if is_new or interrupted_by or not checkpoints.has_saved:
                 reporter.report("save")
                 save()
             if run.recorder is not None and not interrupted_by:

@@ -30,14 +30,18 @@ class Saver:
         self.saved_at = 0
         """The step of the newest checkpoint."""
         self._episodes_at = 0  # the number of episodes that had ended at that step
+        self._is_light = False  # whether it has no replay
         self._has_warned = False
         self._run = run
         self._evaluations = evaluations
         self._pacer = pacer
-        # The parts that play, by their names in a checkpoint.
-        self._playing: dict[str, Any] = {"policy": run.policy, "environment": run.environment}
         parts_with_data = {"recording": run.recorder, "demonstrations": run.demonstrations}
         self._with_data = {name: part for name, part in parts_with_data.items() if part is not None}
+
+    @property
+    def has_saved(self) -> bool:
+        """Whether the newest checkpoint holds all of the run as it is after its last step."""
+        return self.saved_at == self._run.steps and not self._is_light
 
     def newest(self) -> str:
         """Returns a description of the checkpoint that the run can be resumed from."""
@@ -109,11 +113,11 @@ class Saver:
 
     def _state(self, after_error: bool = False) -> core.State:
         run = self._run
-        states = {
-            name: _save(part, may_fail=after_error and part is run.environment)
-            for name, part in self._playing.items()
-        }
-        if run.adders and not after_error and _is_unknown(states["environment"]) and not self._has_warned:
+        environment = _save(run.environment, may_fail=after_error)
+        if not isinstance(run.environment, parts.OF_SEVERAL):
+            # As of a vector of one, which it may be resumed as, in a process of its own.
+            environment = [environment]
+        if run.adders and not after_error and _is_unknown(environment) and not self._has_warned:
             self._has_warned = True
             _logger.warning(
                 "the random state of the environment is not saved, because it has no `save` (or `np_random` "
@@ -121,7 +125,8 @@ class Saver:
                 "repeats the first episodes of its seed, unlike an uninterrupted one"
             )
         return {
-            **states,
+            "policy": core.save_if_saveable(run.policy),
+            "environment": environment,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **learning_state(
                 run.config, run.learner, run.counter.save(), run.generators, self._evaluations.save()
@@ -165,28 +170,32 @@ class Saver:
         with checkpointing.explain_misfit(checkpoint):
             # Restored last: making and restoring the parts may draw from them. Older checkpoints have none.
             core.restore_if_saved(run.generators, state.get("generators"))
-        self._saved()
-        if checkpointing.is_light(checkpoint):
+        self._saved(is_light=checkpointing.is_light(checkpoint))
+        if self._is_light:
             _logger.warning("%s holds no replay: a new one is filled before learning continues", checkpoint)
         checkpointing.continue_from(run.checkpointer.directory, checkpoint)
         _logger.info("resumed %s at %d steps", checkpoint, self.saved_at)
 
     def _restore_playing(self, checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
         run = self._run
-        for name, part in self._playing.items():
-            core.restore_if_saved(part, state[name])
-        if run.adders and _is_unknown(state["environment"]):
+        core.restore_if_saved(run.policy, state["policy"])
+        environment = state["environment"]
+        if run.adders and _is_unknown(environment):
             _logger.warning(
                 "%s has no random state of the environment, which could not be read or had failed: the run "
                 "repeats the first episodes of its seed, unlike an uninterrupted one",
                 checkpoint,
             )
+        # A list of one, but in older checkpoints the state itself.
+        if isinstance(environment, list) and not isinstance(run.environment, parts.OF_SEVERAL):
+            (environment,) = environment
+        core.restore_if_saved(run.environment, environment)
         for adder, adder_state in zip(run.adders, state["adders"], strict=True):
             core.restore_if_saved(adder, adder_state)
             adder.reset()  # in a light checkpoint its episode is open, but the environment begins a new one
 
-    def _saved(self) -> None:
-        self.saved_at = self._run.steps
+    def _saved(self, *, is_light: bool = False) -> None:
+        self.saved_at, self._is_light = self._run.steps, is_light
         self._episodes_at = self._num_episodes()
 
     def _num_episodes(self) -> int:
@@ -220,8 +229,12 @@ def learning_state(
 
 
 def _is_unknown(environment: core.State) -> bool:
-    """Returns whether the state of the environment, or of one in a vector, is missing."""
-    return environment is None or (isinstance(environment, list) and None in environment)
+    """Returns whether the state of the environment, of one in a vector or inside a wrapper, is missing."""
+    if isinstance(environment, list):
+        return any(map(_is_unknown, environment))
+    return environment is None or (
+        isinstance(environment, dict) and _is_unknown(environment.get("environment", 0))
+    )
 
 
 def _save(part: Any, *, may_fail: bool = False) -> core.State:

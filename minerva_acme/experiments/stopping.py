@@ -2,7 +2,8 @@
 
 import pathlib
 import time
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from minerva_acme.experiments import progress
 from minerva_acme.runs import checkpointing, evaluation, options
@@ -53,22 +54,29 @@ def reached_return(checkpoint: pathlib.Path, goal: float | None) -> float | None
     return latest[1].mean if latest is not None and latest[1].mean >= goal else None
 
 
-def is_complete(checkpoint: pathlib.Path, num_steps: int, goal: float | None) -> bool:
-    """Returns whether a run has nothing left to do: it has made all its steps or reached its return.
+def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> bool:
+    """Returns whether a run has nothing left to do: its steps are made and evaluated, or its return reached.
 
-    A light checkpoint is never complete: it may be from the middle of the last evaluation.
+    A light checkpoint is never complete: replay is not in it.
 
     Args:
         checkpoint: The run's newest checkpoint.
-        num_steps: The total steps of the run.
-        goal: The run's `stop_at_return`.
+        run_options: The run's `RunOptions` as its description holds them; those of an older version may lack
+            some.
 
     Raises:
         DamagedCheckpoint: The checkpoint cannot be read.
     """
     if checkpointing.is_light(checkpoint):
         return False
-    return checkpointing.env_steps(checkpoint) >= num_steps or reached_return(checkpoint, goal) is not None
+    if reached_return(checkpoint, run_options.get("stop_at_return")) is not None:
+        return True
+    num_steps = run_options.get("num_env_steps") or run_options.get("num_learner_steps")
+    if not num_steps or checkpointing.env_steps(checkpoint) < num_steps:
+        return False
+    # A signal may have interrupted the last evaluation, which is then left to do.
+    evaluated = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).logged_until
+    return evaluated >= num_steps or not run_options.get("evaluation_episodes", 1)
 
 
 def _stop(reason: str) -> NoReturn:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from minerva_acme import writing
 from minerva_acme.loggers import base
 
@@ -189,8 +191,7 @@ def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
         except message.DecodeError:  # damaged: TensorBoard stops there with a message
             return True
         return not any(
-            value.tag in last
-            and (event.step if value.HasField("image") else value.simple_value) > last[value.tag]
+            value.tag in last and _is_above(last[value.tag], event.step, value)
             for value in event.summary.value
         )
 
@@ -198,6 +199,17 @@ def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
     kept = [record for record in records if is_kept(record)]
     if len(kept) < len(records):
         writing.replace(path, kept)
+
+
+def _is_above(last: int, step: int, value: Any) -> bool:
+    """Returns whether a value, of an event at a step, is above the last one: a video's step, or a number.
+
+    Numbers are stored as float32, which is exact up to 2 ** 24. The step is always exact, and is often the
+    number.
+    """
+    if value.HasField("image") or value.simple_value == np.float32(step):
+        return step > last
+    return bool(value.simple_value > np.float32(last))
 
 
 def _records(content: bytes) -> Iterator[bytes]:

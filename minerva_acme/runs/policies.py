@@ -232,7 +232,11 @@ def export_policy(
                 f"`{name}` must be a dict of tensors to be exported, got {type(value).__name__}."
             )
         tensors |= {f"{name}.{part}": np.asarray(tensor, order="C") for part, tensor in value.items()}
-    metadata = {_METADATA: json.dumps(described.content()), "checkpoint": found.name, "format": "np"}
+    metadata = {
+        _METADATA: json.dumps(described.content()),
+        "checkpoint": f"{checkpointing.env_steps(found):09d}",
+        "format": "np",
+    }
     if half:
         tensors = {name: _halved(tensor) for name, tensor in tensors.items()}
         metadata["rounded"] = "float16"

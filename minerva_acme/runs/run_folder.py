@@ -7,7 +7,6 @@ named as `module:name`, and imported only on request, since importing runs it.
 import dataclasses
 import functools
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -119,18 +118,26 @@ class RunDescription:
         names = ("agent", "environment", "environment_settings", "seed", "hyperparameters")
         return {"version": _version.__version__, **{name: getattr(self, name) for name in names}}
 
-    def write(self, directory: pathlib.Path) -> None:
-        """Writes the description into a folder that is empty or holds the same run.
+    def check_place(self, directory: pathlib.Path) -> None:
+        """Checks that a folder is new, or holds this run or no run.
 
         Raises:
             ValueError: The folder holds another run (the message lists the differences), or the file is a
                 link.
-            OSError: The file cannot be written.
         """
-        directory.mkdir(parents=True, exist_ok=True)
         writing.refuse_link(directory / FILE)
         if (directory / FILE).exists():
             self.check_same_as(read(directory), directory)
+
+    def write(self, directory: pathlib.Path) -> None:
+        """Writes the description into a folder that is new, or holds this run or no run.
+
+        Raises:
+            ValueError: As for `check_place`.
+            OSError: The file cannot be written.
+        """
+        self.check_place(directory)
+        directory.mkdir(parents=True, exist_ok=True)
         # Replaced atomically: a concurrent reader finds either the old file or the new one.
         writing.replace(directory / FILE, [f"{json.dumps(self.content(), indent=2)}\n".encode()])
 
@@ -326,11 +333,6 @@ def describe(
         environment_specs=described_specs,
         unknown=unknown,
     )
-
-
-def forget(directory: str | os.PathLike[str]) -> None:
-    """Removes the description of a run that was refused before its first step: another may use its folder."""
-    (pathlib.Path(directory) / FILE).unlink(missing_ok=True)
 
 
 def read(directory: pathlib.Path) -> RunDescription:

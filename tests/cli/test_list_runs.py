@@ -99,7 +99,7 @@ def test_a_run_in_progress_has_the_steps_of_its_last_evaluation(lines):
         found = lines()
     assert found[1].startswith("  running, 1,500 of 2,000 steps, return 100.0")
     assert found[3].startswith("  running, 375 of 900 steps, return 7.0")
-    assert lines()[1].startswith("  finished, 2,004 of 2,000 steps")
+    assert lines()[1].startswith("  interrupted, 2,004 of 2,000 steps")  # without its last evaluation
 
 
 def test_the_settings_that_differ_are_shown_with_the_run_and_those_in_common_once(lines):
@@ -148,7 +148,7 @@ def test_everything_but_a_long_path_fits_into_80_columns(lines):
 
 
 def test_a_folder_that_cannot_be_read_is_shown_with_the_reason_and_hides_no_other(lines):
-    make_run("a", made=2_004)
+    make_run("a", made=2_004, returns=[(2_004, 9.5)])
     (make_run("b") / "run.json").write_text("{")
     damaged = make_run("c", made=2_004)
     next(damaged.glob("checkpoints/*/manifest.json")).write_text("{}")

@@ -228,28 +228,41 @@ def test_a_recording_that_is_complete_is_written_once_and_again_only_under_anoth
     recorder.begin(True)
     recorder.record(make_episode())
     recorder.finish()
+    state = recorder.save()
     again = make_recorder()
+    again.restore(state)
     again.begin(False)  # the run has made all its steps
     again.finish()
     with pytest.raises(ValueError, match="data must be a new folder, but exists"):
         again.begin(True)
     other = make_recorder("other")
+    other.restore(state)
     other.begin(True)
     other.finish()
     assert len(datasets.read(tmp_path / "other")) == 1
 
 
-def test_what_was_written_before_the_first_checkpoint_is_dropped_and_what_is_missing_is_told(
+def test_what_a_checkpoint_has_not_recorded_is_left_out_and_what_is_missing_is_told(
     tmp_path, make_recorder, make_episode, caplog
 ):
+    early, late, new = make_episode(2), make_episode(3), make_episode(4)
     recorder = make_recorder()
-    recorder.record(make_episode())
-    state = recorder.save()
-    recorder.restore(None)
-    assert "is emptied" in caplog.text
-    assert recorder.save() == {"num_bytes": 0}
-    with pytest.raises(ValueError, match=r"log must hold the [\d,]+ bytes .* got 0\. Put the file back"):
+    recorder.record(early)
+    states = [recorder.save()]
+    recorder.record(late)
+    states.append(recorder.save())
+    for state, kept in ((states[0], [early]), (None, []), (states[1], [early, late]), (states[0], [early])):
         recorder.restore(state)
+        recorder.record(new)
+        resumed = testing.through_a_file(recorder.save())
+        recorder.restore(resumed)
+        found = [episode._asdict() for episode in recorder._episodes()]
+        testing.assert_nests_equal(found, [episode._asdict() for episode in [*kept, new]])
+        assert recorder.save() == resumed
+    assert "made without recording: only new episodes" in caplog.text
+    (tmp_path / "log").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"log must hold the [\d,]+ bytes .* got 0\. Put the file back"):
+        recorder.restore(states[1])
 
 
 def test_an_environment_that_cannot_be_recorded_is_refused_at_once(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from minerva_acme import datasets, distributed, experiments, replay, specs, testing
 from minerva_acme.agents import mpo, ppo, td3
+from minerva_acme.experiments import saver
 from minerva_acme.runs import checkpointing
 from tests.experiments import test_exact_resume as exact
 
@@ -107,11 +108,56 @@ def test_a_run_without_new_steps_leaves_its_recording_alone_and_a_longer_one_ask
     assert datasets.read(tmp_path / "longer").num_steps == 70
 
 
-def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path):
+def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     config = make_config(tmp_path / "run", record=str(tmp_path / "data"))
+    monkeypatch.setattr(exact.Wanderer, "step", lambda self, action: pytest.fail("it began"))
     with pytest.raises(ValueError, match="data must be a new folder, but exists"):
-        experiments.run_experiment(config, lambda progress: pytest.fail("it began"))
+        experiments.run_experiment(config)
+
+
+def test_a_start_that_is_refused_leaves_the_description_that_the_run_is_resumed_by(tmp_path, recording):
+    (tmp_path / "data").mkdir()
+    config = make_config(tmp_path / "run", num_env_steps=40)
+    experiments.run_experiment(config)
+    described = (tmp_path / "run" / "run.json").read_text()
+    longer = dataclasses.replace(config, num_env_steps=70)
+    for options, error in (
+        ({"record": str(tmp_path / "data")}, "must be a new folder"),
+        ({"demonstrations": str(tmp_path / "data")}, "must be a folder of recorded episodes"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            experiments.run_experiment(dataclasses.replace(longer, **options))
+        assert (tmp_path / "run" / "run.json").read_text() == described
+    experiments.run_experiment(longer)
+    assert (tmp_path / "run" / "run.json").read_text() != described
+
+
+def test_a_recorded_run_that_has_reached_its_return_may_be_repeated(tmp_path):
+    options = {"record": str(tmp_path / "data"), "stop_at_return": -1e9, "evaluation_period": 30}
+    results = [experiments.run_experiment(make_config(tmp_path / "run", **options)) for _ in range(2)]
+    assert results[0].stopped_by and results[1].stopped_by
+    assert datasets.read(tmp_path / "data").num_steps == results[0].env_steps == results[1].env_steps == 30
+
+
+def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is_resumed(
+    tmp_path, monkeypatch
+):
+    options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
+    config = make_config(tmp_path / "run", num_env_steps=60, record=str(tmp_path / "data"), **options)
+    experiments.run_experiment(config)
+    older, *_, newest = sorted((tmp_path / "run" / "checkpoints").glob("0*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(saver.Saver, "save", lambda self, **_: None)  # as if it were killed before
+        again = {"num_env_steps": 70, "resume_from": older, "record": str(tmp_path / "lost")}
+        experiments.run_experiment(dataclasses.replace(config, **again))
+    longer = {"num_env_steps": 70, "resume_from": newest, "record": str(tmp_path / "longer")}
+    experiments.run_experiment(dataclasses.replace(config, **longer))
+    first, lost, whole = (
+        [e._asdict() for e in datasets.read(tmp_path / name)] for name in ("data", "lost", "longer")
+    )
+    assert sum(len(episode["reward"]) for episode in whole) == 70 == sum(len(e["reward"]) for e in lost)
+    testing.assert_nests_equal(whole[: len(first)], first)
 
 
 def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(tmp_path):

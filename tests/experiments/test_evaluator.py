@@ -129,7 +129,9 @@ def test_an_evaluation_is_due_once_in_each_period(run):
     assert due == [12, 21, 30]
     run.steps = 45
     assert evaluations.is_due()
-    run.config.evaluation_period = 0
+    run.config.evaluation_episodes, episodes = 0, run.config.evaluation_episodes
+    assert not evaluations.is_due()
+    run.config.evaluation_episodes, run.config.evaluation_period = episodes, 0
     assert not evaluations.is_due()
 
 

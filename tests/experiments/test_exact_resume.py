@@ -321,7 +321,15 @@ def rows(run, label):
 
 
 def assert_equal(run, straight, builder, factory):
-    one, other = leaves(run, builder, factory), leaves(straight, builder, factory)
+    one, other = (
+        # Where the recorded episodes are in their file may differ: those of steps made again stay in it.
+        {
+            name: leaf
+            for name, leaf in leaves(each, builder, factory).items()
+            if not name.startswith("recording/")
+        }
+        for each in (run, straight)
+    )
     assert len(one) > 50
     assert one.keys() == other.keys()
     assert [name for name in one if as_bits(one[name]) != as_bits(other[name])] == []
@@ -521,15 +529,22 @@ def fork_server():
 
 
 @pytest.mark.usefixtures("fork_server")
-def test_environments_in_processes_resume_as_those_in_this_one(tmp_path):
-    builder = make_ppo(2)
+@pytest.mark.parametrize("was_in_processes", [False, True])
+@pytest.mark.parametrize("num_environments", [1, 2])
+def test_environments_in_processes_resume_as_those_in_this_one(tmp_path, num_environments, was_in_processes):
+    builder = make_ppo(num_environments)
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
-    experiments.run_experiment(make_config(straight, builder, environment_factory=make_cartpole), kills)
-    experiments.run_experiment(
-        make_config(kills.folders[0], builder, environment_factory=make_cartpole, environment_processes=True)
-    )
-    assert_equal(kills.folders[0], straight, builder, make_cartpole)
+
+    def run(folder, in_processes, *callbacks):
+        options = {"environment_factory": make_cartpole, "environment_processes": in_processes}
+        return experiments.run_experiment(make_config(folder, builder, **options), *callbacks)
+
+    run(straight, was_in_processes, kills)
+    resumed = run(kills.folders[0], not was_in_processes)
+    assert resumed.env_steps == NUM_STEPS * num_environments
+    if num_environments > 1:  # one in a process of its own begins the episode after the last earlier
+        assert_equal(kills.folders[0], straight, builder, make_cartpole)
 
 
 def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged_as_one_that_ended(tmp_path):

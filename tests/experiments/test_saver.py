@@ -213,13 +213,29 @@ def test_a_checkpoint_of_before_there_were_global_generators_in_it_is_restored(r
     assert run.generators.get_counts() == {"draws": 7}
 
 
-@pytest.mark.parametrize("state", [None, [{"random": 1}, None]])
+@pytest.mark.parametrize(
+    "state", [None, [{"random": 1}, None], {"random": 1, "environment": {"random": 2, "environment": None}}]
+)
 def test_an_environment_that_begins_with_its_seed_again_is_told(run, tmp_path, caplog, state):
     run.environment = SavingAdder([])
     for run.environment.state, warnings in (([{"random": 1}], 0), (state, 1)):
         make_saver(run).save()
         make_saver(run).restore(run.checkpointer.latest())
         assert sum("has no random state of the environment" in text for text in caplog.messages) == warnings
+
+
+def test_an_older_checkpoint_of_one_environment_holds_its_state_itself(run, monkeypatch):
+    run.environment = counting.Counter()
+    run.environment.increment(draws=7)
+    make_saver(run).save()
+    load = checkpointing.load_state
+    state = load(run.checkpointer.latest())
+    monkeypatch.setattr(
+        checkpointing, "load_state", lambda *arguments: state | {"environment": state["environment"][0]}
+    )
+    run.environment.increment(draws=1)
+    make_saver(run).restore(run.checkpointer.latest())
+    assert run.environment.get_counts() == {"draws": 7}
 
 
 @pytest.mark.parametrize("with_replay", [True, False])

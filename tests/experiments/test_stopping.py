@@ -1,12 +1,14 @@
 import csv
 import itertools
 import math
+import signal
 
 import pytest
 
 from minerva_acme import environments, experiments
 from minerva_acme.agents import ppo
-from minerva_acme.experiments import stopping
+from minerva_acme.cli import main
+from minerva_acme.experiments import saver, stopping
 from minerva_acme.runs import checkpointing, evaluation, options
 
 CONFIG = ppo.PPOConfig(
@@ -110,19 +112,63 @@ def test_a_run_has_some_time(minutes):
 
 
 @pytest.mark.parametrize(
-    ("made", "light", "goal", "complete"),
+    ("made", "evaluated", "changes", "complete"),
     [
-        (9, False, None, False),
-        (10, False, None, True),
-        (11, False, None, True),
-        (9, False, 5.0, True),
-        (9, False, 5.5, False),
-        (10, True, 5.0, False),  # it may be from the middle of the last evaluation
+        (9, 9, {}, False),
+        (10, 10, {}, True),
+        (11, 11, {}, True),
+        (10, 9, {}, False),  # the last evaluation was interrupted
+        (10, None, {}, False),
+        (10, None, {"evaluation_episodes": 0}, True),
+        (9, 9, {"stop_at_return": 5.0}, True),
+        (9, 9, {"stop_at_return": 5.5}, False),
+        (10, 10, {"num_env_steps": 0, "num_learner_steps": 10}, True),
+        (9, 9, {"num_env_steps": 0, "num_learner_steps": 10}, False),
+        (10, 10, {"num_env_steps": None}, False),  # of an older version, which did not store it
     ],
 )
-def test_a_run_is_complete_with_its_steps_or_its_return(tmp_path, made, light, goal, complete):
+@pytest.mark.parametrize("light", [False, True])
+def test_a_run_is_complete_with_its_steps_and_their_evaluation_or_its_return(
+    tmp_path, made, evaluated, changes, complete, light
+):
     evaluations = evaluation.Evaluations()
-    evaluations.note(made, evaluation.Evaluation((5.0,), (1,)))
+    if evaluated is not None:
+        evaluations.note(evaluated, evaluation.Evaluation((5.0,), (1,)))
     checkpointing.Checkpointer(tmp_path).save(made, evaluations.save(), evaluation=5.0, light=light)
+    run_options = {"num_env_steps": 10, "evaluation_episodes": 1, "stop_at_return": None, **changes}
     checkpoint = checkpointing.latest(tmp_path)
-    assert stopping.is_complete(checkpoint, 10, goal) is complete
+    assert stopping.is_complete(checkpoint, run_options) is (complete and not light)
+
+
+def test_an_evaluation_at_the_end_that_was_interrupted_is_made_on_resuming(tmp_path, monkeypatch, capsys):
+    evaluate, directory = evaluation.evaluate, tmp_path / "run"
+    words = ["train", "ppo", "--env", "CartPole-v1", "--num-env-steps", "16", "--rollout-steps", "8"]
+    words += ["--num-envs", "1", "--minibatch-size", "4", "--evaluation-episodes", "2", "--log", "csv"]
+    calls = []
+
+    def interrupt(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:  # after random actions and the untrained policy
+            signal.raise_signal(signal.SIGTERM)
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(evaluation, "evaluate", interrupt)
+    assert main([*words, "--directory", str(directory)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Stopped by SIGTERM and saved. To resume: minerva resume {directory}" in said
+    assert checkpointing.env_steps(checkpointing.find(directory)) == 16
+    assert list(evaluations(directory)) == [0]
+    assert main(["resume", str(directory)]) == 0
+    assert "Resuming at 16 steps" in capsys.readouterr().out
+    assert list(evaluations(directory)) == [0, 16]
+    assert main(["resume", str(directory)]) == 2
+    assert "must be greater than the 16 steps" in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_after_its_last_light_checkpoint_saves_a_whole_one(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(saver.Saver, "save", lambda self, **_: None)
+        run(tmp_path)
+    assert checkpointing.is_light(checkpointing.latest(tmp_path / "checkpoints"))
+    run(tmp_path)
+    assert not checkpointing.is_light(checkpointing.latest(tmp_path / "checkpoints"))

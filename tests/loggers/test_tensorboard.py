@@ -331,3 +331,11 @@ def test_an_event_that_the_disk_has_no_room_for_is_an_error_that_names_the_file_
     logger.write({"steps": 3, "return": 3.0})
     logger.close()
     assert [event.step for event in events(tmp_path / "actor")][-2:] == [1, 3]
+
+
+def test_rows_of_as_many_steps_as_float32_cannot_tell_apart_are_cut_by_their_steps(tmp_path):
+    last = 20_000_003  # rounds up; the next one that is a float32 is 20,000,004
+    log(tmp_path, [("actor", {"steps": last + step, "return": 1.0 * step}) for step in (-2, 0, 1, 2)])
+    log(tmp_path, [], {"actor/steps": last}, step=last)
+    kept = [step - last for tag, step, _ in scalars(tmp_path) if tag == "actor/return"]
+    assert kept == [-2, 0]

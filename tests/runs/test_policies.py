@@ -16,7 +16,7 @@ import tree
 import minerva_acme
 from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
 from minerva_acme.agents import dqn, mpo, ppo, r2d2, td3, vmpo
-from minerva_acme.runs import loaded_policy
+from minerva_acme.runs import checkpointing, loaded_policy, policies
 from tests.closeness import assert_close_to_norm
 
 SMALL = {"num_environments": 2, "rollout_steps": 16, "policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
@@ -206,6 +206,16 @@ def test_shares_of_random_actions_that_differ_by_environment_are_loaded_for_any_
     wanted = np.resize(run.builder.epsilons, number)
     assert shares.shape == (number,)
     np.testing.assert_allclose(shares, wanted, atol=0.12)  # more than four standard deviations
+
+
+def test_the_weights_of_a_checkpoint_folder_with_another_name_know_its_steps(make_run, tmp_path):
+    directory = shutil.copytree(make_run("PPO").directory, tmp_path / "run")
+    checkpoint = checkpointing.find(directory)
+    copied = shutil.copytree(checkpoint, checkpoint.with_name("mine"))
+    runs.export_policy(directory, tmp_path / "weights.safetensors", checkpoint=copied)
+    assert runs.load_policy(tmp_path / "weights.safetensors")
+    found = policies.find(tmp_path / "weights.safetensors")
+    assert found.env_steps == checkpointing.env_steps(checkpoint) > 0
 
 
 def test_a_checkpoint_is_chosen_by_its_steps_or_its_folder(make_run):
