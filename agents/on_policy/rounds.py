@@ -5,6 +5,7 @@ of version v. Rollouts of older weights, and an actor's rollouts beyond E, are d
 queue drops nothing, and tells how old the weights of each step are.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -85,6 +86,7 @@ class RoundDataset(core.Closeable, Iterator[Any]):
         version: The version of the rounds from now on, which is the version of the learner's weights.
         num_stale: The number of rollouts of another version that were dropped.
         num_surplus: The number of rollouts dropped because their actor's part of the round was complete.
+        wait_seconds: The total time that it has waited for rollouts.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class RoundDataset(core.Closeable, Iterator[Any]):
         self.version = 0
         self.num_stale = 0
         self.num_surplus = 0
+        self.wait_seconds = 0.0
         self._sampler = sampler
         self._unpack = unpack
         self._rollouts_each = rollouts_each
@@ -135,7 +138,11 @@ class RoundDataset(core.Closeable, Iterator[Any]):
             self._found = [[] for _ in self._found]
             self._found_version = self.version
         while missing := len(self._found) * self._rollouts_each - sum(map(len, self._found)):
-            info, fields = self._sampler.sample_batch(missing)
+            began = time.monotonic()
+            try:
+                info, fields = self._sampler.sample_batch(missing)
+            finally:
+                self.wait_seconds += time.monotonic() - began
             self._sort(info, fields)
         found = [rollout for of_actor in self._found for rollout in of_actor]
         self._found = [[] for _ in self._found]

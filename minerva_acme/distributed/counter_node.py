@@ -6,7 +6,8 @@ import logging
 import os
 import pathlib
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from minerva_acme import counting
@@ -50,6 +51,8 @@ OVER = "over"
 GIVEN_UP = "given_up"
 """The fact that holds the nodes that were given up, and the reasons."""
 
+_LOOK_SECONDS = 0.5
+_FAILING_SECONDS = 30.0  # for which writing may fail before the node ends
 _AHEAD = 4  # a lease covers the steps since the node's last report, times this
 
 
@@ -111,6 +114,9 @@ class CounterNode(graph.Part):
         self._status: dict[str, dict[str, float]] = {}
         self._episode_return: float | None = None  # the last one that was reported
         self._logs: run_logs.RunLogs | None = None
+        self._num_rows: dict[str, tuple[int, int]] = {}  # the newest report's number, and its rows written
+        self._failing_since: float | None = None
+        self._error: Exception | None = None  # ends the node
         self._is_new = not self._path.exists()
         if not self._is_new:
             self._read_journal()
@@ -123,17 +129,20 @@ class CounterNode(graph.Part):
                     logs.cut(**self._cut)
                     self._write_journal()
                 self._logs = logs
-            self._context.stop.wait()
+            while self._error is None and not self._context.stop.wait(_LOOK_SECONDS):
+                pass
             with self._lock:
                 self._logs = None
+            if self._error is not None:
+                raise self._error
 
     def report(self, report: Report) -> Reply:
         """Processes a report.
 
         Raises:
-            NodeSilence: The logs are not open.
+            NodeSilence: The logs are not open, or something could not be written; nothing is counted then.
         """
-        with self._lock:
+        with self._lock, self._writing():
             logs = self._open_logs()
             slot = f"{report.node}#{report.incarnation}"
             of_node = self._counts.setdefault(report.node, {})
@@ -144,16 +153,12 @@ class CounterNode(graph.Part):
                     of_node[report.incarnation] = report.counts
                 elif report.incarnation >= max(of_node, default=-1):
                     self._counts[report.node] = {report.incarnation: report.counts}
-                self._numbers[slot] = report.number
                 self._status[report.node] = report.status
                 if report.has_worked:
                     self._worked[report.node] = max(report.incarnation, self._worked.get(report.node, 0))
                 self._lease(report, made)
-                for label, row in report.rows:
-                    if label == "actor":
-                        self._episode_return = row.get("episode_return")
-                    getattr(logs, label).write(row)
-                self._write_journal()
+                self._write_rows(report, slot, logs)
+                self._write_journal({**self._numbers, slot: report.number})
             incarnation, lease = self._leases.get(report.node, (-1, 0))
             return Reply(
                 self._total(but=(report.node, report.incarnation)),
@@ -176,15 +181,54 @@ class CounterNode(graph.Part):
             }
 
     def put(self, name: str, value: Any) -> None:
-        """Stores a fact, a value that JSON can hold."""
-        with self._lock:
+        """Stores a fact, a value that JSON can hold.
+
+        Raises:
+            NodeSilence: It could not be written.
+        """
+        with self._lock, self._writing():
             self._facts = {**self._facts, name: value}
             self._write_journal()
 
     def write_film(self, gif: bytes, step: int) -> None:
-        """Logs the video of an evaluation."""
-        with self._lock:
+        """Logs the video of an evaluation.
+
+        Raises:
+            NodeSilence: The logs are not open, or it could not be written.
+        """
+        with self._lock, self._writing():
             self._open_logs().write_film(gif, step=step)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Wraps writing. The disk may be full for a moment: then the caller tries again.
+
+        Any other error, and one that lasts, ends the node, and with it, after a few restarts, the run.
+
+        Raises:
+            NodeSilence: Something could not be written.
+        """
+        try:
+            yield
+        except graph.NodeSilence:
+            raise
+        except Exception as error:
+            now = time.monotonic()
+            self._failing_since = self._failing_since or now
+            if not isinstance(error, OSError) or now - self._failing_since > _FAILING_SECONDS:
+                self._error = error
+            raise graph.NodeSilence(f"The counts and logs of the run cannot be written: {error}") from None
+        self._failing_since = None
+
+    def _write_rows(self, report: Report, slot: str, logs: run_logs.RunLogs) -> None:
+        """Writes the rows of a report, without those that were written before an error."""
+        number, written = self._num_rows.get(slot, (0, 0))
+        for index in range(written if number == report.number else 0, len(report.rows)):
+            label, row = report.rows[index]
+            if label == "actor":
+                self._episode_return = row.get("episode_return")
+            getattr(logs, label).write(row)
+            self._num_rows[slot] = report.number, index + 1
 
     def _lease(self, report: Report, made: int) -> None:
         """Leases steps to a node.
@@ -224,10 +268,11 @@ class CounterNode(graph.Part):
                     total[name] = total.get(name, 0) + value
         return total
 
-    def _write_journal(self) -> None:
+    def _write_journal(self, numbers: dict[str, int] | None = None) -> None:
+        """Writes the file. Args: numbers: The new `_numbers`, or None for no change."""
         content = {
             "counts": self._counts,
-            "numbers": self._numbers,
+            "numbers": numbers or self._numbers,
             "facts": self._facts,
             "leases": self._leases,
             "worked": self._worked,
@@ -235,6 +280,7 @@ class CounterNode(graph.Part):
         new = self._path.with_name(f"{self._path.name}.new")
         new.write_text(json.dumps(content), encoding="utf-8")
         os.replace(new, self._path)
+        self._numbers = numbers or self._numbers
 
     def _read_journal(self) -> None:
         content = json.loads(self._path.read_text(encoding="utf-8"))

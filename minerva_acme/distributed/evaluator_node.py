@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 
-from minerva_acme import loggers, specs
+from minerva_acme import counting, loggers, specs
 from minerva_acme.distributed import graph, reports, weights
 from minerva_acme.experiments import evaluator, parts, seeds, signals
 from minerva_acme.runs import config as experiment_config
@@ -79,29 +79,30 @@ class EvaluatorNode(graph.Part):
         if not had:
             reporter.has_worked = True
             self._note(evaluations)
-        run.source = follower
         while not stop:
             is_last = self._finishing.is_set()
             run.begin()
-            # The last evaluation is made once the final weights are there.
-            if is_last or (run.steps < self._config.num_env_steps and evaluations.is_due()):
-                # At the end these are the final weights; `follower` may be one poll behind.
-                self._catch_up(follower)
+            if (is_last or self._is_due(run, evaluations)) and self._catch_up(follower):
                 with contextlib.suppress(graph.NodeSilence):
                     reporter.send()  # the reply has the current step
-                run.begin()
-                if evaluations.evaluate(stop):
+                run.begin(follower)
+                # The steps may have ended meanwhile: the last evaluation is made of the final weights.
+                if (is_last or self._is_due(run, evaluations)) and evaluations.evaluate(stop):
                     reporter.has_worked = True
                     self._note(evaluations)
-                    self._offer_best(evaluations, follower)
+                    self._offer_best(evaluations, run)
             if is_last:
                 break
             self._finishing.wait(_POLL_SECONDS)
 
-    def _catch_up(self, follower: weights.Follower) -> None:
+    def _is_due(self, run: "_Run", evaluations: evaluator.Evaluator) -> bool:
+        return run.steps < self._config.num_env_steps and evaluations.is_due()
+
+    def _catch_up(self, follower: weights.Follower) -> bool:
+        """Waits for weights, at the end the final ones. Returns False if the node is asked to stop."""
         while not (self._context.stop.is_set() or follower.wait(-1, _POLL_SECONDS)):
             pass
-        self._context.stop.wait(2 * _POLL_SECONDS)
+        return not self._context.stop.wait(2 * _POLL_SECONDS)  # `follower` may be one poll behind
 
     def _note(self, evaluations: evaluator.Evaluator) -> None:
         """Sends the evaluations to the counter's node, until it answers."""
@@ -113,13 +114,13 @@ class EvaluatorNode(graph.Part):
                 _logger.warning("an evaluation is waiting to be stored: %s", error)
                 self._context.stop.wait(_POLL_SECONDS)
 
-    def _offer_best(self, evaluations: evaluator.Evaluator, follower: weights.Follower) -> None:
+    def _offer_best(self, evaluations: evaluator.Evaluator, run: "_Run") -> None:
         if not self._config.checkpoint_best or evaluations.latest != evaluations.best:
             return
-        variables = follower.poll_variables(self._config.builder.policy_variables)
-        assert variables is not None
+        assert run.source is not None
+        values = run.source.get_variables(self._config.builder.policy_variables)
         try:
-            self._context.handle("learner").call("keep_best", evaluations.save(), variables.values)
+            self._context.handle("learner").call("keep_best", evaluations.save(), values)
         except graph.NodeSilence as error:
             _logger.warning("the best weights so far are not kept separately: %s", error)
 
@@ -137,15 +138,23 @@ class _Run:
         self.config = config
         self.spec = spec
         self.seeds = seeds.Seeds(config.seed)
-        self.source: weights.Follower | None = None
+        self.source: weights.Fixed | None = None
         self.steps = 0
-        self.counter = reporter.counter
+        self.counter = counting.Counter()
+        self._shared = reporter.counter
         self.logs = _Logs(reporter.logger("evaluator"), handle)
         self._networks = config.builder.make_networks(spec, self.seeds.generator("networks"))
 
-    def begin(self) -> None:
-        """Begins an evaluation: its step is the number of environment steps counted so far."""
+    def begin(self, follower: weights.Follower | None = None) -> None:
+        """Begins an evaluation, which has the counts and the weights of now, whatever comes meanwhile.
+
+        Args:
+            follower: The source of the weights, or None to leave them as they are.
+        """
+        self.counter.restore(self._shared.get_counts())
         self.steps = int(self.counter.get_counts().get("actor_steps", 0))
+        if follower is not None:
+            self.source = weights.Fixed(follower, self.config.builder.policy_variables)
 
     def make_evaluation_actor(
         self, environment: experiment_config.Environment | None = None

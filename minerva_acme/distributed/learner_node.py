@@ -6,7 +6,7 @@ import math
 import pathlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import tree
@@ -25,6 +25,7 @@ _logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 30.0  # the longest wait for the end of a learner that was given up
 _IDLE_SECONDS = 0.05
+_ANSWER_SECONDS = 1.0  # of replay, when asked for the state of its tables
 _LEAVE_SECONDS = 5.0  # after another learner left, for this one to be asked to end, as at the end of a run
 _SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
 _COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
@@ -52,7 +53,8 @@ class LearnerNode(graph.Part):
         spec: specs.EnvironmentSpec,
         player: checkpointing.Player,
         address: str,
-        resume_from: str | None,
+        resume_from: pathlib.Path | None,
+        known: Collection[str] = (),
         num_learners: int = 1,
     ) -> None:
         """Prepares; `run` makes the parts that it learns with.
@@ -63,7 +65,9 @@ class LearnerNode(graph.Part):
             spec: The spec of the environments.
             player: The run's player.
             address: The `host:port` of replay.
-            resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest.
+            resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest that
+                was made since.
+            known: The names of the run's checkpoints at the beginning.
             num_learners: The number of learners; the context's index is the number of this one.
         """
         self._context = context
@@ -77,6 +81,7 @@ class LearnerNode(graph.Part):
         self._player = player
         self._address = address
         self._resume_from = resume_from
+        self._known = known
         self._finishing = threading.Event()
         self._idle = threading.Event()
         self._learner: core.Learner | None = None
@@ -87,6 +92,7 @@ class LearnerNode(graph.Part):
         self._poll_lock = threading.Lock()
         self._best: list[tuple[evaluation.Evaluations, Any]] = []  # to be saved, with the variables
         self._saved_at = 0
+        self._evaluated = 0  # the step of the last evaluation that is saved
         self._waited = 0.0
 
     def run(self) -> None:
@@ -148,9 +154,11 @@ class LearnerNode(graph.Part):
                 return
             while not self._context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
+            self._keep_best()
             # If it was stopped before it knew the run's counts, there is nothing new to save.
             self._hear(_COUNTER_SECONDS)
-            if self._env_steps() > self._saved_at or self._num_steps:
+            evaluated = self._evaluations().logged_until
+            if self._env_steps() > self._saved_at or self._num_steps or evaluated > self._evaluated:
                 self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
@@ -289,7 +297,12 @@ class LearnerNode(graph.Part):
             limiter = table.rate_limiter
             if isinstance(limiter, replay.SampleToInsertRatio):
                 try:
-                    info = self._client.table_info(table.name)
+                    # This is asked in each wait of the learner too: it must not wait long, nor ask itself.
+                    with waiting.stoppable(self._context.stop.is_set):
+                        client = store.ReverbClient(self._address, answer_seconds=_ANSWER_SECONDS)
+                        info = client.table_info(table.name)
+                except replay.ReplaySilence:  # it may come back, and the steps are still due
+                    return True
                 except replay.ReplayError:
                     return False
                 if info.sampled < limiter.samples_per_insert * (info.inserted - limiter.min_size):
@@ -348,11 +361,14 @@ class LearnerNode(graph.Part):
                 _logger.warning("this checkpoint is without replay: %s", error)
                 files = None
         env_steps = self._env_steps()
-        evaluations = evaluation.Evaluations.of(self._reporter.facts.get("evaluations") or {})
+        evaluations = self._evaluations()
         state = self._state(env_steps, evaluations)
         self._checkpointer.save(env_steps, state, files, evaluation=evaluations.mean_at(env_steps))
-        self._saved_at = env_steps
+        self._saved_at, self._evaluated = env_steps, max(0, evaluations.logged_until)
         _logger.info("saved at %d environment steps", env_steps)
+
+    def _evaluations(self) -> evaluation.Evaluations:
+        return evaluation.Evaluations.of(self._reporter.facts.get("evaluations") or {})
 
     def _keep_best(self) -> None:
         while self._best:
@@ -381,12 +397,10 @@ class LearnerNode(graph.Part):
         """Returns the checkpoint to begin with, or None."""
         checkpoint = self._resume_from
         if self._context.incarnation:
-            directory = pathlib.Path(self._config.directory)
-            has_one = checkpointing.latest(directory / "checkpoints") is not None
-            checkpoint = str(checkpointing.find(directory)) if has_one else None
+            checkpoint = checkpointing.find_to_restart(self._config.directory, checkpoint, self._known)
             if checkpoint is None:
                 _logger.warning("the learner starts again from the beginning: there was no checkpoint yet")
-        return checkpoint
+        return None if checkpoint is None else str(checkpoint)
 
     def _restore(self, learner: core.Learner) -> None:
         if not self._begin.checkpoint:
@@ -401,6 +415,7 @@ class LearnerNode(graph.Part):
                 )
             core.restore_if_saved(self._generators, state.get("generators"))  # older checkpoints have none
         self._saved_at = int(state["counter"].get("actor_steps", 0))
+        self._evaluated = max(0, evaluation.Evaluations.of(state).logged_until)
         _logger.info("the learner resumes from %s", checkpoint)
 
     def _status(self) -> dict[str, float]:
@@ -414,7 +429,7 @@ class LearnerNode(graph.Part):
             status |= {"stale": self._dataset.num_stale, "surplus": self._dataset.num_surplus}
         with contextlib.suppress(replay.ReplayError):
             # One request for all tables, which does not wait for a server that is away.
-            tables = store.ReverbClient(self._address, answer_seconds=1.0)
+            tables = store.ReverbClient(self._address, answer_seconds=_ANSWER_SECONDS)
             infos = [tables.table_info(table.name) for table in self._tables()]
             status |= {
                 "inserted": sum(info.inserted for info in infos),

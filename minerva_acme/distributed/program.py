@@ -65,6 +65,10 @@ def make_program(
     config = dataclasses.replace(config, directory=str(directory))
     address = f"{host}:{port}"
     common = {"config": config, "spec": spec}
+    began_with = {
+        "resume_from": beginning and beginning.checkpoint and beginning.checkpoint.resolve(),
+        "known": checkpointing.names(directory / "checkpoints"),
+    }
     is_cuda = config.torch_device.type == "cuda"
     # The first ones serve the later ones; a machine short of memory ends the oldest nodes last.
     nodes = [
@@ -100,6 +104,7 @@ def make_program(
                 "public": host != "localhost",
                 "scratch": str(directory / "checkpoints" / ".replay"),
                 "directory": str(directory),
+                **began_with,
                 "restore_from": beginning and beginning.replay_files,
                 "after_failure": after_failure,
             },
@@ -115,7 +120,7 @@ def make_program(
                     **common,
                     "player": beginning.player if beginning else checkpointing.Player(num_actors),
                     "address": address,
-                    "resume_from": beginning and beginning.checkpoint,
+                    **began_with,
                     "num_learners": num_learners,
                 },
                 index=index,

@@ -174,12 +174,8 @@ class RayProgram:
     def wait(self, timeout_seconds: float) -> list[graph.Ended]:
         ray = self._ray
         now = time.monotonic()
-        if self._is_lost:  # nodes that have not started never will
-            waiting = [*self._starts.values(), *((name, start) for _, name, start in self._absent)]
-            self._starts.clear()
-            self._absent.clear()
-            if waiting:
-                return [graph.Ended(name, None, died=False) for name, _ in waiting]
+        if never := self._take_those_that_never_start():
+            return [graph.Ended(name, None, died=False) for name in never]
         due = [entry for entry in self._absent if entry[0] <= now]
         self._absent = [entry for entry in self._absent if entry[0] > now]
         for _, name, incarnation in due:
@@ -199,6 +195,17 @@ class RayProgram:
             else:
                 ended.append(self._end(self._runs.pop(answer), answer))
         return ended
+
+    def _take_those_that_never_start(self) -> list[str]:
+        """Removes the nodes that wait for their process and were asked to end: Ray may never place them."""
+
+        def is_in_vain(name: str) -> bool:
+            return self._is_lost or name in self._stopping
+
+        never = [*self._starts.values(), *((name, start) for _, name, start in self._absent)]
+        self._starts = {answer: start for answer, start in self._starts.items() if not is_in_vain(start[0])}
+        self._absent = [entry for entry in self._absent if not is_in_vain(entry[1])]
+        return [name for name, _ in never if is_in_vain(name)]
 
     def handle(self, name: str) -> graph.Handle:
         return _Handle(name, self._namespace, self._actors.get(name))  # without asking the head

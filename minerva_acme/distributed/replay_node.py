@@ -1,8 +1,9 @@
 """The node that holds replay: a Reverb server, in a process without torch and TensorFlow."""
 
 import logging
+import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from minerva_acme.distributed import graph
 from minerva_acme.replay import backends
@@ -30,6 +31,8 @@ class ReplayNode(graph.Part):
         public: bool,
         scratch: str,
         directory: str,
+        resume_from: pathlib.Path | None,
+        known: Collection[str],
         restore_from: str | None,
         after_failure: str,
     ) -> None:
@@ -42,6 +45,8 @@ class ReplayNode(graph.Part):
             public: Whether other machines can connect.
             scratch: The folder that it writes checkpoints into.
             directory: The run's folder.
+            resume_from: The checkpoint that the run began with, or None.
+            known: The names of the run's checkpoints at that time.
             restore_from: The files to restore, or None to start empty.
             after_failure: `restore` or `empty`: the contents after a restart.
 
@@ -52,8 +57,8 @@ class ReplayNode(graph.Part):
         self._port = port
         if context.incarnation:
             # The checkpoint that the learner would resume from.
-            newest = checkpointing.find_to_resume(directory) if after_failure == "restore" else None
-            files = checkpointing.replay_folder(newest) if newest is not None else None
+            newest = checkpointing.find_to_restart(directory, resume_from, known)
+            files = checkpointing.replay_folder(newest) if newest and after_failure == "restore" else None
             restore_from = None if files is None else str(files.resolve())
             _logger.warning("replay restarts %s", f"with {restore_from}" if restore_from else "empty")
         shutil.rmtree(scratch, ignore_errors=True)

@@ -149,6 +149,7 @@ class Reporter:
         """
         with self._sending:
             if self._unsent is None:
+                status = self.status()
                 with self._lock:
                     rows, self._rows = self._rows, []
                 self._number += 1
@@ -160,7 +161,7 @@ class Reporter:
                     self._context.incarnation,
                     self._number,
                     self.counter.own(),
-                    {"memory_mb": machine_memory.resident_bytes() / 1e6, "pid": os.getpid(), **self.status()},
+                    {"memory_mb": machine_memory.resident_bytes() / 1e6, "pid": os.getpid(), **status},
                     rows,
                     self._alone,
                     wants,
@@ -206,11 +207,14 @@ class Reporter:
                 return
             try:
                 self.send()
-            except graph.NodeSilence as error:
+            except Exception as error:  # a thread that ended would let its node wait for ever
                 silent = time.monotonic() - self._answered_at
                 if silent > _SILENCE_SECONDS:
                     self._answered_at = time.monotonic()
-                    _logger.warning("the counter has not answered: %s", error)
+                    is_silence = isinstance(error, graph.NodeSilence)
+                    _logger.warning(
+                        "the counter has not answered: %s", error, exc_info=None if is_silence else error
+                    )
 
     def _has_lease(self) -> bool:
         return self.counter.own_number("actor_steps") < self._lease

@@ -159,9 +159,9 @@ class _Run:
         self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
         self._replay_epoch = 0
         self._to_note: dict[str, Any] = {}  # facts that are not sent to the counter yet
-        began_with = the_program["counter"].arguments["counts"].get("actor_steps", 0)
+        self._began_at = int(the_program["counter"].arguments["counts"].get("actor_steps", 0))
         # The steps of the run when each node was started.
-        self._steps_at_start = {node.name: int(began_with) for node in the_program.nodes}
+        self._steps_at_start = {node.name: self._began_at for node in the_program.nodes}
         tables = config.builder.make_replay_tables(the_program["learner"].arguments["spec"])
         self._replay_memory = backends.describe_size(tables, "reverb")
 
@@ -299,9 +299,10 @@ class _Run:
         return num_bytes
 
     def _num_lost(self) -> int:
-        """Returns the number of environment steps that the newest checkpoint lacks."""
+        """Returns the number of environment steps that the newest checkpoint lacks, own or begun with."""
         newest = checkpointing.latest(pathlib.Path(self._config.directory, "checkpoints"))
-        return max(0, self._env_steps() - (checkpointing.env_steps(newest) if newest is not None else 0))
+        saved = max(self._began_at, checkpointing.env_steps(newest) if newest is not None else 0)
+        return max(0, self._env_steps() - saved)
 
     def _saved(self) -> str:
         """Returns a sentence about the steps of the run that are saved."""

@@ -134,6 +134,37 @@ class Follower(core.VariableSource):
             self._closed.wait(self._period_seconds)
 
 
+class Fixed(core.VariableSource):
+    """The weights that another source had at one moment."""
+
+    def __init__(self, source: core.VariableSource, names: Sequence[str]) -> None:
+        """Takes the source's newest weights.
+
+        Args:
+            source: The other source.
+            names: The names of the variables.
+
+        Raises:
+            TimeoutError: The source has no weights, or has not answered.
+        """
+        self._names = list(names)
+        newest = source.poll_variables(names)
+        assert newest is not None
+        self._newest = newest
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        if list(names) != self._names:
+            raise KeyError(f"Unknown variables {list(names)}; there are {self._names}.")
+        return self._newest.values
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> core.VersionedVariables | None:
+        values = self.get_variables(names)
+        is_same = newer_than is not None and newer_than == self._newest.version
+        return None if is_same else self._newest._replace(values=values)
+
+
 def _writable(values: Any) -> list[types.NestedArray]:
     """Copies arrays in memory that several processes share."""
 

@@ -39,7 +39,7 @@ import pathlib
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import IO, Any, NamedTuple, cast
 
 import tree
@@ -342,6 +342,36 @@ def find_to_resume(
     return find(path, which, with_replay=True)
 
 
+def names(directory: pathlib.Path) -> frozenset[str]:
+    """Returns the names of the checkpoints in a folder."""
+    return frozenset(entry.folder.name for entry in _scan(directory))
+
+
+def find_to_restart(
+    path: str | os.PathLike[str], began_with: pathlib.Path | None, known: Collection[str]
+) -> pathlib.Path | None:
+    """Finds the checkpoint that a part of a run continues from after it was lost.
+
+    Args:
+        path: The folder of the run.
+        began_with: The checkpoint that this session of the run began with, which may be in another folder.
+        known: The `names` of the run's checkpoints at that time.
+
+    Returns:
+        The newest undamaged one that the session has made; if there is none, the one it began with. A light
+        one only if it began with none.
+
+    Raises:
+        DamagedCheckpoint: All that the session has made are damaged.
+    """
+    made = [
+        entry
+        for entry in _scan(pathlib.Path(path, "checkpoints"))
+        if entry.folder.name not in known and (entry.rank == _WHOLE or began_with is None)
+    ]
+    return _newest_good(pathlib.Path(path), made, with_replay=True) if made else began_with
+
+
 def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
     """Notes that a run continues from a checkpoint: from now on, no later one is the "latest".
 
@@ -621,6 +651,7 @@ def _read_branch(directory: pathlib.Path) -> _Branch:
 
 
 def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / _BRANCH
     if branch == _NO_BRANCH:
         path.unlink(missing_ok=True)

@@ -1,5 +1,7 @@
 """What is counted is right, whoever dies."""
 
+import errno
+import os
 import pathlib
 import threading
 import time
@@ -62,6 +64,106 @@ def test_totals_add_up_over_nodes_and_incarnations_and_what_was_before(tmp_path:
         assert reply.others == {"actor_steps": 116}
         counter.report(report("actor/0", 0, 3, actor_steps=12))  # late, from one that was killed
         assert counter.overview()["counts"] == {"actor_steps": 120}
+
+
+class FullDisk:
+    """A method that fails at some of its calls."""
+
+    def __init__(self, method: Any, *, first: int, times: int = 1, error: Exception | None = None) -> None:
+        self._method = method
+        self._failing = range(first, first + times)
+        self._error = error or OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._num_calls = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._num_calls += 1
+        if self._num_calls in self._failing:
+            raise self._error
+        return self._method(*arguments)
+
+
+@pytest.mark.parametrize("what", ["row", "journal"])
+def test_what_a_full_disk_keeps_from_being_written_is_sent_again_and_counts_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    rows = [("actor", {"episode_return": value, "actor_steps": 4}) for value in (1.5, 2.5, 3.5)]
+    with Running(make(tmp_path)) as counter:
+        if what == "row":
+            logger = counter._logs.actor  # type: ignore[union-attr]
+            monkeypatch.setattr(logger, "write", FullDisk(logger.write, first=2))
+        else:
+            monkeypatch.setattr(os, "replace", FullDisk(os.replace, first=1))
+        with pytest.raises(graph.NodeSilence, match="cannot be written: .* No space left"):
+            counter.report(report("actor/0", 0, 1, rows, actor_steps=4))
+        for _ in range(2):
+            counter.report(report("actor/0", 0, 1, rows, actor_steps=4))
+        assert counter.overview()["counts"] == {"actor_steps": 4}
+        monkeypatch.undo()
+    text = (tmp_path / "actor.csv").read_text()
+    assert [text.count(value) for value in ("1.5", "2.5", "3.5")] == [1, 1, 1]
+    again = make(tmp_path, incarnation=1)
+    assert again.overview()["counts"] == {"actor_steps": 4}
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_a_counter_that_cannot_write_for_long_or_for_another_reason_ends(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    part = make(tmp_path)
+    monkeypatch.setattr(
+        part, "_write_journal", FullDisk(part._write_journal, first=2, times=99, error=kind("no"))
+    )
+    ended: list[Exception] = []
+
+    def run() -> None:
+        try:
+            part.run()
+        except kind as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while part._logs is None:
+        time.sleep(0.01)
+    seconds = 0.0 if kind is ValueError else 0.3
+    monkeypatch.setattr(counter_node, "_FAILING_SECONDS", seconds)
+    began = time.monotonic()
+    while thread.is_alive() and time.monotonic() < began + 30:
+        with pytest.raises(graph.NodeSilence):
+            part.put("a", 1)
+        time.sleep(0.1)
+    thread.join()
+    assert len(ended) == 1 and time.monotonic() - began >= seconds
+
+
+def test_an_error_while_a_node_reports_ends_neither_its_reports_nor_loses_rows(
+    tmp_path: pathlib.Path,
+) -> None:
+    with Running(make(tmp_path)) as counter:
+        node = graph.Node(name="actor/0", kind="actor", factory="m:f")
+        reporter = reports.Reporter(
+            graph.Context(node, 0, lambda name: Direct(counter), threading.Event()), period_seconds=0.01
+        )
+        reporter.status = FullDisk(dict, first=2, times=3, error=ValueError("no status"))
+        reporter.start()
+        reporter.logger("actor").write({"episode_return": 1.5, "actor_steps": 4})
+        reporter.counter.increment(actor_steps=4)
+        deadline = time.monotonic() + 30
+        while counter.overview()["counts"].get("actor_steps") != 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        reporter.close()
+    assert (tmp_path / "actor.csv").read_text().count("1.5") == 1
+
+
+class Direct:
+    """A handle that calls a node in this thread."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def call(self, method: str, *arguments: Any, timeout_seconds: float = 10.0) -> Any:
+        return getattr(self._part, method)(*arguments)
 
 
 def test_a_report_that_is_sent_twice_counts_once_and_is_logged_once(tmp_path: pathlib.Path) -> None:

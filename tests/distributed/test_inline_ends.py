@@ -13,7 +13,8 @@ import pytest
 from minerva_acme import distributed, experiments, specs
 from minerva_acme.distributed import graph, inline, learner_node, run, supervisor
 from minerva_acme.replay import waiting
-from minerva_acme.runs import checkpointing
+from minerva_acme.replay.reverb import ports
+from minerva_acme.runs import checkpointing, evaluation
 from tests.distributed import small
 
 pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
@@ -65,21 +66,67 @@ def test_the_learner_tries_a_save_again_that_has_failed(tmp_path: pathlib.Path) 
     assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
 
 
+def test_an_evaluation_that_the_checkpoint_lacks_is_saved_where_no_step_is_left(
+    tmp_path: pathlib.Path,
+) -> None:
+    play(make(tmp_path, small.sac_builder(), evaluation_episodes=0))
+    assert evaluation.Evaluations.of(checkpointing.load_state(checkpointing.find(tmp_path))).latest is None
+    result = play(make(tmp_path, small.sac_builder()))
+    saved = evaluation.Evaluations.of(checkpointing.load_state(checkpointing.find(tmp_path)))
+    assert result.after is not None and saved.latest == (result.env_steps, result.after)
+
+
+def test_a_run_begins_with_a_checkpoint_in_another_folder_and_may_have_nothing_to_save(
+    tmp_path: pathlib.Path,
+) -> None:
+    first = play(make(tmp_path / "a", small.sac_builder()))
+    checkpoint = checkpointing.find(tmp_path / "a")
+    more = {"resume_from": checkpoint, "evaluation_episodes": 0}
+    second = play(make(tmp_path / "b", small.sac_builder(), num_env_steps=first.env_steps, **more))
+    assert second.env_steps == first.env_steps
+    assert checkpointing.latest(tmp_path / "b" / "checkpoints") is None
+    third = play(make(tmp_path / "c", small.sac_builder(), num_env_steps=first.env_steps + 50, **more))
+    assert third.env_steps >= first.env_steps + 50
+    assert checkpointing.env_steps(checkpointing.find(tmp_path / "c")) == third.env_steps
+
+
+def test_a_learner_whose_replay_is_away_is_behind_and_asks_without_end_nor_itself(
+    tmp_path: pathlib.Path,
+) -> None:
+    part = make_learner(tmp_path)
+    part._finishing.set()
+    asked = []
+
+    def should_stop() -> bool:
+        asked.append(time.monotonic())
+        return part._is_done()
+
+    with waiting.stoppable(should_stop):
+        assert part._is_behind()
+    assert asked == []
+    part._context.stop.set()
+    assert not part._is_behind()
+
+
+def make_learner(tmp_path: pathlib.Path) -> Any:
+    node = graph.Node(name="learner", kind="learner", factory="m:f")
+    return learner_node.LearnerNode(
+        graph.Context(node, 0, lambda name: pytest.fail(name), threading.Event()),
+        config=make(tmp_path, small.sac_builder().for_actors(1), checkpoint_best=True),
+        spec=specs.make_environment_spec(small.Ramp(0)),
+        player=checkpointing.Player(1),
+        address=f"localhost:{ports.free_port()}",
+        resume_from=None,
+    )
+
+
 def test_best_weights_that_cannot_be_kept_end_nothing(
     tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    node = graph.Node(name="learner", kind="learner", factory="m:f")
-    part: Any = learner_node.LearnerNode(
-        graph.Context(node, 0, lambda name: pytest.fail(name), threading.Event()),
-        config=make(tmp_path, small.sac_builder(), checkpoint_best=True),
-        spec=specs.make_environment_spec(small.Ramp(0)),
-        player=checkpointing.Player(1),
-        address="localhost:0",
-        resume_from=None,
-    )
+    part = make_learner(tmp_path)
     part._checkpointer = checkpointing.Checkpointer(tmp_path / "checkpoints")
     part._state = fail
     part.keep_best({"latest": (5, ((1.0,), (20,)))}, [])

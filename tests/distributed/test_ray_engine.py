@@ -1,5 +1,6 @@
 """Ray holds a program: calls, deaths, ends and places."""
 
+import dataclasses
 import logging
 import os
 import pathlib
@@ -182,3 +183,13 @@ def test_without_ray_the_engine_says_how_to_install_it(monkeypatch: pytest.Monke
         ValueError, match=r"need Ray, which is not installed: pip install 'minerva-acme\[ray\]'"
     ):
         ray_engine.RayEngine()
+
+
+def test_a_node_that_ray_cannot_place_ends_when_it_is_asked_to(launch: Any) -> None:
+    too_large = dataclasses.replace(node("echo"), num_cpus=1_000.0)
+    launched = launch(too_large)
+    assert launched.wait(2.0) == []
+    launched.stop("echo")
+    began = time.monotonic()
+    assert wait_for_end(launched) == graph.Ended("echo", None, died=False)
+    assert time.monotonic() - began < 5.0

@@ -705,3 +705,22 @@ def test_everything_is_on_the_disk_before_a_checkpoint_counts(run, monkeypatch):
     assert {*synced[:num_before]} == expected | {unfinished}
     assert synced[num_before - 2 : num_before] == [unfinished / "manifest.json", unfinished]  # in the end
     assert synced[num_before] == run / "checkpoints"
+
+
+def test_a_part_that_was_lost_continues_from_what_this_session_has_made_or_began_with(run, tmp_path):
+    other = tmp_path / "other"
+    save(other, 1_000)
+    began_with = checkpointing.find(other)
+    for own in ((), (500,), (1_500,)):
+        for step in own:
+            save(run, step)
+        known = checkpointing.names(run / "checkpoints")
+        checkpointing.continue_from(run / "checkpoints", began_with)
+        assert checkpointing.find_to_restart(run, began_with, known) == began_with
+        assert checkpointing.find_to_restart(run, None, known) is None
+    light = checkpointing.Checkpointer(run / "checkpoints", keep_best=True)
+    light.save(1_050, {"value": 7}, evaluation=1.0, light=True)
+    assert checkpointing.find_to_restart(run, began_with, known) == began_with
+    assert checkpointing.find_to_restart(run, None, known).name.endswith("1050")
+    save(run, 1_100)
+    assert checkpointing.find_to_restart(run, began_with, known).name.endswith("1100")

@@ -1,6 +1,7 @@
 """Rollouts of several actors are learned from in whole rounds of one version."""
 
 import itertools
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -188,3 +189,20 @@ def test_every_step_is_stamped_by_who_made_it() -> None:
     assert adder.num_inserted == 5
     adder.reset(), adder.flush(), adder.close()
     assert [call[0] for call in tape.calls[1:]] == ["reset", "flush", "close"]
+
+
+def test_the_time_that_a_round_waits_for_rollouts_is_measured() -> None:
+    class Slow(Items):
+        def sample_batch(self, *arguments: Any, **options: Any) -> Any:
+            time.sleep(0.05)
+            return super().sample_batch(*arguments, **options)
+
+    items = [(actor, [0] * T, float(index)) for index, actor in enumerate([0, 0, 1, 1])]
+    found = rounds.RoundDataset(Slow(items), unpack, num_actors=2, rollouts_each=2)
+    assert found.wait_seconds == 0.0
+    next(found)
+    waited = found.wait_seconds
+    assert waited >= 0.05
+    with pytest.raises(replay.ReplayTimeout):
+        next(found)
+    assert found.wait_seconds >= waited + 0.05
