@@ -679,7 +679,8 @@ def no_space_left_for_a_checkpoint(s):
 @mistake(
     ValueError,
     "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
-    "('torso.0.weight' is missing). Use the builder that it was trained with, or another folder.",
+    "('torso.0.weight' is missing). Use the builder, and observations and actions, that it was trained with, "
+    "or another folder.",
 )
 def a_policy_of_another_agent(s):
     runs.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
@@ -688,7 +689,7 @@ def a_policy_of_another_agent(s):
 @mistake(
     ValueError,
     "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
-    "(<...>). Use the builder that it was trained with, or another folder.",
+    "(<...>). Use the builder, and observations and actions, that it was trained with, or another folder.",
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))

@@ -168,6 +168,8 @@ class Resume:
     """New mean evaluation return at which to stop; inf for none."""
     stop_after_minutes: float | None = None
     """New time limit in minutes; inf for none. Each session gets the full time."""
+    record: str | None = None
+    """Another new folder for the episodes of the whole run, if the run has already written the first one."""
     device: str | None = None
     """The learner's device, if it is to change."""
     log: tuple[_Log, ...] | None = None

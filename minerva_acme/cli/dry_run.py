@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from rich.table import Column, Table
 
-from minerva_acme import constraints, experiments, machine_memory
+from minerva_acme import constraints, datasets, experiments, machine_memory
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import backends, sizes
@@ -48,9 +48,14 @@ def run(
         builder=builder, environment_factory=make_environment, directory=directory, **options
     )
     spec = description.make_specs(import_code=import_code)
-    backend: backends.Backend = "reverb" if processes else config.replay
+    # Recorded episodes are kept in memory, and not in checkpoints.
+    backend: backends.Backend = "reverb" if processes else "memory" if config.dataset else config.replay
     beginning.check_agent(builder, spec, backend, config.dataset)
-    inserted = builder.max_inserted(config.num_env_steps) if config.num_env_steps else math.inf
+    if config.dataset:
+        recorded = datasets.read(config.dataset)
+        inserted: float = recorded.num_steps + recorded.num_episodes
+    else:
+        inserted = builder.max_inserted(config.num_env_steps)
     if processes and processes.get("num_learners", 1) != 1:
         builder.for_actors(processes["num_actors"]).for_learners(processes["num_learners"])  # raises
     tables = builder.make_replay_tables(spec)
@@ -82,7 +87,8 @@ def run(
         "and target networks that the learner makes."
     )
     light = _STORED_BYTES * trained + _FROZEN_BYTES * frozen
-    full = light + (sizes.full_size(tables, 0, most_items=inserted).most if config.checkpoint_replay else 0)
+    holds_replay = config.checkpoint_replay and not config.dataset
+    full = light + (sizes.full_size(tables, 0, most_items=inserted).most if holds_replay else 0)
     # While the newest is written, the oldest is still there.
     disk = (config.checkpoint_keep + 1) * full + config.checkpoint_best * light
     free = shutil.disk_usage(next(path for path in directory.absolute().parents if path.exists())).free
@@ -141,6 +147,7 @@ class _Clock:
         left = config.num_steps - made
         # With random actions and before training; then one per period, the last at the end.
         num_evaluations = 2 * (made == 0) + math.ceil(left / (config.evaluation_period or config.num_steps))
+        num_evaluations *= config.evaluation_episodes > 0
         # Random actions and the untrained policy played one episode each before the first step.
         per_episode = (self._trained_from[0] - self._began_at) / 2
         training = per_step * left
@@ -162,7 +169,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 config,
                 directory=directory,
                 evaluation_period=0,
-                evaluation_episodes=1,
+                evaluation_episodes=min(1, config.evaluation_episodes),
                 evaluation_environments=1,
                 checkpoint_period=0,
                 checkpoint_replay=False,

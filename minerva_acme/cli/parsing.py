@@ -120,7 +120,9 @@ def _show(page: str) -> NoReturn:
 def _data_as_environment(arguments: Sequence[str]) -> list[str]:
     """Returns the flag of the environment that recorded episodes stand for, if there is no other one."""
     dataset, env = (flags.take(arguments, *names)[0] for names in (("--dataset",), _ENV))
-    return [] if dataset is None or env is not None else ["--env", f"{task_settings.RECORDED}{dataset}"]
+    if dataset is None or env is not None:
+        return []
+    return ["--env", f"{task_settings.RECORDED}{os.path.normpath(dataset)}"]
 
 
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:

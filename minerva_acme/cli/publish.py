@@ -2,9 +2,10 @@
 
 import json
 import pathlib
+import shlex
 from collections.abc import Iterator
 
-from minerva_acme import readable, runs
+from minerva_acme import readable, runs, task_settings
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, verification
@@ -29,6 +30,12 @@ def run(command: commands.Publish) -> int:
         hub.check_installed()
     console = Console()
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
+    if run_folder.read(command.directory).environment.startswith(task_settings.RECORDED):
+        raise ValueError(
+            f"{command.directory} must have an environment to be published, for the score on its card, but "
+            "learned from recorded episodes alone. Train with --env too, or share the weights as a file: "
+            f"minerva export {shlex.quote(str(command.directory))}"
+        )
     folder = command.output or command.directory / "hub"
     weights = folder / hub.WEIGHTS
     runs.export_policy(command.directory, weights, checkpoint=checkpoint, import_code=command.import_code)

@@ -49,12 +49,14 @@ def run(command: commands.Report) -> int:
     names = [one.exp_name for one in experiments]
     drawn = []  # file, title, caption, figure
     if report.aggregate is not None:
-        curves = figure.draw([report.aggregate], y_label="Normalised score", labels=names)
-        caption = plotting.make_caption([report.aggregate], "Normalised score")
+        drawing = {"y_label": "Normalised score", "x_label": report.x_label}
+        curves = figure.draw([report.aggregate], labels=names, **drawing)
+        caption = plotting.make_caption([report.aggregate], **drawing)
         drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
     if report.by_environment:
-        curves = figure.draw(report.by_environment, y_label="Return", labels=names)
-        caption = plotting.make_caption(report.by_environment, "Return")
+        drawing = {"y_label": "Return", "x_label": report.x_label}
+        curves = figure.draw(report.by_environment, labels=names, **drawing)
+        caption = plotting.make_caption(report.by_environment, **drawing)
         drawn.append(("environments", "Environments", caption, curves))
     bars = report_figures.draw_bars(
         report.scores, x_label="Interquartile mean of normalised scores", limits=(0.0, 1.0), middle=None

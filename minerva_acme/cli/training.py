@@ -18,6 +18,16 @@ from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_names
 
+_CHANGED_ON_RESUMING = (
+    "num_env_steps",
+    "num_learner_steps",
+    "device",
+    "stop_at_return",
+    "stop_after_minutes",
+    "record",
+)
+"""The options that `minerva resume` takes."""
+
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows the results; returns the exit status."""
@@ -124,7 +134,7 @@ def resume(command: commands.Resume) -> int:
         if reason := description.unknown.get(name):
             raise ValueError(f"{directory} can be resumed only from Python: {reason}")
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
-    for name in ("num_env_steps", "num_learner_steps", "device", "stop_at_return", "stop_after_minutes"):
+    for name in _CHANGED_ON_RESUMING:
         if (value := getattr(command, name)) is not None:
             values[name] = None if value == math.inf else value
     if command.log is not None:
@@ -143,11 +153,11 @@ def resume(command: commands.Resume) -> int:
     if checkpoint and stopping.is_complete(checkpoint, description.options):
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:
-            name = "num_env_steps" if options.num_env_steps else "num_learner_steps"
+            name = _steps_option(description)
             raise ValueError(
                 f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
                 f"{options.num_steps:,}. To train for longer: "
-                + _command("resume", directory, description, f"--{name.replace('_', '-')}", 2 * made)
+                + _command("resume", directory, description, *_longer(description, made))
             )
         reached = stopping.reached_return(checkpoint, goal)
         raise ValueError(
@@ -224,6 +234,16 @@ def _command(
     return shlex.join(["minerva", name, *map(str, [directory, *words]), *code])
 
 
+def _steps_option(description: run_folder.RunDescription) -> str:
+    return "num_env_steps" if description.options["num_env_steps"] else "num_learner_steps"
+
+
+def _longer(description: run_folder.RunDescription, made: int) -> list[object]:
+    """Returns the flags that let a run make twice the steps; its recording then needs another name."""
+    flag = f"--{_steps_option(description).replace('_', '-')}"
+    return [flag, 2 * made, *(["--record", "..."] if description.options.get("record") else [])]
+
+
 def _tell_of_checkpoint(
     console: Console,
     directory: pathlib.Path,
@@ -231,18 +251,14 @@ def _tell_of_checkpoint(
     description: run_folder.RunDescription,
 ) -> None:
     made = checkpointing.env_steps(checkpoint)
-    flag, num_steps = next(
-        (f"--{name.replace('_', '-')}", description.options[name])
-        for name in ("num_env_steps", "num_learner_steps")
-        if description.options[name]
-    )
+    num_steps = description.options[_steps_option(description)]
     if made < num_steps or not stopping.is_complete(checkpoint, description.options):
         console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     else:
+        longer = _command("resume", directory, description, *_longer(description, made))
         console.print(
-            f"This run has made all its {made:,} steps. To train for longer: "
-            f"{_command('resume', directory, description, flag, 2 * made)}. To start over, remove the "
-            "folder or choose another --directory or --seed."
+            f"This run has made all its {made:,} steps. To train for longer: {longer}. To start over, remove "
+            "the folder or choose another --directory or --seed."
         )
 
 

@@ -10,10 +10,10 @@ import dm_env
 import numpy as np
 from rich.progress import Progress
 
-from minerva_acme import runs
+from minerva_acme import runs, task_settings
 from minerva_acme.cli import commands, environment_choice, extras
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import policies
+from minerva_acme.runs import policies, recorded_environment
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
@@ -42,6 +42,8 @@ def run(command: commands.Video) -> int:
     builder = found.description.make_builder(import_code=command.import_code)
     description, make_environment = environment_choice.choose(found.description, command)
     environment_id = description.environment
+    if environment_id.startswith(task_settings.RECORDED):
+        raise ValueError(recorded_environment.explain(environment_id.removeprefix(task_settings.RECORDED)))
     camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
     settings, render = recording.drawing(environment_id, camera, command.height, command.width)
     if description.environment_factory:  # takes only a seed

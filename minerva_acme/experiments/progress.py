@@ -88,7 +88,9 @@ class Reporter:
         self._callbacks = callbacks
         self._episode_return: float | None = None
         self._metrics: dict[str, float] = {}
-        self._replay_memory = backends.describe_size(run.tables, run.config.replay)
+        # A run without environment steps writes nothing to it.
+        plays = run.config.num_env_steps > 0
+        self._replay_memory = backends.describe_size(run.tables, run.config.replay) if plays else ""
         self._metrics_due = loggers.EverySeconds(max(run.config.log_period_seconds, _MIN_METRICS_SECONDS))
 
     def report(self, phase: str, episodes: Sequence[environments.EpisodeResult] = ()) -> None:

@@ -165,18 +165,19 @@ class ProgressDisplay(LiveDisplay):
 
     def line(self, progress: run_progress.Progress) -> str:
         """Returns the line for a file or a pipe."""
-        env_speed, _ = self._speeds()
+        env_speed, learner_speed = self._speeds()
+        plays = progress.num_env_steps > 0
         parts = [
-            f"{progress.steps:>9,}/{progress.num_steps:,} steps",
-            f"{env_speed:.0f} steps/s",
-            f"{progress.learner_steps:,} learner steps",
+            f"{progress.steps:>9,}/{progress.num_steps:,} {'' if plays else 'learner '}steps",
+            f"{env_speed if plays else learner_speed:.0f} steps/s",
+            *([f"{progress.learner_steps:,} learner steps"] if plays else []),
             f"{self._time_left(progress)} left",
         ]
         if self._returns:
             parts.append(f"return {self._returns[-1]:.1f}")
         parts += [f"{name} loss {_number(value)}" for name, value in _losses(progress.metrics)]
         parts += [f"KL {name}/bound {_number(value)}" for name, value in _kls(progress.metrics).items()]
-        if "replay/size" in progress.metrics:
+        if plays and "replay/size" in progress.metrics:
             parts.append(f"replay {progress.metrics['replay/size']:,.0f}")
         return ", ".join(parts)
 
@@ -216,8 +217,10 @@ class ProgressDisplay(LiveDisplay):
         """Returns the text of each row by its label, for all values known so far."""
         env_speed, learner_speed = self._speeds()
         metrics = progress.metrics
+        plays = progress.num_env_steps > 0
+        environment_speed = f"{_number(env_speed)} environment steps/s, " if plays else ""
         rows = {
-            "speed": f"{_number(env_speed)} environment steps/s, {_number(learner_speed)} learner steps/s, "
+            "speed": f"{environment_speed}{_number(learner_speed)} learner steps/s, "
             f"{progress.learner_steps:,} made"
         }
         if self._returns:
@@ -234,7 +237,7 @@ class ProgressDisplay(LiveDisplay):
             rows["losses"] = "  ".join(f"{name} {_number(value)}" for name, value in losses)
         if kls := _kls(metrics):
             rows["KL/bound"] = "  ".join(f"{name} {value:.2f}" for name, value in kls.items())
-        if "replay/size" in metrics:
+        if plays and "replay/size" in metrics:
             rows["replay"] = (
                 f"{metrics['replay/size']:,.0f} of {metrics['replay/max_size']:,.0f} items, "
                 f"{metrics['replay/samples_per_insert']:.3g} samples per insert"

@@ -45,6 +45,13 @@ class Bar(NamedTuple):
     interval: tuple[float, float] | None
 
 
+_UNITS = {
+    "frames": "Frames are the environment's own steps; repeat: frames for which an action lasts; updates: "
+    "learner steps per frame.",
+    "learner steps": "These runs make no environment steps.",
+}
+
+
 class Report(NamedTuple):
     """Everything that a report shows."""
 
@@ -56,6 +63,7 @@ class Report(NamedTuple):
     profiles: Mapping[str, statistics.Profile]
     improvements: Sequence[Bar]
     fronts: Sequence[front.Front] = ()  # of each pair of rewards, where an environment has several
+    x_label: str = panels.FRAMES  # of the curves
 
 
 class _Method(NamedTuple):
@@ -70,6 +78,7 @@ class _Comparison(NamedTuple):
 
     steps: Mapping[str, int]  # by environment
     notes: Sequence[str]
+    unit: str  # frames or learner steps
 
 
 def make_report(
@@ -115,14 +124,17 @@ def make_report(
             few.append(
                 f"Left out, with fewer than {min_seeds} seeds of {one.exp_name}: {', '.join(left_out)}."
             )
-    published = [_published(name) for name in against]
+    unit = _check_unit(experiments)
+    if against and unit != "frames":
+        few.append(f"Not compared with published results, which count frames, not {unit}.")
+    published = [_published(name) for name in against if unit == "frames"]
     shared = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if not shared:
         raise ValueError(
             f"The experiments must have an environment in common, got none for "
             f"{', '.join(method.name for method in methods)}. Report them separately."
         )
-    comparison = _compare(methods, shared, step)
+    comparison = _compare(methods, shared, step, unit)
     shared = list(comparison.steps)
     limits = {env: find_range(env, ranges or {}) for env in shared}
     compared = [method for method in published if not _lacking(method, comparison)]
@@ -157,7 +169,24 @@ def make_report(
         profiles=profiles,
         improvements=improvements,
         fronts=fronts,
+        x_label=unit.capitalize(),
     )
+
+
+def _check_unit(experiments: Sequence[results.Experiment]) -> str:
+    """Returns what the steps of all experiments count.
+
+    Raises:
+        ValueError: Some count frames, others learner steps.
+    """
+    by_unit = {one.counts: one.exp_name for one in experiments}
+    if len(by_unit) > 1:
+        raise ValueError(
+            "The experiments must all count frames, or all learner steps, as runs without environment steps "
+            f"do, got {' and '.join(f'{unit} of {name}' for unit, name in by_unit.items())}. "
+            "Report them separately, or plot them with --x updates or --x wall."
+        )
+    return next(iter(by_unit))
 
 
 def _notes(
@@ -171,7 +200,7 @@ def _notes(
     for method in methods:
         for env, runs in method.runs.items():
             if _common_steps([*runs.values()]) < 0:
-                yield f"The runs of {method.name} on {env} have no frame in common: not drawn."
+                yield f"The runs of {method.name} on {env} have no step in common: not drawn."
     everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
         yield f"Only some of the experiments have runs on {', '.join(lone)}: not compared."
@@ -272,7 +301,7 @@ def find_range(env: str, ranges: Ranges) -> tuple[float, float]:
     return found
 
 
-def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None) -> _Comparison:
+def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None, unit: str) -> _Comparison:
     """Chooses the steps, and leaves out environments in which a run has no value at that step."""
     steps, notes = {}, []
     for env in shared:
@@ -281,20 +310,20 @@ def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None
         lacking = [(name, seed) for name, seed, run in runs if not run.x[0] <= at <= run.x[-1]]
         if lacking:
             shown = ", ".join(f"{name} seed {seed}" for name, seed in lacking)
-            notes.append(f"{env} is not compared: no value at {at:,} frames for {shown}.")
+            notes.append(f"{env} is not compared: no value at {at:,} {unit} for {shown}.")
             continue
         steps[env] = at
         early = [f"{name} seed {seed}" for name, seed, run in runs if run.x[-1] == at]
         if step is None and (longest := int(max(run.x[-1] for *_, run in runs))) > at:
             notes.append(
-                f"{env} is compared at {at:,} frames, where {early[0]} ends; others reach {longest:,}."
+                f"{env} is compared at {at:,} {unit}, where {early[0]} ends; others reach {longest:,}."
             )
     if not steps:
         raise ValueError(
-            "There must be an environment in which all runs have a value at the same frame, got none. "
+            "There must be an environment in which all runs have a value at the same step, got none. "
             + " ".join(notes)
         )
-    return _Comparison(steps, notes)
+    return _Comparison(steps, notes, unit)
 
 
 def _reaches(published: _Method, env: str, comparison: _Comparison) -> bool:
@@ -426,8 +455,7 @@ def _score_table(
         "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments, with its 95% "
         f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); for two or three "
         "seeds of one environment, this is their range. For published results only the means over seeds are "
-        "known: compare them by mean and IQM of means. Frames are the environment's own steps; repeat: "
-        "frames for which an action lasts; updates: learner steps per frame.",
+        f"known: compare them by mean and IQM of means. {_UNITS[comparison.unit]}",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
         figure="scores",
@@ -481,7 +509,7 @@ def _environment_table(
         "published results, the mean over seeds.",
         [
             "environment",
-            *([] if at_one else ["frames"]),
+            *([] if at_one else [comparison.unit]),
             *(m.name for m in methods),
             *(_title(m.name) for m in published),
         ],
@@ -574,7 +602,11 @@ def _median(experiment: results.Experiment, metric: str) -> str:
 
 def _at(comparison: _Comparison) -> str:
     lowest, highest = min(comparison.steps.values()), max(comparison.steps.values())
-    return f" at {highest:,} frames" if lowest == highest else f" at {lowest:,} to {highest:,} frames"
+    return (
+        f" at {highest:,} {comparison.unit}"
+        if lowest == highest
+        else f" at {lowest:,} to {highest:,} {comparison.unit}"
+    )
 
 
 def _list(environments: Sequence[str]) -> str:

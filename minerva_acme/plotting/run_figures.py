@@ -141,10 +141,11 @@ def _steps_of(directories: Sequence[pathlib.Path]) -> Axis:
     Raises:
         ValueError: Some of them do, and some do not.
     """
-    offline = {path for path in directories if run_folder.read(path).steps_key != run_curves.STEPS}
+    played = [path for path in directories if run_curves.list_metrics(path)]
+    offline = {path for path in played if run_folder.read(path).steps_key != run_curves.STEPS}
     if not offline:
         return "steps"
-    if others := [path for path in directories if path not in offline]:
+    if others := [path for path in played if path not in offline]:
         raise ValueError(
             f"`x` must be updates or wall for runs of which some make no environment steps, got steps for "
             f"{min(offline)} and {others[0]}. Add --x updates, or plot them apart."

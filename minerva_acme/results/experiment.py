@@ -11,7 +11,7 @@ import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from minerva_acme.results import format_1, names
 from minerva_acme.results import rows as rows_format
@@ -54,6 +54,8 @@ class Experiment:
     """The number of frames for which a decision of the agent lasts. If it is None, it is unknown, and steps
     count decisions unchanged."""
     notes: str = ""
+    counts: Literal["frames", "learner steps"] = "frames"
+    """What `env_step` counts: learner steps for runs that make no environment steps."""
 
     @property
     def trainings(self) -> list[Training]:
@@ -93,6 +95,8 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
     files = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".csv", ".json")]
     content = {"format": FORMAT, **dataclasses.asdict(experiment), "decisions": experiment.decisions}
     del content["rows"]
+    if experiment.counts == "frames":
+        del content["counts"]
     content["contexts"] = [
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in experiment.contexts
@@ -155,9 +159,9 @@ def merge(old: Experiment, new: Experiment) -> Experiment:
     """Adds runs to an experiment; a new run replaces an old one with the same environment and seed.
 
     Raises:
-        ValueError: The experiments have different names or action repeats.
+        ValueError: The experiments have different names or action repeats, or count other steps.
     """
-    for name in ("exp_name", "action_repeat"):
+    for name in ("exp_name", "action_repeat", "counts"):
         one, other = getattr(old, name), getattr(new, name)
         if one != other:
             raise ValueError(

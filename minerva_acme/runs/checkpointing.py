@@ -552,7 +552,8 @@ def explain_misfit(checkpoint: pathlib.Path) -> Iterator[None]:
         found = " ".join(line.strip() for line in found.splitlines()[:2]).removesuffix(".")
         raise ValueError(
             f"{checkpoint} must belong to this agent, config and environment, but belongs to another "
-            f"({found}). Use the builder that it was trained with, or another folder."
+            f"({found}). Use the builder, and observations and actions, that it was trained with, or another "
+            "folder."
         ) from error
 
 

@@ -106,6 +106,13 @@ class RunOptions(foreign_names.Translated):
                         f"`{name}` must be {off} without evaluations (`evaluation_episodes` 0), got "
                         f"{getattr(self, name)}."
                     )
+        if self.demonstrations is None:
+            for name, unset in (("demonstration_share", 0.5), ("final_demonstration_share", None)):
+                if getattr(self, name) != unset:
+                    raise ValueError(
+                        f"`{name}` must not be set without `demonstrations`, got {getattr(self, name)}. Set "
+                        "`demonstrations` to a folder of recorded episodes."
+                    )
         for name in ("dataset", "record", "demonstrations"):
             if getattr(self, name) is not None:
                 _check_datasets(name, self.num_env_steps)

@@ -30,13 +30,18 @@ class RecordedEnvironment(specs.SpecMethods, dm_env.Environment):
         self._specs = datasets.read(path).spec
 
     def reset(self) -> NoReturn:
-        raise ValueError(
-            f"An environment must be given to play in, such as --env CartPole-v1: {self._path} only has "
-            "recorded episodes."
-        )
+        raise ValueError(explain(self._path))
 
     def step(self, action: object) -> NoReturn:
         self.reset()
+
+
+def explain(path: str | os.PathLike[str]) -> str:
+    """Returns why it cannot be played, for messages."""
+    return (
+        f"An environment must be given to play in, such as --env CartPole-v1: {path} only has recorded "
+        "episodes."
+    )
 
 
 def make(path: str | os.PathLike[str], seed: int = 0) -> dm_env.Environment:

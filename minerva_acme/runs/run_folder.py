@@ -7,6 +7,7 @@ named as `module:name`, and imported only on request, since importing runs it.
 import dataclasses
 import functools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -30,6 +31,9 @@ FORMAT = 2
 
 _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
 """The largest values that a file may ask for: making more would take hours before any message."""
+
+_RECORDED_IN = ("dataset", "demonstrations")
+"""The options that are folders of recorded episodes."""
 
 MADE_IN_PYTHON = ("observers", "logger_factory", "evaluation_environment_factory")
 """The parts of an experiment that only a call of `run_experiment` can provide."""
@@ -111,7 +115,12 @@ class RunDescription:
 
     def data(self) -> dict[str, Any]:
         """Returns the options that a resumed run must not change: what the run learns and starts from."""
-        return {name: self.options.get(name) for name in ("dataset", "from_run")}
+        folders = {name: self.options.get(name) for name in (*_RECORDED_IN, "from_run")}
+        shares = ("demonstration_share", "final_demonstration_share") if folders["demonstrations"] else ()
+        return {
+            **{name: path and os.path.normpath(path) for name, path in folders.items()},
+            **{name: self.options.get(name) for name in shares},
+        }
 
     def origin(self) -> dict[str, Any]:
         """Returns where recorded episodes of this run come from, for their metadata."""
@@ -266,8 +275,12 @@ class RunDescription:
         defaults = self._defaults()
         asked, there = self._identity(defaults), found._identity(defaults)
         names = sorted(asked | there) if asked["agent"] == there["agent"] else ["agent"]
-        if not (self._has_id() and found._has_id()):  # a function may be moved
+        are_recorded = all(each["environment"].startswith(task_settings.RECORDED) for each in (asked, there))
+        if are_recorded or not (self._has_id() and found._has_id()):  # data or a function may be moved
             asked["environment"] = there["environment"]
+        for name in _RECORDED_IN:  # checkpoints know it by its checksum
+            if asked[name] and there[name]:
+                asked[name] = there[name]
         differences = [
             f"{key} is {there.get(key)!r} there, {asked.get(key)!r} here"
             for key in names

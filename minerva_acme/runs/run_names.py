@@ -10,7 +10,9 @@ from typing import Any
 from minerva_acme import results
 from minerva_acme.agents import registry
 from minerva_acme.results import names
-from minerva_acme.runs import run_folder
+from minerva_acme.runs import options, run_folder
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(options.RunOptions)}
 
 
 def nearest_preset(
@@ -94,7 +96,7 @@ def default_directory(description: run_folder.RunDescription, presets: Mapping[s
 
 
 def _data(description: run_folder.RunDescription) -> dict[str, Any]:
-    return {name: value for name, value in description.data().items() if value is not None}
+    return {name: value for name, value in description.data().items() if value != _DEFAULTS[name]}
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -148,7 +148,8 @@ def _make_experiment(
             "the folder."
         )
     env_name, repeat = description.base_task
-    frames = repeat if repeat and steps == run_curves.STEPS else 1  # of a step
+    plays = steps == run_curves.STEPS
+    frames = repeat if repeat and plays else 1  # of a step
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     for metric in _TOTALS:
         if f"evaluator/{metric}" in logged:
@@ -162,7 +163,7 @@ def _make_experiment(
     training = env_name, description.seed
     sessions: list[Mapping[str, Any]] = [*provenance.read(directory)]
     contexts = [results.Context(frozenset({training}), **session) for session in sessions]
-    updates = values.get(("learner_steps", last))
+    updates = values.get(("learner_steps", last)) if plays else None
     return results.Experiment(
         exp_name=name,
         rows=tuple(
@@ -173,6 +174,7 @@ def _make_experiment(
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
         updates_per_frame=None if updates is None else float(f"{updates / (last * frames):.3g}"),
         action_repeat=repeat,
+        counts="frames" if plays else "learner steps",
     )
 
 

@@ -1,5 +1,8 @@
 """`minerva dataset`, and the flags of `minerva train` for data."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -46,6 +49,12 @@ def test_a_run_records_what_another_learns_from(call, train, tmp_path):
     assert datasets.read(tmp_path / "data").num_steps == 60
     words = ["--demonstrations", str(tmp_path / "data"), "--demonstration-share", "0.25"]
     assert train(tmp_path / "two", *words, "--final-demonstration-share", "0") == 0
+    status, _, err = call("resume", tmp_path / "one", "--num-env-steps", 120)
+    assert status == 2 and "data must be a new folder, but exists" in err
+    assert call("resume", tmp_path / "one")[2].count("--num-env-steps 120 --record ...") == 1
+    more = ("--num-env-steps", 80, "--record", tmp_path / "more")
+    assert call("resume", tmp_path / "one", *more)[0] == 0
+    assert datasets.read(tmp_path / "more").num_steps == 80
 
 
 @pytest.mark.parametrize("agent", ["bc", "crr", "td3 --preset offline"])
@@ -70,3 +79,25 @@ def test_a_run_without_environment_steps_and_without_data_is_refused_before_it_b
     status, _, err = call("train", agent, *options)
     assert status == 2 and "recorded episodes" in err and "`dataset` is not set" in err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_on_recorded_episodes_alone_counts_learner_steps_and_asks_for_an_environment(
+    call, trained, tmp_path
+):
+    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
+    learn = ("train", "bc", "--dataset", f"{tmp_path / 'data'}/", "--num-learner-steps", 30)
+    run = tmp_path / "run"
+    status, out, _ = call(*learn, "--dry-run")
+    assert status == 0 and "Replay of 201 items takes" in out and "for 0 evaluations" in out
+    status, out, _ = call(*learn, "--directory", run)
+    assert status == 0 and "Replay of" not in out and "0 environment and 30 learner steps" not in out
+    for command in ("video", "publish"):
+        status, _, err = call(command, run)
+        assert status == 2 and "nvironment" in err and "recorded episodes" in err
+    status, out, _ = call("eval", run, "--env", "Pendulum-v1", "--episodes", 1)
+    assert status == 0 and "30 learner steps: return" in out
+    status, out, _ = call("eval", run, "--env", "Pendulum-v1", "--episodes", 1, "--json")
+    assert {"env_steps": 0, "learner_steps": 30}.items() <= json.loads(out).items()
+    moved = shutil.copytree(tmp_path / "data", tmp_path / "moved")
+    again = ("train", "bc", "--dataset", moved, "--num-learner-steps", 40, "--directory", run)
+    assert call(*again)[0] == 0

@@ -1,6 +1,7 @@
 """Runs that record their episodes, and runs that learn from demonstrations too."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path, monkey
 
 def test_a_start_that_is_refused_leaves_the_description_that_the_run_is_resumed_by(tmp_path, recording):
     (tmp_path / "data").mkdir()
-    config = make_config(tmp_path / "run", num_env_steps=40)
+    config = make_config(tmp_path / "run", num_env_steps=40, demonstrations=str(recording / "data"))
     experiments.run_experiment(config)
     described = (tmp_path / "run" / "run.json").read_text()
     longer = dataclasses.replace(config, num_env_steps=70)
@@ -210,7 +211,14 @@ def test_demonstrations_that_have_changed_are_told_when_a_run_is_resumed(tmp_pat
     changed = dataclasses.replace(config, demonstrations=str(tmp_path / "other"), num_env_steps=90)
     with pytest.raises(ValueError, match="The demonstrations must be those of .*data, with the checksum"):
         experiments.run_experiment(changed)
-    experiments.run_experiment(dataclasses.replace(changed, demonstrations=None))  # none is a choice
+    for changes, named in (
+        ({"demonstrations": None}, "demonstrations is"),
+        ({"demonstration_share": 0.2}, "share is 0.5"),
+    ):
+        with pytest.raises(ValueError, match=f"holds another run: .*{named}"):
+            experiments.run_experiment(dataclasses.replace(config, num_env_steps=90, **changes))
+    moved = shutil.copytree(recording / "data", tmp_path / "moved")
+    experiments.run_experiment(dataclasses.replace(changed, demonstrations=f"{moved}/"))
 
 
 @pytest.mark.parametrize("name", ["record", "demonstrations"])

@@ -213,7 +213,7 @@ def test_runs_without_a_common_step_are_told_and_the_others_shown():
     apart = experiment("apart", {WALKER: {0: {35: 1.0}, 1: {50: 2.0}}, CHEETAH: ends(1, 2)})
     made = plotting.make_report([apart])
     assert [panel.title for panel in made.by_environment] == ["Cheetah run"]
-    assert f"The runs of apart on {WALKER} have no frame in common: not drawn." in made.notes
+    assert f"The runs of apart on {WALKER} have no step in common: not drawn." in made.notes
 
 
 def test_random_actions_are_in_the_panel_of_their_environment():
@@ -281,3 +281,17 @@ def test_a_report_made_twice_is_the_same():
 def test_what_cannot_be_reported_is_told(experiments, settings, message):
     with pytest.raises(ValueError, match=message):
         plotting.make_report(experiments, **settings)
+
+
+def test_learner_steps_of_runs_that_make_no_environment_steps_are_not_compared_with_frames():
+    offline = {"counts": "learner steps", "updates_per_frame": None}
+    one = experiment("one", {WALKER: {**ends(100, 300), 2: {0: 0.0, 50: 200.0}}}, **offline)
+    with pytest.raises(ValueError, match="got frames of ours and learner steps of one"):
+        plotting.make_report([OURS, one])
+    made = plotting.make_report([one], against=["sac"])
+    assert "Not compared with published results, which count frames, not learner steps." in made.notes
+    (compared,) = (note for note in made.notes if "is compared at" in note)
+    assert compared.startswith(f"{WALKER} is compared at 50 learner steps, where one seed 2 ends")
+    assert made.x_label == "Learner steps"
+    titles = [one.title for one in made.tables]
+    assert "Scores on 1 environment at 50 learner steps" in titles and "frames" not in " ".join(titles)
