@@ -107,8 +107,8 @@ class RunOptions(foreign_names.Translated):
                         f"{getattr(self, name)}."
                     )
         if self.demonstrations is None:
-            for name, unset in (("demonstration_share", 0.5), ("final_demonstration_share", None)):
-                if getattr(self, name) != unset:
+            for name in ("demonstration_share", "final_demonstration_share"):
+                if getattr(self, name) != getattr(type(self), name):  # its default
                     raise ValueError(
                         f"`{name}` must not be set without `demonstrations`, got {getattr(self, name)}. Set "
                         "`demonstrations` to a folder of recorded episodes."
