@@ -236,8 +236,8 @@ class FinalObservations(SimulatorEnvironment):
         Args:
             *arguments: The arguments of `SimulatorEnvironment`.
             final_observation: Returns from the infos the last observations, [B, ...] each leaf, of which
-                those of other environments may be anything; `lambda infos: infos["final_obs"]`. None if the
-                simulator loses them.
+                those of other environments may be anything, or None in a step that ends no episode:
+                `lambda infos: infos.get("final_obs")`. Is None itself if the simulator loses them.
             **settings: More arguments of `SimulatorEnvironment`.
         """
         super().__init__(*arguments, **settings)
@@ -246,10 +246,17 @@ class FinalObservations(SimulatorEnvironment):
 
     def _ended(self, timestep: types.BatchedTimeStep, infos: Any) -> types.BatchedTimeStep:
         newest = timestep.observation
-        last = self._newest
+        last, has_ended = self._newest, timestep.step_type == _LAST
         if self._final_observation is not None:
-            last = self._observation(self._final_observation(infos))
-        return timestep._replace(observation=choose(timestep.step_type == _LAST, last, newest), newest=newest)
+            final = self._final_observation(infos)
+            if final is None and has_ended.any():
+                raise specs.SpecError(
+                    "`final_observation` must return the last observations in a step that ends "
+                    f"{int(has_ended.sum())} episodes, got None. Let the simulator keep them in its infos, "
+                    "or give `final_observation=None` if it loses them."
+                )
+            last = newest if final is None else self._observation(final)
+        return timestep._replace(observation=choose(has_ended, last, newest), newest=newest)
 
 
 class NextStepResets(SimulatorEnvironment):

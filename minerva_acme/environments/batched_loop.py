@@ -150,4 +150,4 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
             **self._counter.increment(episodes=int(num_episodes)),
         }
         self._begin_result()
-        return [self._finish(result, ())]
+        return [self._finish(result, (), int(num_episodes))]

@@ -78,6 +78,7 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
         self._should_update = should_update
         self._clock = Clock()
         self._num_steps = 0  # made by this loop, in all environments together
+        self._num_episodes = 0  # that have ended
 
     def step(self) -> list[EpisodeResult]:
         """Makes one step in every environment, after a reset if no episode is open.
@@ -100,18 +101,18 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
         """Plays until `num_episodes` have ended, or `num_steps` are made, or forever if neither is given.
 
         Both count all environments together, in this call; an episode that is open at the start is one of the
-        `num_episodes`. Since E environments step together, up to E - 1 more may be played. Open episodes
-        continue in the next call.
+        `num_episodes`. Since E environments step together, up to E - 1 more may be played; in a batch, which
+        tells only from time to time what has ended, more. Open episodes continue in the next call.
 
         Raises:
             ValueError: Both are given, or a negative number.
         """
         check_budget(num_episodes, num_steps)
-        num_ended, steps_before = 0, self._num_steps
-        while (num_episodes is None or num_ended < num_episodes) and (
+        episodes_before, steps_before = self._num_episodes, self._num_steps
+        while (num_episodes is None or self._num_episodes - episodes_before < num_episodes) and (
             num_steps is None or self._num_steps - steps_before < num_steps
         ):
-            num_ended += len(self.step())
+            self.step()
 
     @abc.abstractmethod
     def _step(self) -> list[EpisodeResult]:
@@ -121,8 +122,11 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
     def reset(self) -> None:
         """Abandons open episodes, without results: the next step begins new ones. `reset` the adders too."""
 
-    def _finish(self, result: EpisodeResult, observers: Sequence[Observer]) -> EpisodeResult:
-        """Adds the observers' metrics to an episode's result, and logs it."""
+    def _finish(
+        self, result: EpisodeResult, observers: Sequence[Observer], num_episodes: int = 1
+    ) -> EpisodeResult:
+        """Counts episodes, adds the observers' metrics to their result, and logs it."""
+        self._num_episodes += num_episodes
         for observer in observers:
             result |= observer.get_metrics()
         if self._logger is not None:

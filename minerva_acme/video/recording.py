@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import dm_env
 import numpy as np
+import tree
 
 from minerva_acme import types, wrappers
 from minerva_acme.environments import own
@@ -45,9 +46,9 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
         """Initialises the wrapper.
 
         Args:
-            environment: The environment to wrap and draw; its rewards are single numbers.
+            environment: The environment to wrap and draw.
             render: Draws the environment as uint8 [height, width, 3].
-            on_frame: Receives each frame, and the undiscounted sum of the rewards so far.
+            on_frame: Receives each frame, and the undiscounted sum of all rewards so far.
             every: The period of drawing, in timesteps from FIRST on.
         """
         super().__init__(environment)
@@ -65,7 +66,10 @@ class DrawingWrapper(wrappers.EnvironmentWrapper):
 
     def _draw(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         self._steps = 0 if timestep.first() else self._steps + 1
-        self._return = 0.0 if timestep.first() else self._return + float(timestep.reward)
+        if timestep.first():
+            self._return = 0.0
+        else:
+            self._return += sum(float(np.sum(leaf)) for leaf in tree.flatten(timestep.reward))
         if self._steps % self._every == 0:
             self._on_frame(_try_to_render(self._render, self._environment), self._return)
         return timestep

@@ -1,6 +1,7 @@
 """One action for several steps of the environment."""
 
 import operator
+from collections.abc import Callable
 
 import dm_env
 import tree
@@ -51,6 +52,8 @@ class ActionRepeatWrapper(base.EnvironmentWrapper):
     def reward_spec(self) -> types.NestedSpec:
         return reward_sum.summed_spec(self._environment.reward_spec())
 
-    def control_timestep(self) -> float:
-        """Returns the seconds of one step of the wrapper; for environments that have the method."""
-        return self._num_repeats * self._environment.control_timestep()  # type: ignore[attr-defined]
+    @property
+    def control_timestep(self) -> Callable[[], float]:
+        """Returns the seconds of one step of the wrapper; only there if the environment has it."""
+        of_one = self._environment.control_timestep  # type: ignore[attr-defined]
+        return lambda: self._num_repeats * float(of_one())

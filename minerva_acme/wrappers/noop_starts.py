@@ -1,5 +1,7 @@
 """Episodes that start at different moments."""
 
+from collections.abc import Callable
+
 import dm_env
 import numpy as np
 
@@ -52,10 +54,17 @@ class NoopStartsWrapper(base.EnvironmentWrapper, core.Saveable):
         # The environment resets by itself after LAST, and after it was seeded or restored.
         return self._start(timestep) if timestep.first() else timestep
 
-    def seed(self, seed: int) -> None:
-        """Seeds the environment, which must also have this method, and the generator of the no-ops."""
-        self._environment.seed(seed)  # type: ignore[attr-defined]
-        self._random = np.random.default_rng(seed)
+    @property
+    def seed(self) -> Callable[[int], None]:
+        """Seeds the environment and the generator of the no-ops; only there if the environment has it."""
+        seed_environment = self._environment.seed  # type: ignore[attr-defined]
+
+        def seed_both(seed: int) -> None:
+            seed_environment(seed)
+            # Gymnasium's environments draw from `default_rng(seed)` too.
+            self._random = np.random.default_rng([seed, *b"no-ops"])
+
+        return seed_both
 
     def save(self) -> core.State:
         """Returns the state of the generator, and the environment's state if it can be saved."""

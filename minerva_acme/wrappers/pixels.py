@@ -25,7 +25,8 @@ class PixelsWrapper(base.EnvironmentWrapper):
             camera_id: The number or name of a camera of the model; -1 is the free one.
 
         Raises:
-            ValueError: The size is below 1, or the environment has no `physics`.
+            ValueError: The size is below 1 or too large for the model, it has no such camera, or the
+                environment has no `physics`.
             RuntimeError: This machine cannot draw; the message says why, and what to do.
         """
         if size < 1:
@@ -41,6 +42,11 @@ class PixelsWrapper(base.EnvironmentWrapper):
         physics.model.vis.quality.shadowsize = 0  # must be set before the first image
         try:
             self._draw()
+        except ValueError as error:
+            raise ValueError(
+                f"`size` and `camera_id` must be possible for this model, got {size} and {camera_id!r}: "
+                f"{error}"
+            ) from error
         except Exception as error:  # PyOpenGL, EGL and OSMesa fail in many ways
             raise RuntimeError(
                 f"Pixels need a renderer, but this machine cannot draw: {error} On Linux, EGL draws "

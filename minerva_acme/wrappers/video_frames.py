@@ -42,5 +42,5 @@ class VideoFramesWrapper(base.EnvironmentWrapper):
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         if timestep.first():
             self.frames = []
-        self.frames.append(self._render(self._environment))
+        self.frames.append(np.array(self._render(self._environment)))  # some draw into the same array
         return timestep

@@ -65,6 +65,7 @@ class Simulator:
                     name: leaf.copy() for name, leaf in tree.map_structure(np.asarray, shown).items()
                 }
             }
+            self.has_ended = self.ended.any()
             shown = self.begin(self.ended)
         return shown, *map(self.convert, (reward, is_terminal, self.ended & ~is_terminal)), infos
 
@@ -78,12 +79,16 @@ class Simulator:
 
 
 def adapt(dialect, numpy=False, lengths=LENGTHS):
-    resets = {"masked": "never", "final": "same", "lost": "same", "next": "next"}[dialect]
+    resets = {"masked": "never", "next": "next"}.get(dialect, "same")
     simulator = Simulator(resets, numpy, lengths)
     make = {
         "masked": functools.partial(batched.MaskedResets, reset_where=simulator.reset_where),
         "final": functools.partial(
             batched.FinalObservations, final_observation=lambda infos: infos["final_obs"]
+        ),
+        "final in some": functools.partial(  # of the steps, as in ManiSkill
+            batched.FinalObservations,
+            final_observation=lambda infos: infos["final_obs"] if simulator.has_ended else None,
         ),
         "lost": functools.partial(batched.FinalObservations, final_observation=None),
         "next": batched.NextStepResets,
@@ -148,7 +153,7 @@ class TestNextStepResets(testing.BatchedEnvironmentConformance):
         return adapt("next")
 
 
-@pytest.mark.parametrize("dialect", ["final", "next"])
+@pytest.mark.parametrize("dialect", ["final", "final in some", "next"])
 def test_each_way_of_ending_an_episode_shows_the_same_transitions(dialect):
     for expected, found in zip(play(adapt("masked")), play(adapt(dialect)), strict=True):
         assert len(found) > 10
@@ -320,3 +325,14 @@ def test_a_step_reads_no_number_on_the_host(make):
     timestep = environment.step(actions)
     assert [leaf.shape for leaf in timestep] == shapes
     assert {leaf.device.type for leaf in timestep} == {"meta"}
+
+
+def test_last_observations_that_are_missing_where_an_episode_ends_are_told():
+    environment = adapt("final in some")
+    environment._final_observation = lambda infos: None
+    environment.reset()
+    with pytest.raises(
+        specs.SpecError, match="`final_observation` must return .* ends [0-9]+ episodes, got None"
+    ):
+        for _ in range(max(LENGTHS)):
+            environment.step(torch.zeros(len(LENGTHS), 1))

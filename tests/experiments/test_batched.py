@@ -228,6 +228,14 @@ def test_episodes_have_one_result_in_a_hundred_steps_and_their_means_are_those_o
     assert all(one is other.newest for one, other in zip(seen[1:130], timesteps, strict=False))
 
 
+def test_a_loop_counts_the_episodes_that_have_ended_not_their_rows():
+    loop = environments.BatchedEnvironmentLoop(
+        make_fakes(0), Counts(), logger=(logger := testing.FakeLogger())
+    )
+    loop.run(num_episodes=3)
+    assert len(logger.rows) == 1 and logger.rows[0]["episodes"] >= 3
+
+
 def test_an_evaluation_takes_the_first_episodes_of_each_environment():
     for number, num_episodes in ((4, 6), (4, 3), (3, 9)):
         with make_late(1) if number == 4 else make_fakes(1, number) as environment:

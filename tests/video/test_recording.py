@@ -104,3 +104,24 @@ def test_a_choice_or_a_display_is_left_alone(machine, monkeypatch, name):
 
 def test_a_backend_that_does_not_exist_does_not_work():
     assert not recording._works("no such backend")
+
+
+def test_the_return_of_several_rewards_is_their_sum():
+    class Named(testing.FakeEnvironment):
+        def step(self, action):
+            timestep = super().step(action)
+            if timestep.first():
+                return timestep
+            reward = np.float32(timestep.reward)
+            return timestep._replace(reward={"speed": reward, "parts": np.array([reward, -0.5])})
+
+    drawn = []
+    environment = recording.DrawingWrapper(
+        Named(episode_length=2),
+        render=lambda environment: np.zeros((2, 2, 3), np.uint8),
+        on_frame=lambda frame, so_far: drawn.append(so_far),
+    )
+    environment.reset()
+    for _ in range(3):
+        environment.step(np.zeros(2, np.float32))
+    assert drawn == [0.0, 1.5, 5.0, 0.0]

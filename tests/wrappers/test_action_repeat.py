@@ -1,3 +1,4 @@
+import dm_env
 import numpy as np
 import pytest
 from dm_env import specs
@@ -63,3 +64,17 @@ def test_a_step_lasts_as_long_as_its_repeats(tape):
 def test_fewer_than_one_repeat_is_refused(tape):
     with pytest.raises(ValueError, match="`num_repeats` must be >= 1, got 0"):
         wrappers.ActionRepeatWrapper(tape([1.0]), num_repeats=0)
+
+
+def test_what_the_environment_lacks_the_wrappers_lack_too():
+    class Bare(dm_env.Environment):
+        reset = step = action_spec = observation_spec = lambda self, *arguments: None
+
+    repeated_ = wrappers.ActionRepeatWrapper(Bare(), num_repeats=2)
+    assert not hasattr(repeated_, "control_timestep")
+    with pytest.raises(ValueError, match="`environment` must have a method `control_timestep`"):
+        wrappers.frames_per_second(repeated_)
+    noops = wrappers.NoopStartsWrapper(
+        Bare(), noop_action=np.int32(0), max_noops=1, random=np.random.default_rng(0)
+    )
+    assert not hasattr(noops, "seed")

@@ -90,3 +90,21 @@ def test_wrong_settings_are_refused(tape):
         wrap(tape([1.0]), max_noops=-1)
     with pytest.raises(ValueError, match=r"`noop_action` must be in \[0, 2\], .*got 3\. Correct it"):
         wrap(tape([1.0]), max_noops=1, noop_action=np.int32(3))
+
+
+def test_a_seed_gives_the_noops_other_numbers_than_the_environment(tape):
+    class Seeded(type(tape([1.0]))):
+        def seed(self, seed):
+            self.random = np.random.default_rng(seed)
+
+    inner = tape([1.0] * 50)
+    inner.__class__ = Seeded
+    environment = wrap(inner, max_noops=10)
+    environment.seed(5)
+    starts, noops = [], []
+    for _ in range(30):
+        before = len(inner.actions)
+        environment.reset()
+        noops.append(len(inner.actions) - before)
+        starts.append(inner.random.integers(10, endpoint=True))
+    assert sum(np.equal(starts, noops)) < 10  # of 30; 3 expected

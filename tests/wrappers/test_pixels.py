@@ -59,3 +59,12 @@ def test_an_environment_without_physics_is_refused():
 def test_pictures_without_pixels_are_refused():
     with pytest.raises(ValueError, match="`size` must be >= 1 pixel, got 0"):
         wrappers.PixelsWrapper(Drawn(), size=0)
+
+
+@pytest.mark.parametrize("how", [{"size": 5_000}, {"camera_id": "front"}])
+def test_a_picture_that_the_model_does_not_have_names_what_was_asked_for(how):
+    cause = ValueError("Image height 5000 > framebuffer height 480." if "size" in how else "No such camera.")
+    with pytest.raises(
+        ValueError, match="`size` and `camera_id` must be possible for this model, got .*: .*[.]"
+    ):
+        wrappers.PixelsWrapper(Drawn(cause), **how)

@@ -68,3 +68,17 @@ def test_an_environment_that_cannot_be_drawn_says_so(renders):
         environment.render = lambda: None
     with pytest.raises(ValueError, match="`environment` must have `physics` or .*Write a `render` in it"):
         wrappers.render_frame(environment)
+
+
+def test_frames_of_an_environment_that_draws_into_one_array_differ(tape):
+    canvas = np.zeros((2, 3, 3), np.uint8)
+
+    def draw_into_canvas(environment):
+        canvas[...] = len(environment.actions)
+        return canvas
+
+    environment = wrappers.VideoFramesWrapper(tape([1.0] * 3), render=draw_into_canvas)
+    environment.reset()
+    for _ in range(3):
+        environment.step(0)
+    assert [frame[0, 0, 0] for frame in environment.frames] == [0, 1, 2, 3]
