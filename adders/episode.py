@@ -60,6 +60,6 @@ class EpisodeAdder(SequenceAdder):
                 "more. Lengthen the layout, or limit the steps in a wrapper of the environment. `reset` "
                 f"writes the {self._length} steps so far, as if a time limit had ended the episode there."
             )
-        rows = self._pack(step)
+        rows, state = self._pack(step), self._layout.state(step.extras)
         self._last_step = self._num_rows
-        self._append(writer, rows)
+        self._append(writer, rows, state)

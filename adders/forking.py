@@ -24,7 +24,7 @@ class ForkingAdder(core.Adder, core.Saveable):
     error is raised. The adder stays usable in both cases. If a table holds inserts back, every adder gets
     the timestep before the error is raised.
 
-    The state holds the states of those adders that have one (`core.Saveable`). The others start fresh.
+    The state holds the states of those adders that have `save`. The others start fresh.
     """
 
     def __init__(self, adders: Sequence[core.Adder]) -> None:
@@ -66,7 +66,7 @@ class ForkingAdder(core.Adder, core.Saveable):
         self._for_each(lambda adder: adder.close())
 
     def save(self) -> core.State:
-        return [adder.save() if isinstance(adder, core.Saveable) else None for adder in self._adders]
+        return [core.save_if_saveable(adder) for adder in self._adders]
 
     def restore(self, state: core.State) -> None:
         """Restores a state that `save` returned.
@@ -81,8 +81,7 @@ class ForkingAdder(core.Adder, core.Saveable):
                 f"{len(saved)}, {sum(saved)} of which have. Use the same adders, in the same order."
             )
         for adder, part in zip(self._adders, state, strict=True):
-            if isinstance(adder, core.Saveable):
-                adder.restore(part)
+            core.restore_if_saved(adder, part)
 
     def _hand_out(self, call: Callable[[core.Adder], None]) -> None:
         timeout: replay.ReplayTimeout | None = None

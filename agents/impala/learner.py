@@ -35,7 +35,7 @@ class IMPALALearner(on_policy.RolloutLearner[IMPALAConfig]):
 
     def _loss(self, batch: on_policy.RolloutBatch) -> losses.PolicyGradientLosses:
         """Computes the loss of a rollout."""
-        advantages = self.normalized(batch.weight * batch.advantage)
+        advantages = batch.weight * self.normalized(batch.advantage)
         policy, value = self.network.from_normalized(batch.observation, batch.past)
         return losses.policy_gradient_loss(
             log_prob=policy.log_prob(batch.raw_action),

@@ -24,6 +24,7 @@ class Samples(NamedTuple):
     raw_log_prob: torch.Tensor  # [n] of the raw action under the behaviour policy
     value: torch.Tensor  # [n] before the update
     advantage: torch.Tensor  # [n]
+    weight: torch.Tensor  # [n] of the advantage, after it is normalised
     target: torch.Tensor  # [n]
     past: networks.Past | tuple[()] = ()  # of a memory
 
@@ -70,7 +71,8 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             # The Jacobian of a squashed action does not change in an update: it cancels in the ratio.
             raw_log_prob=batch.log_prob,
             value=batch.value,
-            advantage=batch.weight * batch.advantage,
+            advantage=batch.advantage,
+            weight=batch.weight,
             target=batch.target,
             past=batch.past,
         )
@@ -132,7 +134,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
 
     def _loss(self, minibatch: Samples) -> losses.PPOLosses:
         """Computes the loss of a minibatch."""
-        advantages = self.normalized(minibatch.advantage)
+        advantages = minibatch.weight * self.normalized(minibatch.advantage)
         policy, value = self.network.from_normalized(minibatch.observation, minibatch.past)
         return losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),

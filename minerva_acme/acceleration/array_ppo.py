@@ -94,7 +94,7 @@ def make_step(
         loss = loss_gradients(
             log_prob=outputs.log_prob,
             behaviour_log_prob=samples.raw_log_prob,
-            advantages=normalize(advantages) if normalize_advantages else advantages,
+            advantages=samples.weight * (normalize(advantages) if normalize_advantages else advantages),
             targets=samples.target,
             value=outputs.value,
             behaviour_value=samples.value,

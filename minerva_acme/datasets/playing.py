@@ -73,7 +73,7 @@ def play(
     for each in recorded:
         episode = episode_forms.conform(episode_forms.as_episode(each), spec)
         extras, num_without = _extras(episode, extras_spec, spec.actions)
-        timesteps = _timesteps(episode)
+        timesteps = _timesteps(episode, spec.discounts)
         adder.add_first(next(timesteps))
         actions = _rows(episode.action, episode.num_steps)
         for action, timestep, extra in zip(actions, timesteps, extras, strict=True):
@@ -87,11 +87,12 @@ def play(
     return played
 
 
-def _timesteps(episode: episode_forms.Episode) -> Iterator[dm_env.TimeStep]:
+def _timesteps(episode: episode_forms.Episode, discount_spec: types.NestedSpec) -> Iterator[dm_env.TimeStep]:
     observations = _rows(episode.observation, episode.num_steps + 1)
     yield dm_env.restart(next(observations))
     last = episode.num_steps - 1
-    signals = zip(episode.reward, episode.discount, observations, strict=True)
+    discounts = np.asarray(episode.discount, getattr(discount_spec, "dtype", np.float32))
+    signals = zip(episode.reward, discounts, observations, strict=True)
     for t, (reward, discount, observation) in enumerate(signals):
         kind = dm_env.StepType.LAST if t == last else dm_env.StepType.MID
         yield dm_env.TimeStep(kind, reward, discount, observation)

@@ -184,7 +184,9 @@ class TableConfig:
         if isinstance(limiter, SampleToInsertRatio):
             if limiter.samples_per_insert <= 0:
                 raise ValueError(f"`samples_per_insert` must be > 0, got {limiter.samples_per_insert}.")
-            least = max(1.0, limiter.samples_per_insert)
+            # A row of a ring may insert an item of each environment.
+            most_at_once = self.ring.num_environments if self.ring is not None else 1
+            least = max(1.0, limiter.samples_per_insert * most_at_once)
             if limiter.error_buffer < least:
                 raise ValueError(
                     f"`error_buffer` must be >= {least:g} samples, or both sides of table '{self.name}' "

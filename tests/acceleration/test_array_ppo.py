@@ -151,6 +151,7 @@ class Minibatch(NamedTuple):
     raw_log_prob: torch.Tensor
     value: torch.Tensor
     advantage: torch.Tensor
+    weight: torch.Tensor
     target: torch.Tensor
 
 
@@ -196,7 +197,10 @@ def make(kind="continuous"):
         log_prob = policy.log_prob(raw_action)
     noise = 0.3 * torch.randn(2, N, generator=generator)
     advantage, target = torch.randn(2, N, generator=generator)
-    samples = Minibatch(observation, raw_action, log_prob + noise[0], value + noise[1], advantage, target)
+    weight = torch.rand(N, generator=generator)
+    samples = Minibatch(
+        observation, raw_action, log_prob + noise[0], value + noise[1], advantage, weight, target
+    )
     return settings | changes, network, samples
 
 
@@ -215,7 +219,7 @@ def make_plain(network, optimizer, settings):
         loss = losses.ppo_loss(
             log_prob=policy.log_prob(minibatch.raw_action),
             behaviour_log_prob=minibatch.raw_log_prob,
-            advantages=advantages,
+            advantages=minibatch.weight * advantages,
             targets=minibatch.target,
             value=value,
             behaviour_value=minibatch.value,

@@ -15,6 +15,7 @@ from minerva_acme.adders import (
     RolloutAdder,
     SequenceAdder,
 )
+from minerva_acme.datasets import RecordingAdder
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts
 
@@ -183,7 +184,13 @@ def keep_nothing(adder):
     return ExtrasFilter(adder, keep=[])
 
 
-@pytest.mark.parametrize("wrap", [lambda adder: adder, keep_nothing], ids=["bare", "filtered"])
+def record(adder):
+    return RecordingAdder(lambda episode: None, adder)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda adder: adder, keep_nothing, record], ids=["bare", "filtered", "recorded"]
+)
 def test_a_restored_fork_goes_on_with_the_unfinished_rollout(make_memory_store, scalar_spec, play, wrap):
     on_policy, transitions = layouts.RolloutLayout(scalar_spec, 4), layouts.TransitionLayout(scalar_spec)
     stores = [make_memory_store(layout.signature) for layout in (on_policy, transitions)]

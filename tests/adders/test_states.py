@@ -87,6 +87,16 @@ def test_each_sequence_has_the_state_before_its_first_row(
         assert (item.extras.noise[happened] == item.observation[:-1, 0][happened]).all()
 
 
+def test_a_whole_episode_has_the_state_that_was_recorded_at_its_first_step(make_store, scalar_spec):
+    layout = make_layout(scalar_spec, 4)
+    store = make_store(layout.signature)
+    with adders.EpisodeAdder(client=store.client, table="table", layout=layout) as adder:
+        for start in (100, 200):
+            play(adder, start, 3)
+        items = store.items(layout)
+    assert first_states(items) == [100, 200]
+
+
 @pytest.mark.parametrize("frame_stack", [1, 3])
 def test_burn_in_comes_before_the_first_step_and_is_padded_where_the_episode_begins(
     make_store, scalar_spec, frame_stack

@@ -231,6 +231,13 @@ def test_steps_are_played_as_an_environment_would_have_returned_them(make_episod
     np.testing.assert_array_equal(observations, [*ended.observation, *cut.observation])
 
 
+def test_a_discount_has_the_dtype_of_its_spec(make_episode):
+    tape = Tape()
+    spec = SPEC._replace(discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"))
+    datasets.play([make_episode(2, True)], tape, spec=spec)
+    assert [step[1].discount.dtype for step in tape.steps[1:]] == [np.float64] * 2
+
+
 def test_extras_that_only_the_agent_itself_records_are_asked_for_by_name(make_episode):
     spec = {"state": (specs.Array((2,), np.float32),)}
     with pytest.raises(specs.SpecError, match=r"`extras\['state'\]\[0\]` must be recorded .* got nothing"):

@@ -68,7 +68,10 @@ def test_fewer_than_one_repeat_is_refused(tape):
 
 def test_what_the_environment_lacks_the_wrappers_lack_too():
     class Bare(dm_env.Environment):
-        reset = step = action_spec = observation_spec = lambda self, *arguments: None
+        reset = step = observation_spec = lambda self, *arguments: None
+
+        def action_spec(self):
+            return specs.Array((), np.int32)
 
     repeated_ = wrappers.ActionRepeatWrapper(Bare(), num_repeats=2)
     assert not hasattr(repeated_, "control_timestep")

@@ -50,8 +50,11 @@ class RingTable(AnyTable):
         self._device = torch.device(device)
         signature, num_environments = config.signature, self._ring.num_environments
         self._length = max(field.length for field in signature.fields.values())
+        if self._ring.by_episode:
+            starting_rows = -(-config.max_size * self._ring.period // num_environments)
+        else:  # the items of all environments start in the same row, which is kept for the last of them
+            starting_rows = -(-config.max_size // num_environments) * self._ring.period
         # Enough that an item starts in them, even if an episode begins in the call after a reset.
-        starting_rows = -(-config.max_size * self._ring.period // num_environments)
         self._starting_rows = max(starting_rows, self._ring.period + 1)
         self._capacity = self._starting_rows + self._length - 1  # R
         self._columns = {

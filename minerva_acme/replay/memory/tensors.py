@@ -74,6 +74,14 @@ class TensorRows:
         count, self._num_staged = self._num_staged, 0
         if count:
             device = self._tensor.device
-            staged = torch.from_numpy(self._staged[:count]).view(self._tensor.dtype).to(device)
-            self._tensor.index_copy_(0, torch.from_numpy(self._places[:count]).to(device), staged)
+            places, staged = self._places[:count], self._staged[:count]
+            # In a small store a place may have been written twice, of which `index_copy_` could keep either.
+            _, newest = np.unique(places[::-1], return_index=True)
+            if len(newest) < count:
+                places, staged = places[::-1][newest], staged[::-1][newest]
+            self._tensor.index_copy_(
+                0,
+                torch.from_numpy(places).to(device),
+                torch.from_numpy(staged).view(self._tensor.dtype).to(device),
+            )
         return self._tensor

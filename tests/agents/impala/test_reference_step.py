@@ -24,9 +24,10 @@ class IMPALAReference(reference.OnPolicyReference):
 
     def update(self, batch, rollout):
         config, n = self.config, len(batch.value)
-        advantage = batch.weight * batch.advantage
+        advantage = batch.advantage
         if config.normalize_advantages:
             advantage = reference.normalized(advantage, n - 1)
+        advantage = batch.weight * advantage
         policy, value = self.network.policy(batch.observation), self.network.value(batch.observation)
         log_prob = policy.log_prob(batch.raw_action)
         policy_loss = -sum(log_prob[i] * advantage[i] for i in range(n)) / n

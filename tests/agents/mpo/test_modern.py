@@ -52,6 +52,41 @@ def test_statistics_are_those_of_the_first_states_and_the_targets_those_of_the_l
         torch.testing.assert_close(found["var"], firsts.var(dim=0, correction=0), rtol=1e-3, atol=1e-3)
 
 
+def test_before_their_first_copy_the_targets_have_the_statistics_of_the_first_batch_that_is_not_skipped(spec):
+    batches = [shifted(make_trajectory(seed=seed)) for seed in range(3)]
+    bad = batches[0]._replace(reward=torch.full_like(batches[0].reward, float("nan")))
+    config = dataclasses.replace(
+        NORMALIZING, target_policy_update_period=100, target_critic_update_period=100
+    )
+    learner, rows = make_learner(spec, map(Sample, [bad, *batches[1:]]), config)
+    learner.run(num_steps=3)
+    modules = learner.save()["modules"]
+    for name, chosen in (("policy", batches[1:]), ("target_policy", batches[1:2])):
+        firsts = torch.cat([batch.observation[:, 0] for batch in chosen])
+        torch.testing.assert_close(
+            statistics_of(modules, name)["mean"], firsts.mean(dim=0), rtol=1e-3, atol=1e-3
+        )
+    assert rows[1]["kl/mean_rel"] == pytest.approx(0.0, abs=1e-3)  # policy and prior see the same
+
+
+@pytest.mark.parametrize("target_rate", [1.0, 0.5])
+def test_targets_of_another_run_are_kept_in_the_first_step(spec, target_rate):
+    config = dataclasses.replace(
+        NORMALIZING,
+        target_policy_update_period=2,
+        target_critic_update_period=2,
+        target_rate=target_rate,
+    )
+    other, _ = make_learner(spec, repeat(shifted(make_trajectory(seed=1))), config)
+    other.run(num_steps=3)
+    learner, _ = make_learner(spec, repeat(shifted(make_trajectory(seed=2))), config, seed=5)
+    learner.restore({**learner.save(), "modules": other.save()["modules"]})
+    before = learner.save()["modules"]["target_critic"]
+    learner.step()
+    found = learner.save()["modules"]["target_critic"]
+    assert (target_rate == 1.0) == all(torch.equal(found[name], before[name]) for name in before)
+
+
 def without_normalizer(state):
     """A learner's state with policies as they are where nothing is normalised."""
     modules = dict(state["modules"])

@@ -250,6 +250,7 @@ def test_minibatches_of_ppo_are_all_steps_of_whole_environments():
         raw_log_prob=late,
         value=late,
         advantage=late,
+        weight=late,
         target=late,
         past=networks.Past((state,), steps * 0.5, burn_in),
     )

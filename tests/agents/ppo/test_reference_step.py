@@ -74,9 +74,10 @@ class PPOReference(reference.OnPolicyReference):
     def _gradient_step(self, batch):
         config = self.config
         n = len(batch.value)
-        advantage = batch.weight * batch.advantage
+        advantage = batch.advantage
         if config.normalize_advantages:
             advantage = reference.normalized(advantage, n - 1)
+        advantage = batch.weight * advantage
         policy, value = self.network.policy(batch.observation), self.network.value(batch.observation)
         log_ratio = policy.log_prob(batch.raw_action) - batch.log_prob
         surrogate, squares, approx_kl, num_beyond = 0.0, 0.0, 0.0, 0

@@ -250,3 +250,32 @@ def test_the_draws_of_a_ring_are_saved_with_its_rows_alone():
             server.save_draws()
         with pytest.raises(replay.ReplayError, match="Table 'steps' is a ring"):
             server.restore_draws({"steps": {}})
+
+
+@pytest.mark.parametrize("capacity", [B, B + 1, 2 * B - 1, 2 * B, 2 * B + 1])
+def test_no_item_of_a_queue_of_any_capacity_is_overwritten_before_it_is_sampled(capacity):
+    config = dataclasses.replace(QUEUE, max_size=capacity, rate_limiter=replay.Queue(capacity))
+    random = np.random.default_rng(capacity)
+    with replay.MemoryServer([config], seed=1) as server:
+        client = server.client(timeout_seconds=0.01)
+        writer, found, written = client.batched_writer("steps"), [], 0
+        with client.sampler("steps") as sampler:
+            while written < 40:
+                try:
+                    writer.append(row(written))
+                except replay.ReplayTimeout:
+                    info = client.table_info("steps")
+                    _, fields = sampler.sample_batch(
+                        int(random.integers(1, info.inserted - info.sampled + 1))
+                    )
+                    found += fields["n"].reshape(-1).tolist()
+                else:
+                    written += 1
+    # The items begin in every L-th row, in the order of the environments.
+    assert found == [number * B + index for number in range(0, 40, L) for index in range(B)][: len(found)]
+
+
+def test_a_limiter_that_cannot_let_a_whole_row_in_is_refused():
+    limiter = replay.SampleToInsertRatio(4.0, min_size=1, error_buffer=4.0)
+    with pytest.raises(ValueError, match=f"`error_buffer` must be >= {4 * B} samples"):
+        dataclasses.replace(CONFIG, rate_limiter=limiter)

@@ -14,6 +14,7 @@ import torch
 
 from minerva_acme import replay
 from minerva_acme.replay.dataset import Dataset
+from minerva_acme.replay.memory import tensors
 
 NUMBER = replay.ItemSignature(
     columns={"number": replay.ColumnSpec((), np.dtype(np.int64))},
@@ -353,6 +354,16 @@ def test_more_rows_than_are_sent_at_once_reach_the_device_in_order(serve_memory,
         write_numbers(writer, 0, 5000)
     with client.sampler("replay") as sampler:
         assert sampler.sample_batch(1)[1]["window"].tolist() == [[4999, 5000, 5001]]
+
+
+def test_the_newest_of_rows_that_are_sent_to_one_place_together_stays():
+    rows = tensors.TensorRows((3, 2), np.dtype(np.uint16), torch.device("cpu"))
+    for number in range(50):
+        rows[number * 7 % 3 if number % 5 else 1] = [number, number + 1]
+    expected = np.zeros((3, 2), np.uint16)
+    for number in range(50):
+        expected[number * 7 % 3 if number % 5 else 1] = [number, number + 1]
+    assert rows.tensor().tolist() == expected.tolist()
 
 
 def test_tensors_pass_through_the_dataset_as_they_are(serve_memory, table):
