@@ -106,7 +106,8 @@ class MPOConfig(
             ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
         ),
     ] = 20
-    """Actions sampled per state in the E-step (N); no effect with discrete actions."""
+    """Actions sampled per state in the E-step (N), and returns drawn from a target critic that is a mixture;
+    no effect with discrete actions otherwise."""
     epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     objectives: Annotated[
@@ -156,7 +157,8 @@ class MPOConfig(
     """Learning rate of the two KL multipliers."""
     final_learning_rate: constraints.Share = 1.0
     """Final learning rates of policy and critic, as a share of the initial ones: they fall linearly until the
-    end of the run. 1 keeps them constant, and so does a run of unknown length."""
+    end of the run, or earlier if `sequence_period` is above 1 and episodes are not multiples of it, which
+    makes more sequences. 1 keeps them constant, and so does a run of unknown length."""
     weight_decay: constraints.NonNegative = 0.0
     """Weight decay of policy and critic, without biases and norms: above 0, Adam is AdamW [13]."""
     adam_epsilon: constraints.Positive = 1e-8

@@ -172,8 +172,9 @@ class PrioritizedConfig(OffPolicyConfig):
     priority_exponent: constraints.NonNegative = 0.6
     """Alpha: an item is drawn with a probability proportional to priority^alpha; 0 is uniform."""
     importance_exponent: constraints.Share = 0.4
-    """Initial beta of the importance weights. It rises linearly to 1 at the end of the run, or stays constant
-    if the length of the run is unknown. 0: it stays 0, and losses are not weighted."""
+    """Initial beta of the importance weights. It rises linearly to 1 at the end of the run, earlier if
+    sequences of a period above 1 begin more often than steps say, since episodes are no multiples of it. It
+    stays constant if the length of the run is unknown. 0: it stays 0, and losses are not weighted."""
     new_priority: Literal["given", "largest"] = "given"
     """Priority of new items: the 1 of the adder, or the largest that any item has had, which needs replay in
     memory. If priorities are clipped to 1, as most agents do, both are the same."""

@@ -17,7 +17,8 @@ class TD3Config(
     off_policy_config.CriticObservationsConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3.
+    """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3, except for 1,000
+    steps before the policy acts and learns.
 
     Sources: [1] Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [2]
     Yarats et al. 2021, "Mastering visual continuous control" (DrQ-v2), on the dm_control suite; [3] Fujimoto
@@ -43,7 +44,7 @@ class TD3Config(
     exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.1
     """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000
-    """Environment steps with random actions before the policy acts."""
+    """Environment steps with random actions before the policy acts; 25,000 in the authors' code."""
 
     num_critics: constraints.Count = 2
     prioritized: bool = False
