@@ -180,7 +180,8 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
         agent,
         "actions",
         spec.actions,
-        "SinglePrecisionWrapper casts; a single discrete action must have a DiscreteArray as its spec.",
+        "SinglePrecisionWrapper casts floats; a single discrete action must have a DiscreteArray as its spec"
+        + (", several a vector of bounded integers." if takes_choices else "."),
     )
     check_bounded(agent, spec)
 

@@ -121,7 +121,7 @@ def _judge(name: str, words: str, check: Callable[[], None]) -> Check:
     except AssertionError as error:
         return Check(name, "wrong", str(error))
     except Exception as error:  # whatever the environment raises
-        return Check(name, "wrong", f"{type(error).__name__}: {error}")
+        return Check(name, "wrong", own.describe_error(error))
     return Check(name, "ok", words)
 
 
@@ -130,7 +130,7 @@ def _judge_ends(conformance: "_Conformance") -> Check:
     try:
         played = conformance.play(_NUM_EPISODES)
     except Exception as error:  # whatever the environment raises
-        return Check("ends", "wrong", f"{type(error).__name__}: {error}")
+        return Check("ends", "wrong", own.describe_error(error))
     ended = [episode for episode in played if episode[-1].last()]
     if not ended:
         words = f"no episode ended within {conformance.max_steps} steps"

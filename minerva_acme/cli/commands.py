@@ -410,6 +410,8 @@ class Verify:
     """Episodes to play; by default as many as for the stored score."""
     seed: int | None = None
     """Seed of the initial states; by default the one used for the stored score."""
+    import_code: bool = False
+    """Allow importing the code that the weights name, such as your own environment. This runs the code."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,9 @@
 """`minerva completion`."""
 
+import contextlib
 import dataclasses
 import functools
+import io
 import operator
 from typing import Annotated, Any
 
@@ -9,6 +11,16 @@ import tyro
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, parsing
+
+_BETTER_IN_BASH = {
+    # Help of several lines is one candidate, and None is not offered as a value.
+    "        print(completion)\n": '        if completion.partition("\\t")[0] != "None":\n'
+    '            print(" ".join(completion.splitlines()))\n',
+    # Where there is no candidate, bash completes files.
+    '    matches+=("$completion")\n': '    [[ -n "$completion" ]] && matches+=("$completion")\n',
+    "complete -F": "complete -o bashdefault -o default -F",
+}
+"""What is changed in the script of tyro, whose Python part prints the candidates."""
 
 
 def run(command: commands.Completion) -> int:
@@ -19,13 +31,15 @@ def run(command: commands.Completion) -> int:
     ]
     train = dataclasses.make_dataclass("Train", [("agent", functools.reduce(operator.or_, agents))])
     kinds: dict[str, Any] = {**commands.COMMANDS, "train": train}
-    try:
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
         tyro.extras.subcommand_cli_from_dict(
             kinds,
             prog="minerva",
             args=["--tyro-print-completion", command.shell],
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
         )
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
+    script = printed.getvalue()
+    for old, new in _BETTER_IN_BASH.items() if command.shell == "bash" else ():
+        script = script.replace(old, new)
+    print(script, end="")
     return 0

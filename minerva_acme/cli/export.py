@@ -3,7 +3,7 @@
 from minerva_acme import readable, runs
 from minerva_acme.cli import choices, commands
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import checkpointing, verification
+from minerva_acme.runs import checkpointing, run_folder, verification
 
 _FORMATS = ("safetensors", "pt2", "onnx")
 _PROGRAM_EPISODES = 2  # of each environment, so that all start one in the middle
@@ -21,6 +21,12 @@ def run(command: commands.Export) -> int:
         _check_onnx()
     is_program = format_ != "safetensors"
     episodes = _PROGRAM_EPISODES * is_program if command.episodes is None else command.episodes
+    if not command.directory.is_dir():
+        raise ValueError(
+            f"`directory` must be the folder of a run, got {command.directory}, which is "
+            f"{'a file' if command.directory.exists() else 'no folder'}. Stored weights, and files that this "
+            "command has written, are exported already: play them with `minerva eval`."
+        )
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
     output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
     comparison = runs.export_policy(
@@ -33,12 +39,16 @@ def run(command: commands.Export) -> int:
         import_code=command.import_code,
         compare_episodes=episodes * is_program,
     )
+    description = run_folder.read(command.directory)
+    has_memory = description.hyperparameters.get("memory", "none") != "none"
+    inputs = "observations, state, start" if has_memory else "observations"
     if format_ == "pt2":
-        use = f"torch.export.load('{output}').module()(observations)"
+        use = f"torch.export.load('{output}').module()({inputs})"
     elif format_ == "onnx":
-        use = f"onnxruntime.InferenceSession('{output}').run(None, inputs)"
+        use = f"onnxruntime.InferenceSession('{output}').run(None, {{{inputs}}})"
     else:
-        use = f"minerva_acme.load_policy('{output}')(observation).action"
+        code = ", import_code=True" if description.needs_code else ""
+        use = f"minerva_acme.load_policy('{output}'{code})(observation).action"
     console = Console()
     if comparison:
         episodes_played = readable.count(comparison.num_episodes, "episode")

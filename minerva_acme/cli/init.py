@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from importlib import resources
 
+from minerva_acme.agents import registry
 from minerva_acme.cli import commands
 
 _STANDS_FOR = "my_dqn"  # the agent's name in the templates
@@ -55,9 +56,11 @@ def render(name: str) -> Mapping[str, str]:
 def _check_name(name: str) -> None:
     if not re.fullmatch("[A-Za-z](?:[A-Za-z0-9_]*[A-Za-z0-9])?", name) or keyword.iskeyword(name):
         raise ValueError(
-            f"`name` must be the name of a Python module, of ASCII letters, digits and _ between them, got "
-            f"'{name}'. For example: minerva init my_agent"
+            "`name` must be the name of a Python module, of ASCII letters, digits and _ between them, and no "
+            f"keyword, got '{name}'. For example: minerva init my_agent"
         )
+    if name in registry.entries():
+        raise ValueError(f"`name` must be new, but there is an agent {name}. Choose another.")
     if pathlib.Path(name).exists():
         raise ValueError(f"`name` must be new, but {name} exists here. Choose another, or remove it.")
     for module in (name, f"{name}_environment"):

@@ -141,9 +141,10 @@ def make_card(
         yield "The run's own code, which its run.json names, must be installed. Both commands then run it.\n"
     yield "Only the safetensors file is read, which has no code. This needs minerva-acme's extra `hub`.\n"
     yield "## Train it again\n"
-    if described.needs_code or described.unknown:
+    if described.unknown:
         yield "This run was started from Python; run.json has its settings."
     else:
-        yield f"With this repository's run.json:\n\n```\nminerva train --config {run_folder.FILE}\n```"
+        agent = f" --agent {described.agent}" if described.config else ""
+        yield f"With this repository's run.json:\n\n```\nminerva train --config {run_folder.FILE}{agent}\n```"
     for session in sessions[-1:]:
         yield f"\nTrained with minerva-acme {session['version']} on {session['machine']}."

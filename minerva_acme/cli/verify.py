@@ -28,7 +28,12 @@ def run(command: commands.Verify) -> int:
     for name, path in chosen.items():
         with console.status(f"Playing {name} ..."):
             try:
-                verdict = verification.verify(path, num_episodes=command.episodes, seed=command.seed)
+                verdict = verification.verify(
+                    path,
+                    num_episodes=command.episodes,
+                    seed=command.seed,
+                    import_code=command.import_code,
+                )
             except ImportError as error:
                 problems.append(f"{name} could not be played: {error}")
                 table.add_row(name, *["-"] * 3, "not played")

@@ -202,6 +202,11 @@ def _check_arguments(name: str, maker: Callable[..., Any], arguments: Mapping[st
 
 def _describe(error: Exception) -> str:
     """Returns an error in one sentence, with its place in the user's code and the way out."""
+    return f"{describe_error(error)}. Correct that; --debug shows the whole traceback."
+
+
+def describe_error(error: Exception) -> str:
+    """Returns an error of a user's environment with its place in the user's code, if it is from there."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -209,4 +214,4 @@ def _describe(error: Exception) -> str:
     ]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split()).removesuffix(".")
-    return f"{type(error).__name__}: {text}{place}. Correct that; --debug shows the whole traceback."
+    return f"{type(error).__name__}: {text}{place}"

@@ -40,8 +40,10 @@ def wrap(
         critic_observations: The names of entries of the observation that only the critic sees.
 
     Raises:
-        ValueError: There are such names, but no such entries.
+        ValueError: There are such names, but no such entries, or a spec is not a nest of specs.
     """
+    for field, spec in specs.make_environment_spec(environment)._asdict().items():
+        specs.Checker(spec, field)  # raises if something is not a spec
     for rule in _rules(name, critic_observations):
         parts = rule.find(specs.make_environment_spec(environment))
         if parts:

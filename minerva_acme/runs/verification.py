@@ -62,7 +62,11 @@ def score(
 
 
 def verify(
-    file: str | os.PathLike[str], *, num_episodes: int | None = None, seed: int | None = None
+    file: str | os.PathLike[str],
+    *,
+    num_episodes: int | None = None,
+    seed: int | None = None,
+    import_code: bool = False,
 ) -> Verdict:
     """Plays weights and compares their mean return with the stored one.
 
@@ -73,6 +77,7 @@ def verify(
         file: A file of weights with a score, or the name of such weights installed with the library.
         num_episodes: The number of episodes to play, >= 2; by default the same as for the stored score.
         seed: The seed of the initial states; by default the same as for the stored score.
+        import_code: Whether code that is not part of this library may be imported.
 
     Raises:
         ValueError: There is no such file, it has no score, or there are too few episodes.
@@ -90,7 +95,7 @@ def verify(
         raise ValueError(
             f"`episodes` must be >= 2, got {num_episodes}. One episode says nothing about the spread."
         )
-    played = _play(found, num_episodes, stored.seed if seed is None else seed)
+    played = _play(found, num_episodes, stored.seed if seed is None else seed, import_code)
     error = math.hypot(
         stored.std / math.sqrt(stored.num_episodes - 1), played.std / math.sqrt(num_episodes - 1)
     )
@@ -98,9 +103,7 @@ def verify(
     return Verdict(stored, played, tolerance, abs(played.mean - stored.mean) <= tolerance)
 
 
-def _play(
-    found: policies.Found, num_episodes: int, seed: int, import_code: bool = False
-) -> evaluation.Evaluation:
+def _play(found: policies.Found, num_episodes: int, seed: int, import_code: bool) -> evaluation.Evaluation:
     builder = found.description.make_builder(import_code=import_code)
     make_environment = found.description.make_environment_factory(import_code=import_code)
     with contextlib.closing(make_environment(seed)) as environment:

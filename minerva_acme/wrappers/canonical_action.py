@@ -64,8 +64,9 @@ def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
     name = specs.leaf_name("`action_spec`", path)
     if not np.issubdtype(spec.dtype, np.floating):
         raise ValueError(
-            f"{name} must be a float array to be scaled to [-1, 1], got {specs.describe(spec)}. Use an agent "
-            "for discrete actions without this wrapper."
+            f"{name} must be a float array to be scaled to [-1, 1], got {specs.describe(spec)}. Discrete "
+            "actions need no such wrapper, and no agent takes both kinds: make all continuous, or all "
+            "discrete."
         )
     if not specs.is_bounded(spec):
         raise ValueError(

@@ -105,6 +105,11 @@ class Breaks(Good):
         raise KeyError("joint 7")
 
 
+class NoSpec(Good):
+    def action_spec(self):
+        return None
+
+
 class Mixed(Good):
     def action_spec(self):
         return {"arm": super().action_spec(), "grip": specs.DiscreteArray(2)}
@@ -184,7 +189,7 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
             "order of an episode",
             "`step` must return LAST at some time, got 50 steps without it.",
         ),
-        ("Breaks", "ends", "KeyError: 'joint 7'"),
+        ("Breaks", "ends", "KeyError: 'joint 7' ("),
     ],
 )
 def test_what_is_wrong_is_named_in_its_line_and_fails(verdicts, name, check, message):
@@ -223,13 +228,20 @@ def test_each_agent_says_why_it_does_not_take_an_environment(verdicts):
     )
 
 
+def test_an_environment_without_a_spec_has_a_line_that_says_so(verdicts):
+    status, rows = verdicts("NoSpec")
+    assert status == 1
+    assert rows["for training"][0] == "wrong" and "of `actions` must be a nest" in rows["for training"][1]
+
+
 def test_what_no_agent_takes_fails(verdicts):
     status, rows = verdicts("Mixed")
     assert status == 1
     assert rows["for training"] == (
         "wrong",
         "`action_spec`['grip'] must be a float array to be scaled to [-1, 1], got DiscreteArray with 2 "
-        "values. Use an agent for discrete actions without this wrapper.",
+        "values. Discrete actions need no such wrapper, and no agent takes both kinds: make all "
+        "continuous, or all discrete.",
     )
 
 

@@ -357,6 +357,8 @@ def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it
         (["minerva", "train", "mp"], {"mpo"}, {"ppo"}),
         (["minerva", "train", "mpo", "--retrace-l"], {"--retrace-lambda"}, {"--clip-ratio"}),
         (["minerva", "eval", "--ep"], {"--episodes"}, {"--seed"}),
+        (["minerva", "sweep", "sac", "--opt"], {"--optuna"}, {"the", "choices;", "None)"}),
+        (["minerva", "export", "run", "--format", '""'], {"pt2", "onnx"}, {"None"}),
     ],
 )
 def test_bash_completes_commands_agents_and_flags(tmp_path, capsys, words, expected, others):
@@ -373,6 +375,7 @@ def test_bash_completes_commands_agents_and_flags(tmp_path, capsys, words, expec
     done = subprocess.run(
         ["bash", str(script)], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
+    assert "complete -o bashdefault -o default -F" in script.read_text()  # files, where nothing else fits
     found = set(done.stdout.split())
     assert expected <= found
     assert not others & found

@@ -106,6 +106,7 @@ NAMES: list[tuple[str, str]] = [
     ("", "must be the name of a Python module"),
     ("random", r"Python already has a module random \(.*random.py\), which would be imported instead"),
     ("torch", "Python already has a module torch"),
+    ("dqn", "`name` must be new, but there is an agent dqn. Choose another"),
     ("taken", "`name` must be new, but taken exists here. Choose another, or remove it"),
 ]
 

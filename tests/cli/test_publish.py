@@ -159,4 +159,4 @@ def test_a_card_says_where_code_of_ones_own_is_needed(films, tmp_path, call):
     card = (directory / "hub" / "README.md").read_text()
     assert "minerva eval hf:OWNER/NAME --episodes 2 --import-code\n" in card
     assert 'load_policy("hf:OWNER/NAME", import_code=True)' in card
-    assert "This run was started from Python" in card and "minerva train" not in card
+    assert f"minerva train --config run.json --agent {Own.__module__}:{Own.__qualname__}\n" in card

@@ -113,8 +113,11 @@ def test_on_request_it_is_evaluated_resumed_and_exported(theirs, call):
     assert status == 0 and "episode 1" in out and "length 12" in out
     status, out, _ = call("resume", theirs, "--num-env-steps", 64, "--import-code")
     assert status == 0 and "after 64 environment" in out
-    status, out, _ = call("export", theirs, "--import-code")
-    assert status == 0 and list(theirs.glob("policy-*.safetensors"))
+    status, out, _ = call("export", theirs, "--import-code", "--episodes", 2)
+    assert status == 0 and ", import_code=True)(observation).action" in out
+    (weights,) = theirs.glob("policy-*.safetensors")
+    assert call("verify", weights)[0] == 2
+    assert call("verify", weights, "--import-code")[0] == 0
 
 
 def test_on_request_it_is_filmed(theirs, call, monkeypatch):
@@ -169,3 +172,10 @@ def test_export_of_a_suffix_that_is_no_format_is_refused(plain, tmp_path, call):
     status, _, err = call("export", plain, "--output", tmp_path / "policy.pt")
     assert status == 2
     assert "There is no format 'pt'; there are safetensors, pt2, onnx. Did you mean 'pt2'?" in err
+
+
+def test_what_is_no_run_cannot_be_exported(tmp_path, call):
+    (tmp_path / "policy.safetensors").touch()
+    for name, found in (("policy.safetensors", "a file"), ("nothing", "no folder")):
+        status, _, err = call("export", tmp_path / name, "--output", tmp_path / "new.pt2")
+        assert status == 2 and f"must be the folder of a run, got {tmp_path / name}, which is {found}." in err

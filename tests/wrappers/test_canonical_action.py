@@ -81,7 +81,7 @@ def test_an_action_that_would_broadcast_is_refused(scripted):
         ),
         (
             specs.DiscreteArray(3),
-            r"must be a float array .* got DiscreteArray with 3 values.*discrete actions",
+            r"must be a float array .* got DiscreteArray with 3 values.*Discrete actions",
         ),
         ({"a": {"b": specs.Array((2,), np.float64)}}, r"`action_spec`\['a'\]\['b'\] must be bounded"),
     ],
