@@ -253,8 +253,8 @@ def make_deterministic_policy(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
     body = torso(encoder.output_size, layer_sizes, generator=generator)
-    with torch.random.fork_rng(devices=[]):  # torch draws weights from its default generator here
-        last = nn.Linear(body.output_size, len(squash.low))
+    # Without torch's own weights, which would advance the global generator.
+    last = nn.Linear(body.output_size, len(squash.low), device="meta").to_empty(device="cpu")
     for parameter in last.parameters():
         nn.init.uniform_(parameter, -_LAST_LAYER, _LAST_LAYER, generator=generator)
     return networks.EncodedPolicy(encoder, nn.Sequential(body, last, squash))

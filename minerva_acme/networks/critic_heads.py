@@ -204,9 +204,9 @@ class _LinearHead(nn.Linear):
         for name, size in {"features": features, **shape}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
-        # Torch draws its own weights here, which must not advance the global generator.
-        with torch.random.fork_rng(devices=[]):
-            super().__init__(features, num_outputs * math.prod(shape.values()))
+        # Without torch's own weights, which would advance the global generator.
+        super().__init__(features, num_outputs * math.prod(shape.values()), device="meta")
+        self.to_empty(device="cpu")
         self.num_objectives = num_objectives
         self._shape = (*shape.values(), num_outputs)
         initialize_uniform(self, generator)

@@ -321,9 +321,8 @@ def _channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
 def _convolution(
     channels_in: int, channels_out: int, kernel: int, stride: int, generator: torch.Generator | None
 ) -> nn.Conv2d:
-    # Torch draws its own weights here, which must not advance the global generator.
-    with torch.random.fork_rng(devices=[]):
-        layer = nn.Conv2d(channels_in, channels_out, kernel, stride)
+    # Without torch's own weights, which would advance the global generator.
+    layer = nn.Conv2d(channels_in, channels_out, kernel, stride, device="meta").to_empty(device="cpu")
     nn.init.orthogonal_(layer.weight, gain=_GAIN, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -20,9 +20,8 @@ def uniform_linear(
         generator: The CPU generator for the initial weights; None uses torch's global generator.
         bias: Whether the layer has a bias.
     """
-    # Torch draws its own weights here, which must not advance the global generator.
-    with torch.random.fork_rng(devices=[]):
-        layer = nn.Linear(size_in, size_out, bias=bias)
+    # Without torch's own weights, which would advance the global generator.
+    layer = nn.Linear(size_in, size_out, bias=bias, device="meta").to_empty(device="cpu")
     initialize_uniform(layer, generator)
     return layer
 

@@ -185,9 +185,8 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
 
 def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
     """Makes a recurrent layer with orthogonal weights for each gate, and biases of 0."""
-    # Torch draws its own weights here, which must not advance the global generator.
-    with torch.random.fork_rng(devices=[]):
-        rnn = layer(input_size, size)
+    # Without torch's own weights, which would advance the global generator.
+    rnn = layer(input_size, size, device="meta").to_empty(device="cpu")
     for name, parameter in rnn.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)

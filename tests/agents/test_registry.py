@@ -8,9 +8,13 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dm_env
+import dm_env.specs
+import numpy as np
 import pytest
+import torch
 
-from minerva_acme import builders
+from minerva_acme import builders, specs
 from minerva_acme.agents import off_policy, on_policy, ppo, registry
 
 MODULE = """
@@ -209,3 +213,29 @@ def test_a_builder_may_make_its_bases_config_from_one_of_its_own():
             super().__init__(ppo.PPOConfig(num_epochs=3))
 
     assert Wrapping(Config()).config.num_epochs == 3
+
+
+@pytest.mark.parametrize("agent", list(registry.AGENTS))
+def test_networks_are_made_without_a_look_at_the_global_generator(
+    agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch locks it while it makes the tensor of its state: two threads may then wait for each other."""
+    for name in ("get_rng_state", "set_rng_state"):
+        monkeypatch.setattr(torch.random, name, lambda *_: pytest.fail("the global generator is read or set"))
+    image = dm_env.specs.BoundedArray((16, 16, 3), np.uint8, 0, 255, name="image")
+    vector = dm_env.specs.BoundedArray((3,), np.float32, -1.0, 1.0, name="vector")
+    reward = dm_env.specs.Array((), np.float32, name="reward")
+    discount = dm_env.specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+    made = 0
+    for config in registry.AGENTS[agent].presets.values():
+        for actions in (dm_env.specs.DiscreteArray(3, name="action"), vector):
+            builder: Any = registry.AGENTS[agent].builder
+            builder = builder(config)
+            spec = specs.EnvironmentSpec({"image": image, "vector": vector}, actions, reward, discount)
+            try:
+                builder.check_spec(spec)
+            except ValueError:  # it takes the other actions, or a preset for vectors
+                continue
+            builder.make_networks(spec, torch.Generator().manual_seed(0))
+            made += 1
+    assert made
