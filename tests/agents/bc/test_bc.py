@@ -94,8 +94,9 @@ def test_only_samples_of_a_distribution_vary(loss, varies):
     for evaluation in (False, True):
         policy = builder.make_policy(nets, spec, torch.Generator().manual_seed(0), evaluation)
         spread.append(np.ptp(policy.batch(np.zeros((50, 3), np.float32)).action, axis=0))
-    assert (spread[0] > 0.5).all() if varies else (spread[0] == 0.0).all()
-    assert (spread[1] == 0.0).all()
+    rounding = 1e-5  # the rows of a batch are not summed in the same order on every CPU
+    assert (spread[0] > 0.5).all() if varies else (spread[0] < rounding).all()
+    assert (spread[1] < rounding).all()
 
 
 def test_a_distance_between_discrete_actions_is_refused():
