@@ -3,7 +3,7 @@
 from minerva_acme import readable, runs
 from minerva_acme.cli import choices, commands
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import checkpointing, run_folder, verification
+from minerva_acme.runs import checkpointing, policies, verification
 
 _FORMATS = ("safetensors", "pt2", "onnx")
 _PROGRAM_EPISODES = 2  # of each environment, so that all start one in the middle
@@ -28,6 +28,7 @@ def run(command: commands.Export) -> int:
             "command has written, are exported already: play them with `minerva eval`."
         )
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
+    description = policies.description_of(command.directory, checkpoint)
     output = command.output or command.directory / f"policy-{checkpoint.name}.{format_}"
     comparison = runs.export_policy(
         command.directory,
@@ -39,7 +40,6 @@ def run(command: commands.Export) -> int:
         import_code=command.import_code,
         compare_episodes=episodes * is_program,
     )
-    description = run_folder.read(command.directory)
     has_memory = description.hyperparameters.get("memory", "none") != "none"
     inputs = "observations, state, start" if has_memory else "observations"
     if format_ == "pt2":

@@ -30,7 +30,8 @@ def run(command: commands.Publish) -> int:
         hub.check_installed()
     console = Console()
     checkpoint = checkpointing.find(command.directory, command.checkpoint)
-    if run_folder.read(command.directory).environment.startswith(task_settings.RECORDED):
+    described = policies.description_of(command.directory, checkpoint)
+    if described.environment.startswith(task_settings.RECORDED):
         raise ValueError(
             f"{command.directory} must have an environment to be published, for the score on its card, but "
             "learned from recorded episodes alone. Train with --env too, or share the weights as a file: "

@@ -140,7 +140,7 @@ class CounterNode(graph.Part):
         """Processes a report.
 
         Raises:
-            NodeSilence: The logs are not open, or something could not be written; nothing is counted then.
+            NodeSilence: The logs are not open, or something could not be written. Send it again.
         """
         with self._lock, self._writing():
             logs = self._open_logs()

@@ -13,7 +13,7 @@ import tree
 
 from minerva_acme import core, counting, learners, loggers, specs
 from minerva_acme.agents.on_policy import rounds
-from minerva_acme.distributed import graph, meeting, program, reports, shared_dataset, weights
+from minerva_acme.distributed import counter_node, graph, meeting, program, reports, shared_dataset, weights
 from minerva_acme.experiments import parts, saver, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
@@ -54,7 +54,7 @@ class LearnerNode(graph.Part):
         player: checkpointing.Player,
         address: str,
         resume_from: pathlib.Path | None,
-        known: Collection[str] = (),
+        known: Collection[tuple[str, int]] = (),
         num_learners: int = 1,
     ) -> None:
         """Prepares; `run` makes the parts that it learns with.
@@ -67,7 +67,7 @@ class LearnerNode(graph.Part):
             address: The `host:port` of replay.
             resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest that
                 was made since.
-            known: The names of the run's checkpoints at the beginning.
+            known: The `marks` of the run's checkpoints at the beginning.
             num_learners: The number of learners; the context's index is the number of this one.
         """
         self._context = context
@@ -385,13 +385,16 @@ class LearnerNode(graph.Part):
 
     def _state(self, env_steps: int, evaluations: evaluation.Evaluations) -> core.State:
         assert self._learner is not None
-        return saver.learning_state(
+        state = saver.learning_state(
             self._config,
             self._learner,
             self._reporter.counter.get_counts() | {"actor_steps": env_steps},
             self._generators,
             evaluations.save(),
         )
+        # A run that has given it up has no last evaluation left to make.
+        has_evaluator = "evaluator" not in self._reporter.facts.get(counter_node.GIVEN_UP, ())
+        return {**state, "has_evaluator": has_evaluator}
 
     def _find_checkpoint(self) -> str | None:
         """Returns the checkpoint to begin with, or None."""

@@ -67,7 +67,7 @@ def make_program(
     common = {"config": config, "spec": spec}
     began_with = {
         "resume_from": beginning and beginning.checkpoint and beginning.checkpoint.resolve(),
-        "known": checkpointing.names(directory / "checkpoints"),
+        "known": checkpointing.marks(directory / "checkpoints"),
     }
     is_cuda = config.torch_device.type == "cuda"
     # The first ones serve the later ones; a machine short of memory ends the oldest nodes last.

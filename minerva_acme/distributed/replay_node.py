@@ -32,7 +32,7 @@ class ReplayNode(graph.Part):
         scratch: str,
         directory: str,
         resume_from: pathlib.Path | None,
-        known: Collection[str],
+        known: Collection[tuple[str, int]],
         restore_from: str | None,
         after_failure: str,
     ) -> None:
@@ -46,7 +46,7 @@ class ReplayNode(graph.Part):
             scratch: The folder that it writes checkpoints into.
             directory: The run's folder.
             resume_from: The checkpoint that the run began with, or None.
-            known: The names of the run's checkpoints at that time.
+            known: The `marks` of the run's checkpoints at that time.
             restore_from: The files to restore, or None to start empty.
             after_failure: `restore` or `empty`: the contents after a restart.
 
@@ -57,8 +57,10 @@ class ReplayNode(graph.Part):
         self._port = port
         if context.incarnation:
             # The checkpoint that the learner would resume from.
-            newest = checkpointing.find_to_restart(directory, resume_from, known)
-            files = checkpointing.replay_folder(newest) if newest and after_failure == "restore" else None
+            newest = None
+            if after_failure == "restore":
+                newest = checkpointing.find_to_restart(directory, resume_from, known, with_replay=True)
+            files = checkpointing.replay_folder(newest) if newest is not None else None
             restore_from = None if files is None else str(files.resolve())
             _logger.warning("replay restarts %s", f"with {restore_from}" if restore_from else "empty")
         shutil.rmtree(scratch, ignore_errors=True)

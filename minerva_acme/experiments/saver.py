@@ -126,7 +126,7 @@ class Saver:
             )
         return {
             "policy": core.save_if_saveable(run.policy),
-            "environment": environment,
+            "environments": environment,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **learning_state(
                 run.config, run.learner, run.counter.save(), run.generators, self._evaluations.save()
@@ -179,15 +179,17 @@ class Saver:
     def _restore_playing(self, checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
         run = self._run
         core.restore_if_saved(run.policy, state["policy"])
-        environment = state["environment"]
+        is_one = not isinstance(run.environment, parts.OF_SEVERAL)
+        environment = state.get("environments")
+        if "environments" not in state:  # an older checkpoint, with the state of one itself
+            environment = [state["environment"]] if is_one else state["environment"]
         if run.adders and _is_unknown(environment):
             _logger.warning(
                 "%s has no random state of the environment, which could not be read or had failed: the run "
                 "repeats the first episodes of its seed, unlike an uninterrupted one",
                 checkpoint,
             )
-        # A list of one, but in older checkpoints the state itself.
-        if isinstance(environment, list) and not isinstance(run.environment, parts.OF_SEVERAL):
+        if is_one and environment is not None:
             (environment,) = environment
         core.restore_if_saved(run.environment, environment)
         for adder, adder_state in zip(run.adders, state["adders"], strict=True):

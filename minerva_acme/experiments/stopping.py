@@ -74,9 +74,12 @@ def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> boo
     num_steps = run_options.get("num_env_steps") or run_options.get("num_learner_steps")
     if not num_steps or checkpointing.env_steps(checkpoint) < num_steps:
         return False
+    if not run_options.get("evaluation_episodes", 1):
+        return True
     # A signal may have interrupted the last evaluation, which is then left to do.
-    evaluated = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).logged_until
-    return evaluated >= num_steps or not run_options.get("evaluation_episodes", 1)
+    state = checkpointing.load_state(checkpoint)
+    is_evaluated = evaluation.Evaluations.of(state).logged_until >= num_steps
+    return is_evaluated or not state.get("has_evaluator", True)
 
 
 def _stop(reason: str) -> NoReturn:

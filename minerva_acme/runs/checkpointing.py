@@ -342,20 +342,31 @@ def find_to_resume(
     return find(path, which, with_replay=True)
 
 
-def names(directory: pathlib.Path) -> frozenset[str]:
-    """Returns the names of the checkpoints in a folder."""
-    return frozenset(entry.folder.name for entry in _scan(directory))
+def marks(directory: pathlib.Path) -> frozenset[tuple[str, int]]:
+    """Returns what tells the checkpoints in a folder from later ones: their names, which are used again after
+    a removal, and when they were written."""
+    return frozenset(_mark(entry) for entry in _scan(directory))
+
+
+def _mark(entry: _Entry) -> tuple[str, int]:
+    manifest = entry.folder / _MANIFEST
+    return entry.folder.name, manifest.stat().st_mtime_ns if manifest.exists() else 0
 
 
 def find_to_restart(
-    path: str | os.PathLike[str], began_with: pathlib.Path | None, known: Collection[str]
+    path: str | os.PathLike[str],
+    began_with: pathlib.Path | None,
+    known: Collection[tuple[str, int]],
+    *,
+    with_replay: bool = False,
 ) -> pathlib.Path | None:
     """Finds the checkpoint that a part of a run continues from after it was lost.
 
     Args:
         path: The folder of the run.
         began_with: The checkpoint that this session of the run began with, which may be in another folder.
-        known: The `names` of the run's checkpoints at that time.
+        known: The `marks` of the run's checkpoints at that time.
+        with_replay: Whether to check the files of the replay too.
 
     Returns:
         The newest undamaged one that the session has made; if there is none, the one it began with. A light
@@ -367,9 +378,9 @@ def find_to_restart(
     made = [
         entry
         for entry in _scan(pathlib.Path(path, "checkpoints"))
-        if entry.folder.name not in known and (entry.rank == _WHOLE or began_with is None)
+        if _mark(entry) not in known and (entry.rank == _WHOLE or began_with is None)
     ]
-    return _newest_good(pathlib.Path(path), made, with_replay=True) if made else began_with
+    return _newest_good(pathlib.Path(path), made, with_replay) if made else began_with
 
 
 def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:

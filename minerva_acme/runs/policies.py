@@ -58,7 +58,7 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
         described, _, metadata = _read_safetensors(path)
         found = metadata.get(_SCORE)
         return Found(path, described, _env_steps(metadata), Score(**json.loads(found)) if found else None)
-    described = _description(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
+    described = description_of(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
 
@@ -117,7 +117,7 @@ def load_policy(
         found = checkpointing.find(path, checkpoint)
         env_steps = checkpointing.env_steps(found)
     if builder is None or environment is None:
-        described = described or _description(path, found)
+        described = described or description_of(path, found)
         builder = builder or described.make_builder(import_code=import_code)
     task = None
     if environment is None:
@@ -133,7 +133,7 @@ def load_policy(
     to_task = None
     if actions == "task":
         if task is None:
-            task = _stored_task(described or _description(path, found), import_code)
+            task = _stored_task(described or description_of(path, found), import_code)
         to_task = task_actions.TaskActions(spec.actions, task)
     generator = torch.Generator().manual_seed(seed)
     counter = counting.Counter()
@@ -215,7 +215,7 @@ def export_policy(
         )
     path, file = pathlib.Path(path), pathlib.Path(file)
     found = checkpointing.find(path, checkpoint)
-    described = _description(path, found)
+    described = description_of(path, found)
     if format != "safetensors":
         interface = actions or ("task" if format == "onnx" else "agent")
         write = _program_writer(found, described, format, interface, import_code, compare_episodes)
@@ -297,7 +297,7 @@ def _program_writer(
     return write
 
 
-def _description(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.RunDescription:
+def description_of(path: pathlib.Path, checkpoint: pathlib.Path) -> run_folder.RunDescription:
     """Returns the description of a run, given its folder or a checkpoint in <run>/checkpoints."""
     return run_folder.read(checkpoint.parent.parent if checkpoint == path else path)
 

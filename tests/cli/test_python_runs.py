@@ -143,13 +143,17 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
         (["--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
         (["--output", "<run>/mine.bin", "--format", "safetensors"], "mine.bin"),
         (["--checkpoint", "32"], "policy-000000032.safetensors"),
+        (["<checkpoint>", "--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
     ],
 )
 def test_export_writes_one_file_and_says_how_to_use_it(flags, name, plain, tmp_path, call):
     directory = shutil.copytree(plain, tmp_path / "run")
     flags = [flag.replace("<run>", str(directory)) for flag in flags]
     before = set(directory.iterdir())
-    status, out, err = call("export", directory, *flags)
+    place = directory
+    if flags[:1] == ["<checkpoint>"]:
+        place, flags = directory / "checkpoints" / "000000032", flags[1:]
+    status, out, err = call("export", place, *flags)
     assert (status, err) == (0, "")
     assert set(directory.iterdir()) - before == {directory / name}
     assert f"Wrote {directory / name} from checkpoint 000000032." in out

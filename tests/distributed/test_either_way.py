@@ -157,7 +157,7 @@ def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_ta
             scratch=str(tmp_path / "checkpoints" / ".replay"),
             directory=str(tmp_path),
             resume_from=checkpointing.find(tmp_path),
-            known=checkpointing.names(tmp_path / "checkpoints"),
+            known=checkpointing.marks(tmp_path / "checkpoints"),
             restore_from=None,
             after_failure="restore",
         )

@@ -173,7 +173,7 @@ def test_an_error_in_an_environments_process_saves_all_but_its_randomness(tmp_pa
     with pytest.raises(environments.EnvironmentWorkerError, match=message):
         experiments.run_experiment(config)
     assert checkpoint(tmp_path).name == "000000150"
-    assert checkpointing.load_state(checkpoint(tmp_path))["environment"] is None
+    assert checkpointing.load_state(checkpoint(tmp_path))["environments"] is None
     assert "random states of the environments are not saved; they will start from their seeds" in caplog.text
 
 

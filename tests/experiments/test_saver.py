@@ -230,9 +230,8 @@ def test_an_older_checkpoint_of_one_environment_holds_its_state_itself(run, monk
     make_saver(run).save()
     load = checkpointing.load_state
     state = load(run.checkpointer.latest())
-    monkeypatch.setattr(
-        checkpointing, "load_state", lambda *arguments: state | {"environment": state["environment"][0]}
-    )
+    (state["environment"],) = state.pop("environments")
+    monkeypatch.setattr(checkpointing, "load_state", lambda *arguments: state)
     run.environment.increment(draws=1)
     make_saver(run).restore(run.checkpointer.latest())
     assert run.environment.get_counts() == {"draws": 7}

@@ -120,6 +120,7 @@ def test_a_run_has_some_time(minutes):
         (10, 9, {}, False),  # the last evaluation was interrupted
         (10, None, {}, False),
         (10, None, {"evaluation_episodes": 0}, True),
+        (10, 9, {"has_evaluator": False}, True),  # a distributed run that has given its evaluator up
         (9, 9, {"stop_at_return": 5.0}, True),
         (9, 9, {"stop_at_return": 5.5}, False),
         (10, 10, {"num_env_steps": 0, "num_learner_steps": 10}, True),
@@ -134,7 +135,8 @@ def test_a_run_is_complete_with_its_steps_and_their_evaluation_or_its_return(
     evaluations = evaluation.Evaluations()
     if evaluated is not None:
         evaluations.note(evaluated, evaluation.Evaluation((5.0,), (1,)))
-    checkpointing.Checkpointer(tmp_path).save(made, evaluations.save(), evaluation=5.0, light=light)
+    state = {**evaluations.save(), "has_evaluator": changes.get("has_evaluator", True)}
+    checkpointing.Checkpointer(tmp_path).save(made, state, evaluation=5.0, light=light)
     run_options = {"num_env_steps": 10, "evaluation_episodes": 1, "stop_at_return": None, **changes}
     checkpoint = checkpointing.latest(tmp_path)
     assert stopping.is_complete(checkpoint, run_options) is (complete and not light)

@@ -714,7 +714,7 @@ def test_a_part_that_was_lost_continues_from_what_this_session_has_made_or_began
     for own in ((), (500,), (1_500,)):
         for step in own:
             save(run, step)
-        known = checkpointing.names(run / "checkpoints")
+        known = checkpointing.marks(run / "checkpoints")
         checkpointing.continue_from(run / "checkpoints", began_with)
         assert checkpointing.find_to_restart(run, began_with, known) == began_with
         assert checkpointing.find_to_restart(run, None, known) is None
@@ -724,3 +724,21 @@ def test_a_part_that_was_lost_continues_from_what_this_session_has_made_or_began
     assert checkpointing.find_to_restart(run, None, known).name.endswith("1050")
     save(run, 1_100)
     assert checkpointing.find_to_restart(run, began_with, known).name.endswith("1100")
+
+
+def test_a_name_that_is_used_again_after_a_removal_is_another_checkpoint(run):
+    for step in (1_000, 2_000):
+        save(run, step, keep=1)
+    known, began_with = checkpointing.marks(run / "checkpoints"), checkpointing.find(run)
+    shutil.rmtree(began_with)
+    save(run, 2_000, value=7)
+    assert checkpointing.find_to_restart(run, None, known).name == began_with.name
+
+
+def test_a_part_without_replay_continues_from_a_checkpoint_whose_replay_is_damaged(run):
+    for step in (1_000, 2_000):
+        save(run, step)
+    newest = checkpointing.find(run)
+    (checkpointing.replay_folder(newest) / "chunks").write_text("damaged")
+    assert checkpointing.find_to_restart(run, None, ()) == newest
+    assert checkpointing.find_to_restart(run, None, (), with_replay=True).name.endswith("1000")
