@@ -12,6 +12,7 @@ import pytest
 
 from minerva_acme import distributed, experiments, specs
 from minerva_acme.distributed import graph, inline, learner_node, run, supervisor
+from minerva_acme.experiments import stopping
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing, evaluation
@@ -318,6 +319,8 @@ def test_an_evaluator_that_is_given_up_does_not_hang_the_run_and_is_told_in_its_
     result = play(config, seen.append)
     assert result.env_steps == 200 and result.after is None
     (told,) = result.given_up
+    options = {"num_env_steps": result.env_steps, "evaluation_episodes": 1}
+    assert stopping.is_complete(checkpointing.find(tmp_path), options)  # no evaluation is left to make
     assert told.startswith("evaluator failed 6 times, the last time: RuntimeError: the simulator is gone")
     assert seen[-1].nodes["evaluator"].startswith("given up: failed 6 times")
     assert checkpointing.env_steps(checkpointing.find(tmp_path)) == 200
