@@ -149,7 +149,7 @@ class MPOLearner(learners.ModuleLearner):
         self._loss_steps = slice(1 if config.critic_loss_steps == "first" else None)
         self._trained = optimizers.trained_modules(self._online, config)
         self._statistics = learners.Statistics(ranks)
-        self._has_none = True  # whether the statistics of observations may have seen no batch
+        self._may_lack_statistics = True  # of observations, as before the first batch
         groups = optimizers.make_groups(
             self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
         )
@@ -234,7 +234,7 @@ class MPOLearner(learners.ModuleLearner):
             (target.encoder, online.encoder, config.target_critic_update_period),
             (target.critic, online.critic, config.target_critic_update_period),
         ):
-            # Before the first step targets are copies already, or those of the run that this one starts from.
+            # At step 0 the targets are copies already, or come from the run that this one starts from.
             if config.target_rate < 1.0 or (self.num_steps and self.num_steps % period == 0):
                 self.updates.keep(slow)
                 learners.update_target(slow, fast, self.num_steps, rate=config.target_rate)
@@ -261,15 +261,18 @@ class MPOLearner(learners.ModuleLearner):
     def _update_statistics(self, batch: types.Trajectory) -> None:
         """Updates the running statistics with each sequence's first step, drawn as often as it occurs.
 
-        The targets have those of their last copy. The first ones they get at once.
+        The targets keep those of their last copy. They get the first ones at once, since they would otherwise
+        see observations that are not normalised.
         """
         if self._normalizer is not None:
             firsts = learners.at(batch.observation, (slice(None), 0))
             parts = [*self._normalizer.parts("observation", firsts)]
-            self._has_none = self._has_none and any(float(norm.count) < 1.0 for _, norm, _ in parts)
+            self._may_lack_statistics = self._may_lack_statistics and any(
+                float(norm.count) < 1.0 for _, norm, _ in parts
+            )
             for name, norm, rows in parts:
                 self._statistics.update(norm, name, rows)
-            if self._has_none:
+            if self._may_lack_statistics:
                 self.updates.keep(self._target.encoder)
                 learners.update_target(self._target.encoder, self._online.encoder, self.num_steps)
         if self._scale is not None:
@@ -404,5 +407,5 @@ class MPOLearner(learners.ModuleLearner):
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
-        self._has_none = True
+        self._may_lack_statistics = True
         self._target_critic.restored()

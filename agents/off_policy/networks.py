@@ -11,6 +11,7 @@ from torch import nn
 
 from minerva_acme import distributions, learners, networks, specs, types
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.networks import linear
 
 TORSOS: Mapping[str, networks.TorsoFactory] = {
     "mlp": networks.LayerNormMLP,
@@ -253,8 +254,7 @@ def make_deterministic_policy(
     encoder = encoder or networks.make_encoder(spec.observations, generator=generator)
     squash = _make_squash(spec.actions)
     body = torso(encoder.output_size, layer_sizes, generator=generator)
-    # Without torch's own weights, which would advance the global generator.
-    last = nn.Linear(body.output_size, len(squash.low), device="meta").to_empty(device="cpu")
+    last = linear.unset(nn.Linear, body.output_size, len(squash.low))
     for parameter in last.parameters():
         nn.init.uniform_(parameter, -_LAST_LAYER, _LAST_LAYER, generator=generator)
     return networks.EncodedPolicy(encoder, nn.Sequential(body, last, squash))

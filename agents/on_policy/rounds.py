@@ -86,7 +86,7 @@ class RoundDataset(core.Closeable, Iterator[Any]):
         version: The version of the rounds from now on, which is the version of the learner's weights.
         num_stale: The number of rollouts of another version that were dropped.
         num_surplus: The number of rollouts dropped because their actor's part of the round was complete.
-        wait_seconds: The total time that it has waited for rollouts.
+        wait_seconds: The total time that it has waited for rollouts, in seconds.
     """
 
     def __init__(

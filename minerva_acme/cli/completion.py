@@ -20,7 +20,7 @@ _BETTER_IN_BASH = {
     '    matches+=("$completion")\n': '    [[ -n "$completion" ]] && matches+=("$completion")\n',
     "complete -F": "complete -o bashdefault -o default -F",
 }
-"""What is changed in the script of tyro, whose Python part prints the candidates."""
+"""Replacements in tyro's script, whose Python part prints the candidates."""
 
 
 def run(command: commands.Completion) -> int:

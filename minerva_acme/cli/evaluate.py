@@ -5,7 +5,7 @@ import contextlib
 from minerva_acme import readable, runs
 from minerva_acme.cli import commands, environment_choice, json_output
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import policies, run_curves
+from minerva_acme.runs import policies
 
 
 def run(command: commands.Eval) -> int:
@@ -14,7 +14,6 @@ def run(command: commands.Eval) -> int:
     with json_output.alone() if command.json else contextlib.nullcontext():
         found, result = _evaluate(command)
     description = found.description
-    plays = description.steps_key == run_curves.STEPS
     if command.json:
         json_output.show(
             {
@@ -22,8 +21,8 @@ def run(command: commands.Eval) -> int:
                 "environment": description.environment,
                 "env_kwargs": description.environment_settings,
                 "checkpoint": str(found.path),
-                "env_steps": found.env_steps if plays else 0,
-                **({} if plays else {"learner_steps": found.env_steps}),
+                "env_steps": found.env_steps if description.plays else 0,
+                **({} if description.plays else {"learner_steps": found.env_steps}),
                 "seed": command.seed,
                 "explore": command.explore,
                 "returns": result.returns,
@@ -37,7 +36,7 @@ def run(command: commands.Eval) -> int:
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
     console.print(
         f"{description.agent} on {description.base_task.env_name}, {found.env_steps:,} "
-        f"{'environment' if plays else 'learner'} steps: "
+        f"{'environment' if description.plays else 'learner'} steps: "
         f"return {result.mean:.2f} ± {result.std:.2f} over {readable.count(command.episodes, 'episode')}"
     )
     return 0

@@ -153,7 +153,7 @@ def resume(command: commands.Resume) -> int:
     if checkpoint and stopping.is_complete(checkpoint, description.options):
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:
-            name = _steps_option(description)
+            name = description.steps_option
             raise ValueError(
                 f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
                 f"{options.num_steps:,}. To train for longer: "
@@ -234,13 +234,9 @@ def _command(
     return shlex.join(["minerva", name, *map(str, [directory, *words]), *code])
 
 
-def _steps_option(description: run_folder.RunDescription) -> str:
-    return "num_env_steps" if description.options["num_env_steps"] else "num_learner_steps"
-
-
 def _longer(description: run_folder.RunDescription, made: int) -> list[object]:
     """Returns the flags that let a run make twice the steps; its recording then needs another name."""
-    flag = f"--{_steps_option(description).replace('_', '-')}"
+    flag = f"--{description.steps_option.replace('_', '-')}"
     return [flag, 2 * made, *(["--record", "..."] if description.options.get("record") else [])]
 
 
@@ -251,7 +247,7 @@ def _tell_of_checkpoint(
     description: run_folder.RunDescription,
 ) -> None:
     made = checkpointing.env_steps(checkpoint)
-    num_steps = description.options[_steps_option(description)]
+    num_steps = description.options[description.steps_option]
     if made < num_steps or not stopping.is_complete(checkpoint, description.options):
         console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     else:

@@ -162,16 +162,20 @@ class Recorder(core.Closeable, core.Saveable):
         """
         if state is None:
             _logger.warning("the checkpoint was made without recording: only new episodes are recorded")
-        # In older checkpoints, the number of bytes from the beginning of the file.
-        found_spans = state.get("spans") or [(0, state["num_bytes"])] if state else []
-        spans = [(int(start), int(end)) for start, end in found_spans]
+            spans: list[tuple[int, int]] = []
+        elif "spans" in state:
+            spans = [(int(start), int(end)) for start, end in state["spans"]]
+        else:  # an older checkpoint, with the length of a file of one span
+            spans = [(0, int(state["num_bytes"]))]
         found, expected = self._num_bytes(), max((end for _, end in spans), default=0)
         if found < expected:
             raise ValueError(
                 f"{self._log.path} must hold the {expected:,} bytes that were recorded until the checkpoint, "
                 f"got {found:,}. Put the file back, or resume without `record`."
             )
-        self._earlier, self._start = spans, found
+        # Where nothing was recorded since, the last span goes on.
+        self._start = spans.pop()[0] if spans and spans[-1][1] == found else found
+        self._earlier = spans
 
     def begin(self, goes_on: bool) -> None:
         """Begins to record.
@@ -199,9 +203,7 @@ class Recorder(core.Closeable, core.Saveable):
 
     def _spans(self) -> list[tuple[int, int]]:
         """Returns the bytes from and to which the file holds the recording, in order."""
-        spans, end = list(self._earlier), self._num_bytes()
-        start = spans.pop()[0] if spans and spans[-1][1] == self._start else self._start
-        return [*spans, (start, end)]
+        return [*self._earlier, (self._start, self._num_bytes())]
 
     def _num_bytes(self) -> int:
         return self._log.path.stat().st_size

@@ -286,9 +286,7 @@ class RayProgram:
         )
 
     def _run(self, name: str, incarnation: int, answer: Any) -> list[graph.Ended]:
-        """Runs a node once its process is there, unless it was asked to end before."""
-        if name in self._stopping:
-            return [graph.Ended(name, None, died=False)]
+        """Runs a node once its process is there."""
         try:
             self._ray.get(answer)
         except self._ray.exceptions.RayError as error:

@@ -235,9 +235,9 @@ class FinalObservations(SimulatorEnvironment):
 
         Args:
             *arguments: The arguments of `SimulatorEnvironment`.
-            final_observation: Returns from the infos the last observations, [B, ...] each leaf, of which
-                those of other environments may be anything, or None in a step that ends no episode:
-                `lambda infos: infos.get("final_obs")`. Is None itself if the simulator loses them.
+            final_observation: Returns the last observations from the infos: leaves [B, ...], which may hold
+                anything where no episode ends, or None if none ends at all. For example
+                `lambda infos: infos.get("final_obs")`. Give None if the simulator loses them.
             **settings: More arguments of `SimulatorEnvironment`.
         """
         super().__init__(*arguments, **settings)

@@ -98,12 +98,8 @@ class Evaluator(evaluation.Evaluations):
     def is_due(self) -> bool:
         """Returns whether a period has ended since the last evaluation."""
         config = self._run.config
-        if not (config.evaluation_period and config.evaluation_episodes):
-            return False
-        return (
-            self._run.steps // config.evaluation_period
-            > max(self.logged_until, 0) // config.evaluation_period
-        )
+        period = config.evaluation_period if config.evaluation_episodes else 0
+        return period > 0 and self._run.steps // period > max(self.logged_until, 0) // period
 
     def evaluate(self, stop: signals.StopRequest) -> bool:
         """Evaluates the policy, unless it was already evaluated at this step.

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from minerva_acme import core
 from minerva_acme.experiments import progress
 from minerva_acme.runs import checkpointing, evaluation, options
 
@@ -48,10 +49,7 @@ def reached_return(checkpoint: pathlib.Path, goal: float | None) -> float | None
     Raises:
         DamagedCheckpoint: The checkpoint cannot be read.
     """
-    if goal is None:
-        return None
-    latest = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).latest
-    return latest[1].mean if latest is not None and latest[1].mean >= goal else None
+    return None if goal is None else _reached(checkpointing.load_state(checkpoint), goal)
 
 
 def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> bool:
@@ -61,25 +59,28 @@ def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> boo
 
     Args:
         checkpoint: The run's newest checkpoint.
-        run_options: The run's `RunOptions` as its description holds them; those of an older version may lack
-            some.
+        run_options: The run's options, as in its `run.json`. A run of an older version may lack some of them.
 
     Raises:
         DamagedCheckpoint: The checkpoint cannot be read.
     """
-    if checkpointing.is_light(checkpoint):
-        return False
-    if reached_return(checkpoint, run_options.get("stop_at_return")) is not None:
-        return True
+    goal = run_options.get("stop_at_return")
     num_steps = run_options.get("num_env_steps") or run_options.get("num_learner_steps")
-    if not num_steps or checkpointing.env_steps(checkpoint) < num_steps:
+    is_made = bool(num_steps) and checkpointing.env_steps(checkpoint) >= num_steps
+    if checkpointing.is_light(checkpoint) or not (is_made or goal is not None):
         return False
-    if not run_options.get("evaluation_episodes", 1):
+    state = checkpointing.load_state(checkpoint)
+    if goal is not None and _reached(state, goal) is not None:
         return True
     # A signal may have interrupted the last evaluation, which is then left to do.
-    state = checkpointing.load_state(checkpoint)
-    is_evaluated = evaluation.Evaluations.of(state).logged_until >= num_steps
-    return is_evaluated or not state.get("has_evaluator", True)
+    is_evaluated = is_made and evaluation.Evaluations.of(state).logged_until >= num_steps
+    evaluates = run_options.get("evaluation_episodes", 1) and state.get("has_evaluator", True)
+    return is_made and (is_evaluated or not evaluates)
+
+
+def _reached(state: core.State, goal: float) -> float | None:
+    latest = evaluation.Evaluations.of(state).latest
+    return latest[1].mean if latest is not None and latest[1].mean >= goal else None
 
 
 def _stop(reason: str) -> NoReturn:

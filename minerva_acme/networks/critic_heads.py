@@ -204,7 +204,7 @@ class _LinearHead(nn.Linear):
         for name, size in {"features": features, **shape}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
-        # Without torch's own weights, which would advance the global generator.
+        # As `linear.unset` makes a layer.
         super().__init__(features, num_outputs * math.prod(shape.values()), device="meta")
         self.to_empty(device="cpu")
         self.num_objectives = num_objectives

@@ -19,6 +19,7 @@ from torch import nn
 
 from minerva_acme import specs, types
 from minerva_acme.distributions import Distribution
+from minerva_acme.networks import linear
 from minerva_acme.networks.linear import orthogonal_linear
 from minerva_acme.networks.memory import Memory, MemoryState
 
@@ -321,8 +322,7 @@ def _channels_and_sides(shape: Sequence[int]) -> tuple[int, int, int]:
 def _convolution(
     channels_in: int, channels_out: int, kernel: int, stride: int, generator: torch.Generator | None
 ) -> nn.Conv2d:
-    # Without torch's own weights, which would advance the global generator.
-    layer = nn.Conv2d(channels_in, channels_out, kernel, stride, device="meta").to_empty(device="cpu")
+    layer = linear.unset(nn.Conv2d, channels_in, channels_out, kernel, stride)
     nn.init.orthogonal_(layer.weight, gain=_GAIN, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)

@@ -1,9 +1,28 @@
 """Linear layers whose initial weights are drawn from a given generator, so that a seed reproduces them."""
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+
+L = TypeVar("L", bound=nn.Module)
+
+
+def unset(make: Callable[..., L], *arguments: Any, **settings: Any) -> L:
+    """Makes a layer whose weights are still to be set, on the CPU.
+
+    Torch's own initial weights would advance its global generator. To restore that generator afterwards
+    (`torch.random.fork_rng`) can let threads that make networks wait for each other for ever: torch holds the
+    generator's lock while it copies its state.
+
+    Args:
+        make: The class of the layer, which takes a `device`.
+        *arguments: Its arguments.
+        **settings: More of them.
+    """
+    return make(*arguments, **settings, device="meta").to_empty(device="cpu")
 
 
 def uniform_linear(
@@ -20,8 +39,7 @@ def uniform_linear(
         generator: The CPU generator for the initial weights; None uses torch's global generator.
         bias: Whether the layer has a bias.
     """
-    # Without torch's own weights, which would advance the global generator.
-    layer = nn.Linear(size_in, size_out, bias=bias, device="meta").to_empty(device="cpu")
+    layer = unset(nn.Linear, size_in, size_out, bias=bias)
     initialize_uniform(layer, generator)
     return layer
 

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import torch
 from torch import nn
 
+from minerva_acme.networks import linear
+
 Kind: TypeAlias = Literal["lstm", "gru"]
 MemoryState: TypeAlias = tuple[torch.Tensor, ...]
 """The state for E episodes, tensors [E, ...]."""
@@ -185,8 +187,7 @@ def make_memory(kind: Kind, input_size: int, size: int, *, generator: torch.Gene
 
 def _orthogonal(layer: type[Layer], input_size: int, size: int, generator: torch.Generator | None) -> Layer:
     """Makes a recurrent layer with orthogonal weights for each gate, and biases of 0."""
-    # Without torch's own weights, which would advance the global generator.
-    rnn = layer(input_size, size, device="meta").to_empty(device="cpu")
+    rnn = linear.unset(layer, input_size, size)
     for name, parameter in rnn.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)

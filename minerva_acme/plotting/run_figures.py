@@ -142,7 +142,7 @@ def _steps_of(directories: Sequence[pathlib.Path]) -> Axis:
         ValueError: Some of them do, and some do not.
     """
     played = [path for path in directories if run_curves.list_metrics(path)]
-    offline = {path for path in played if run_folder.read(path).steps_key != run_curves.STEPS}
+    offline = {path for path in played if not run_folder.read(path).plays}
     if not offline:
         return "steps"
     if others := [path for path in played if path not in offline]:

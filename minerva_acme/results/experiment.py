@@ -55,7 +55,7 @@ class Experiment:
     count decisions unchanged."""
     notes: str = ""
     counts: Literal["frames", "learner steps"] = "frames"
-    """What `env_step` counts: learner steps for runs that make no environment steps."""
+    """The unit of `env_step`: learner steps if the runs make no environment steps."""
 
     @property
     def trainings(self) -> list[Training]:

@@ -343,8 +343,10 @@ def find_to_resume(
 
 
 def marks(directory: pathlib.Path) -> frozenset[tuple[str, int]]:
-    """Returns what tells the checkpoints in a folder from later ones: their names, which are used again after
-    a removal, and when they were written."""
+    """Returns the names of the checkpoints in a folder, and when they were written in nanoseconds.
+
+    The name of a checkpoint that is removed may be used again.
+    """
     return frozenset(_mark(entry) for entry in _scan(directory))
 
 

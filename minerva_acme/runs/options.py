@@ -127,7 +127,7 @@ class RunOptions(foreign_names.Translated):
         return self.num_env_steps or self.num_learner_steps
 
     def lacks_data(self, settings: Any) -> bool:
-        """Whether an agent needs recorded episodes and gets none.
+        """Returns whether an agent needs recorded episodes but gets none.
 
         Weights of another run (`from_run`) count as data, since that run may have learned from some.
 

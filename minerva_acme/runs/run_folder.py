@@ -100,6 +100,16 @@ class RunDescription:
         return self._has_code or ":" in self.environment
 
     @property
+    def plays(self) -> bool:
+        """Whether the run makes environment steps. Otherwise its steps are the learner's."""
+        return bool(self.options.get("num_env_steps", 1))
+
+    @property
+    def steps_option(self) -> str:
+        """The name of the option that says how many steps the run makes."""
+        return "num_env_steps" if self.plays else "num_learner_steps"
+
+    @property
     def steps_key(self) -> str:
         """The name in the logs of the steps that the run makes, as in `RunOptions.steps_key`."""
         return options.steps_key(self.options.get("num_env_steps", 1))

@@ -148,8 +148,7 @@ def _make_experiment(
             "the folder."
         )
     env_name, repeat = description.base_task
-    plays = steps == run_curves.STEPS
-    frames = repeat if repeat and plays else 1  # of a step
+    frames = repeat if repeat and description.plays else 1  # of a step
     name = results.with_repeat(name, repeat) if name else run_names.exp_name(description)
     for metric in _TOTALS:
         if f"evaluator/{metric}" in logged:
@@ -163,7 +162,7 @@ def _make_experiment(
     training = env_name, description.seed
     sessions: list[Mapping[str, Any]] = [*provenance.read(directory)]
     contexts = [results.Context(frozenset({training}), **session) for session in sessions]
-    updates = values.get(("learner_steps", last)) if plays else None
+    updates = values.get(("learner_steps", last)) if description.plays else None
     return results.Experiment(
         exp_name=name,
         rows=tuple(
@@ -174,7 +173,7 @@ def _make_experiment(
         contexts=tuple(contexts) or (results.Context(frozenset({training}), None, None, {}, None),),
         updates_per_frame=None if updates is None else float(f"{updates / (last * frames):.3g}"),
         action_repeat=repeat,
-        counts="frames" if plays else "learner steps",
+        counts="frames" if description.plays else "learner steps",
     )
 
 
@@ -202,6 +201,5 @@ def _command(description: run_folder.RunDescription) -> str:
     changes = changes | {name: value for name, value in made_with.items() if value != defaults[name]}
     words += tasks.make_flags(changes)
     if "num_env_steps" in description.options:
-        steps = "num_env_steps" if description.options["num_env_steps"] else "num_learner_steps"
-        words += tasks.make_flags({steps: description.options[steps]})
+        words += tasks.make_flags({description.steps_option: description.options[description.steps_option]})
     return f"{shlex.join(words)} --seed {{seed}}"
