@@ -65,8 +65,8 @@ def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> boo
         DamagedCheckpoint: The checkpoint cannot be read.
     """
     goal = run_options.get("stop_at_return")
-    num_steps = run_options.get("num_env_steps") or run_options.get("num_learner_steps")
-    is_made = bool(num_steps) and checkpointing.env_steps(checkpoint) >= num_steps
+    num_steps = run_options.get("num_env_steps") or run_options.get("num_learner_steps") or 0
+    is_made = num_steps > 0 and checkpointing.env_steps(checkpoint) >= num_steps
     if checkpointing.is_light(checkpoint) or not (is_made or goal is not None):
         return False
     state = checkpointing.load_state(checkpoint)
@@ -75,7 +75,7 @@ def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> boo
     # A signal may have interrupted the last evaluation, which is then left to do.
     is_evaluated = is_made and evaluation.Evaluations.of(state).logged_until >= num_steps
     evaluates = run_options.get("evaluation_episodes", 1) and state.get("has_evaluator", True)
-    return is_made and (is_evaluated or not evaluates)
+    return is_evaluated or (is_made and not evaluates)
 
 
 def _reached(state: core.State, goal: float) -> float | None:
