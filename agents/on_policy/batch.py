@@ -220,8 +220,10 @@ class RolloutPreparer:
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """Returns V of each next state: the next row's, except where an episode or the rollout ends."""
-        # The ends as indices: the host must know their number.
-        is_end = learners.read(rollout.last.flatten() > 0)
+        # The ends as indices: the host must know their number. The last row is one, as in the estimators.
+        is_end = learners.read(
+            torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0
+        )
         rows = [row for row, ends in enumerate(is_end) if ends]
         ends = torch.tensor(rows, dtype=torch.int64).to(v_t.device, non_blocking=True)
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])

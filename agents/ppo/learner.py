@@ -76,7 +76,13 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             target=batch.target,
             past=batch.past,
         )
-        num_minibatches = len(tree.flatten(samples.observation)[0]) // config.minibatch_size
+        num_samples = len(tree.flatten(samples.observation)[0])
+        num_minibatches = num_samples // config.minibatch_size
+        if not num_minibatches:
+            raise ValueError(
+                f"A rollout must have at least `minibatch_size` ({config.minibatch_size:,}) samples, got "
+                f"{num_samples:,}. Lower `minibatch_size`, or learn from longer rollouts."
+            )
         rows: list[torch.Tensor] = []
         with self.acceleration.ppo_step(
             self._step_on,

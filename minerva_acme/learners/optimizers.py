@@ -47,8 +47,16 @@ def make_optimizer(
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)
 
 
+SHARE = "decayed_to"
+"""The key of a parameter group for the share of its initial rate that the last step had."""
+
+
 class LinearDecay:
-    """Decays learning rates linearly over a run."""
+    """Decays learning rates linearly over a run, or leaves them alone.
+
+    A rate that is set during the run, and the one of a group that is added, takes effect at the next step and
+    decays from there in proportion.
+    """
 
     def __init__(self, *optimizers: torch.optim.Optimizer, final_share: float, num_steps: int | None) -> None:
         """Records the initial rates of the optimisers.
@@ -61,18 +69,29 @@ class LinearDecay:
                 constant.
         """
         self._optimizers = optimizers
-        self._first_rates = [group["lr"] for group in self._groups()]
         self._final_share = final_share
-        self._num_steps = num_steps
+        self._num_steps = 0 if final_share == 1.0 else num_steps or 0
+        self._first_rates: list[list[float]] = [[] for _ in optimizers]
+        if self._num_steps:
+            self._note_new_groups(1.0)
 
     def set(self, step: int) -> float:
         """Sets the rates of the next step, after `step` learner steps; returns the first group's rate."""
-        share_done = min(step / self._num_steps, 1.0) if self._num_steps else 0.0
-        left = 1.0 - (1.0 - self._final_share) * share_done
-        for group, first_rate in zip(self._groups(), self._first_rates, strict=True):
-            group["lr"] = left * first_rate
-        return left * self._first_rates[0]
+        if self._num_steps:
+            left = 1.0 - (1.0 - self._final_share) * min(step / self._num_steps, 1.0)
+            self._note_new_groups(left or 1.0)
+            for optimizer, rates in zip(self._optimizers, self._first_rates, strict=True):
+                for group, first_rate in zip(optimizer.param_groups, rates, strict=True):
+                    share = group.get(SHARE)  # None in a checkpoint of an older version
+                    if share and group["lr"] != share * first_rate:  # set since the last step
+                        first_rate = group["lr"] / share
+                    group["lr"], group[SHARE] = left * first_rate, left
+        rate: float = self._optimizers[0].param_groups[0]["lr"]
+        return rate
 
-    def _groups(self) -> list[dict[str, Any]]:
-        """Returns the current groups: a restored optimiser has new ones."""
-        return [group for optimizer in self._optimizers for group in optimizer.param_groups]
+    def _note_new_groups(self, share: float) -> None:
+        """Records the rates of groups that were added, as what is left of them after a decay to `share`."""
+        for optimizer, rates in zip(self._optimizers, self._first_rates, strict=True):
+            for group in optimizer.param_groups[len(rates) :]:
+                rates.append(group["lr"] / share)
+                group[SHARE] = share

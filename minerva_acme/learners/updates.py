@@ -1,6 +1,7 @@
 """Gradient steps of a learner: all steps for a batch, or none."""
 
 import contextlib
+import copy
 import logging
 import operator
 import threading
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, core, types
-from minerva_acme.learners import finite
+from minerva_acme.learners import finite, optimizers
 from minerva_acme.learners import ranks as learner_ranks
 
 _logger = logging.getLogger(__name__)
@@ -176,9 +177,15 @@ class Updates(core.Saveable):
         """Copies everything that a step changes, for readers too; returns a function that restores it."""
         modules = _tensors(self._modules)
         optimizers = [group.optimizer for group in self._groups.values()]
-        # An optimiser changes the tensors of its state in place. Its other values are immutable.
-        states = [{key: dict(state) for key, state in optimizer.state.items()} for optimizer in optimizers]
-        tensors = modules + _state_tensors(states)
+        # An optimiser changes tensors of its state and its groups in place, or puts others in their place.
+        states = [
+            {key: _containers(state) for key, state in optimizer.state.items()} for optimizer in optimizers
+        ]
+        settings = [
+            [_containers({key: value for key, value in group.items() if key != "params"}) for group in groups]
+            for groups in (optimizer.param_groups for optimizer in optimizers)
+        ]
+        tensors = modules + _tensors_in([[*state.values()] for state in states]) + _tensors_in(settings)
         if not self._kept.keys().isdisjoint(modules):
             self._copies = _Copies()  # The copies of a step that ended with an exception are still read.
         copies = self._copies.take(tensors)
@@ -188,9 +195,13 @@ class Updates(core.Saveable):
             with torch.no_grad():
                 for tensor, before in zip(tensors, copies, strict=True):
                     tensor.copy_(before)
-            for optimizer, state in zip(optimizers, states, strict=True):
+            for optimizer, state, of_groups in zip(optimizers, states, settings, strict=True):
                 optimizer.state.clear()
                 optimizer.state.update(state)
+                for group, before in zip(optimizer.param_groups, of_groups, strict=True):
+                    parameters = group["params"]
+                    group.clear()
+                    group.update(before, params=parameters)
 
         return restore
 
@@ -223,7 +234,7 @@ class Updates(core.Saveable):
         for name, group in self._groups.items():
             saved = state["optimizers"][name]
             _check_fits(name, saved, group)
-            group.optimizer.load_state_dict(saved)
+            group.optimizer.load_state_dict(copy.deepcopy(saved))  # It keeps the tensors that it gets.
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
 
 
@@ -272,20 +283,27 @@ def _check_fits(name: str, saved: core.State, group: Group) -> None:
         ValueError: It belongs to another kind of optimiser, or to parameters of other shapes.
     """
 
-    def kinds(groups: Sequence[dict[str, Any]]) -> list[dict[str, type]]:
-        return [{key: type(value) for key, value in group.items()} for group in groups]
-
-    parameters = group.parameters()
-    fits = kinds(saved["param_groups"]) == kinds(group.optimizer.state_dict()["param_groups"])
+    groups, parameters = group.optimizer.state_dict()["param_groups"], group.parameters()
+    differences = [] if len(groups) == len(saved["param_groups"]) else ["another number of groups"]
+    for own, its in zip(groups, saved["param_groups"], strict=False):
+        names = sorted((own.keys() | its.keys()) - {optimizers.SHARE})
+        differences += [f"another `{key}`" for key in names if _kind(own, key) != _kind(its, key)]
     for index, state in saved["state"].items():
         for key, value in state.items():
             shape = torch.Size() if key == "step" else parameters[index].shape
-            fits = fits and (value is None or (isinstance(value, torch.Tensor) and value.shape == shape))
-    if not fits:
+            if value is not None and not (isinstance(value, torch.Tensor) and value.shape == shape):
+                differences.append(f"another `{key}` of parameter {index}")
+    if differences:
         raise ValueError(
             f"The state to restore for the optimiser '{name}' must come from the same kind of optimiser, "
-            "with parameters of the same shapes."
+            f"with parameters of the same shapes, got {differences[0]}."
         )
+
+
+def _kind(settings: Mapping[str, Any], key: str) -> str:
+    if key not in settings:
+        return "missing"
+    return "number" if type(settings[key]) in (int, float) else type(settings[key]).__name__
 
 
 class _Copies:
@@ -313,7 +331,16 @@ def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
     return [tensor for tensor in tensors if tensor is not None]
 
 
-def _state_tensors(states: Sequence[Mapping[torch.Tensor, Mapping[str, Any]]]) -> list[torch.Tensor]:
-    """Returns the tensors in the state of optimisers."""
-    values = [value for state in states for entry in state.values() for value in entry.values()]
-    return [value for value in values if isinstance(value, torch.Tensor)]
+def _containers(value: Any) -> Any:
+    """Copies nested dicts and lists, but not what is in them."""
+    if isinstance(value, dict):
+        return {key: _containers(each) for key, each in value.items()}
+    return [*map(_containers, value)] if type(value) is list else value
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    """Returns the tensors in nested dicts and lists."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for part in parts for tensor in _tensors_in(part)]

@@ -1,5 +1,6 @@
 """Where batches come from, and what steps are made by."""
 
+import copy
 from typing import NamedTuple
 
 import pytest
@@ -130,6 +131,57 @@ def test_learning_rates_fall_to_their_share_and_stay_there_when_a_run_is_longer_
     decay = learners.LinearDecay(optimizer, final_share=0.2, num_steps=10)
     assert [decay.set(step) for step in (0, 5, 10, 11, 40)] == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_rates_that_are_set_and_groups_that_are_added_decay_in_proportion():
+    optimizers = [torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=rate) for rate in (0.5, 0.25)]
+    decay = learners.LinearDecay(*optimizers, final_share=0.0, num_steps=10)
+    decay.set(5)
+    optimizers[0].param_groups[0]["lr"] = 1.0
+    optimizers[0].add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.5})
+    decay.set(6)
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    assert rates == [pytest.approx([0.8, 0.5]), pytest.approx([0.1])]
+    decay.set(8)
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+    assert rates == [pytest.approx([0.4, 0.25]), pytest.approx([0.05])]
+
+
+@pytest.mark.parametrize("kind", ["", "set during the run", "of an older version"])
+def test_a_decay_that_is_continued_is_the_uninterrupted_one(kind):
+    def make():
+        optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.3)
+        return optimizer, learners.LinearDecay(optimizer, final_share=0.1, num_steps=7)
+
+    optimizer, decay = make()
+    rates = [decay.set(step) for step in range(3)]
+    if kind == "set during the run":
+        optimizer.param_groups[0]["lr"] = 0.07
+        rates.append(decay.set(3))
+    state = copy.deepcopy(optimizer.state_dict())
+    if kind == "of an older version":
+        del state["param_groups"][0]["decayed_to"]
+    continued, its_decay = make()
+    continued.load_state_dict(state)
+    for step in range(len(rates), 9):
+        assert its_decay.set(step) == decay.set(step)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"final_share": 1.0, "num_steps": 10}, {"final_share": 0.0, "num_steps": None}]
+)
+def test_a_rate_that_does_not_decay_belongs_to_the_user(settings):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
+    decay = learners.LinearDecay(optimizer, **settings)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    before = [*optimizer.param_groups[0]]
+    rates = []
+    for step in range(3):
+        rates.append(decay.set(step))
+        optimizer.step()
+        schedule.step()
+    assert rates == [0.5, 0.25, 0.125]
+    assert [*optimizer.param_groups[0]] == before
 
 
 def test_without_settings_the_optimisers_are_those_of_torch():

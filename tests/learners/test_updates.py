@@ -80,6 +80,50 @@ def test_a_batch_whose_last_gradient_is_not_finite_leaves_everything_bit_for_bit
     testing.assert_nests_equal(scene.state(), other.state(), "The next batch must be learned as ever.")
 
 
+class Adaptive(torch.optim.Optimizer):
+    """Keeps what it has found in its groups, as Prodigy and schedule-free optimisers do, and in lists."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"size": 1e-3, "num": torch.zeros(()), "history": []})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["num"] += 1
+            group["history"].append(group["size"])
+            for parameter in group["params"]:
+                group["size"] = max(group["size"], parameter.grad.norm().item())
+                self.state[parameter].setdefault("last", [torch.zeros_like(parameter)])[0].copy_(parameter)
+                parameter -= 1e-3 * group["size"] * parameter.grad
+
+
+def test_what_an_optimiser_keeps_in_its_groups_is_as_before_too():
+    scene = Scene()
+    optimizer = Adaptive(scene.modules["critic"].parameters())
+    scene.groups["critic"] = learners.Group(optimizer, 1e30)
+    scene.updates = learners.Updates(
+        scene.groups, modules=[*scene.modules.values(), scene.statistics], max_skipped_batches=2
+    )
+    scene.learn(batch(0))
+    before, parameters = scene.state(), optimizer.param_groups[0]["params"]
+    assert scene.learn(1e6 * batch(1), policy_x=torch.full((8, 3), NAN)) == {"skipped_batches": 1}
+    testing.assert_nests_equal(scene.state(), before, "A skipped batch must leave no trace.")
+    assert optimizer.param_groups[0]["params"] is parameters
+
+
+def test_a_state_can_be_restored_more_than_once():
+    scene, *others = Scene(), Scene(), Scene()
+    scene.learn(batch(0))
+    state = copy.deepcopy(scene.updates.save())
+    before = copy.deepcopy(state)
+    for other in others:
+        other.updates.restore(state)
+        other.learn(batch(1))
+    testing.assert_nests_equal(state, before, "A state that was restored must stay as it is.")
+    one, other = (each.updates.save() for each in others)
+    testing.assert_nests_equal(one, other, "What is restored from one state must be equal.")
+
+
 def test_what_is_found_before_the_first_step_is_skipped_alike(caplog):
     scene = Scene()
     before = scene.state()
@@ -151,11 +195,12 @@ def test_optimisers_and_counts_are_restored():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda state: state["state"][0].update(exp_avg=torch.zeros(2)),
-        lambda state: state["state"][0].update(step=torch.zeros(0)),
-        lambda state: state["state"][0].update(exp_avg_sq=5),
-        lambda state: state["param_groups"][0].update(weight_decay=""),
-        lambda state: state["param_groups"][0].pop("eps"),
+        lambda state: state["state"][0].update(exp_avg=torch.zeros(2)) or "exp_avg` of parameter 0",
+        lambda state: state["state"][0].update(step=torch.zeros(0)) or "step` of parameter 0",
+        lambda state: state["state"][0].update(exp_avg_sq=5) or "exp_avg_sq` of parameter 0",
+        lambda state: state["param_groups"][0].update(weight_decay="") or "weight_decay`",
+        lambda state: state["param_groups"][0].pop("eps") and "eps`",
+        lambda state: state["param_groups"][0].update(momentum=0.0) or "momentum`",
     ],
 )
 def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
@@ -163,9 +208,16 @@ def test_an_optimisers_state_of_other_shapes_or_kinds_is_refused(change):
     scene.learn(batch(0))
     state = scene.updates.save()
     other.updates.restore(state)
-    change(state["optimizers"]["critic"])
-    with pytest.raises(ValueError, match="optimiser 'critic' must come from the same kind"):
+    name = change(state["optimizers"]["critic"])
+    with pytest.raises(ValueError, match=f"'critic' must come from the same kind .* got another `{name}"):
         other.updates.restore(state)
+
+
+def test_a_setting_may_be_saved_as_a_whole_number():
+    scene, other = Scene(), Scene()
+    scene.groups["critic"].optimizer.param_groups[0]["weight_decay"] = 0
+    other.updates.restore(scene.updates.save())
+    assert other.groups["critic"].optimizer.param_groups[0]["weight_decay"] == 0
 
 
 def test_the_state_of_torchs_own_adam_which_a_gpu_has_is_restored():

@@ -1,5 +1,6 @@
 """What both learners promise."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -95,8 +96,34 @@ def test_without_an_end_in_sight_the_learning_rate_stays(agent, make_learner, co
     assert len({row["learning_rate"] for row in rows}) == 1
 
 
+@pytest.mark.parametrize("anneal", [True, False])
+def test_a_learning_rate_that_is_set_during_a_run_is_the_one_that_trains(
+    agent, make_learner, continuous_spec, anneal
+):
+    builder = agent.builder(anneal_learning_rate=anneal, learning_rate=1e-3, num_environments=2)
+    learner, network, rows = make_learner(builder, continuous_spec, num_env_steps=16 * 4)
+    learner.step()
+    before = {key: value.clone() for key, value in network.named_parameters()}
+    (group,) = learner.group.optimizer.param_groups
+    group["lr"] = 0.0
+    learner.step()
+    testing.assert_nests_equal(dict(network.named_parameters()), before, "Nothing may move at a rate of 0.")
+    group["lr"] = 2e-3
+    learner.step()
+    assert rows[-1]["learning_rate"] == pytest.approx(2e-3 * 0.5 / 0.75 if anneal else 2e-3)
+
+
+def test_a_rollout_that_is_shorter_than_a_minibatch_is_refused(ppo_agent, make_learner, continuous_spec):
+    builder = ppo_agent.builder(num_environments=2, rollout_steps=16, minibatch_size=16)
+    learner, _, _ = make_learner(builder, continuous_spec)
+    learner.config = dataclasses.replace(builder.config, rollout_steps=32, minibatch_size=32)
+    with pytest.raises(ValueError, match=r"at least `minibatch_size` \(32\) samples, got 16"):
+        learner.step()
+
+
+@pytest.mark.parametrize("marks_the_last_row", [True, False])
 def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
-    agent, make_rollout, continuous_spec
+    agent, make_rollout, continuous_spec, marks_the_last_row
 ):
     """With one-step targets and no scaling each target can be told by hand."""
     builder = agent.builder(
@@ -105,6 +132,7 @@ def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
     network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
     rollout = make_rollout(builder, network, continuous_spec)
     last = torch.tensor([[0, 0], [1, 0], [0, 1], [1, 1]], dtype=torch.float32)
+    last[3] *= marks_the_last_row
     discount = torch.tensor([[1, 1], [1, 1], [1, 0], [1, 1]], dtype=torch.float32)
     next_observation = rollout.next_observation.clone()
     next_observation[1, 0] = next_observation[2, 1] = 7.0  # the true last ones of two episodes
