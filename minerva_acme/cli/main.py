@@ -91,7 +91,7 @@ def _status(error: Exception) -> int | None:
         return None
     if type(error) is ValueError:
         return 2
-    # These import numpy, which help and errors about flags do not need.
+    # The other kinds import numpy, which help and errors about flags do not need.
     from minerva_acme import distributed, specs
     from minerva_acme.environments import process_vector
     from minerva_acme.replay import base
@@ -103,7 +103,9 @@ def _status(error: Exception) -> int | None:
         process_vector.EnvironmentWorkerError,
         distributed.ProgramFailed,
     )
-    return 1 if is_missing or isinstance(error, failures) else None
+    if is_missing or isinstance(error, failures):
+        return 1
+    return 2 if isinstance(error, ValueError) else None
 
 
 class _Stderr:

@@ -1,5 +1,6 @@
 """`minerva publish`."""
 
+import dataclasses
 import json
 import pathlib
 import shlex
@@ -8,11 +9,12 @@ from collections.abc import Iterator
 from minerva_acme import readable, runs, task_settings
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, verification
+from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, tasks, verification
 
 _CARD = "README.md"
 _VIDEO = "replay.mp4"  # the name that the hub's pages look for
 _PLACEHOLDER = "OWNER/NAME"
+_LIBRARY = "minerva-acme"
 _VIDEO_EPISODES = 5
 
 
@@ -39,6 +41,7 @@ def run(command: commands.Publish) -> int:
         )
     folder = command.output or command.directory / "hub"
     weights = folder / hub.WEIGHTS
+    _check_output(folder)
     runs.export_policy(command.directory, weights, checkpoint=checkpoint, import_code=command.import_code)
     console.print(f"Playing {readable.count(command.episodes, 'episode')} for the score ...")
     score = verification.score(checkpoint, weights, command.episodes, import_code=command.import_code)
@@ -54,14 +57,40 @@ def run(command: commands.Publish) -> int:
     for file in files:
         console.print(f"  {file.name}  {file.stat().st_size:,} bytes")
     if to is None:
-        console.print(
-            f"Nothing was uploaded. To upload it: minerva publish {command.directory} --to {_PLACEHOLDER}"
+        again = shlex.join(
+            ["minerva", "publish", str(command.directory), "--to", _PLACEHOLDER, *_flags(command)]
         )
+        console.print(f"Nothing was uploaded. To upload it: {again}")
         return 0
     title = f"{found.description.title} on {found.description.environment}"
     name = hub.upload(files, to, message=title, private=command.private)
     console.print(f"Uploaded. To play these weights: minerva eval {name}")
     return 0
+
+
+def _check_output(folder: pathlib.Path) -> None:
+    """Checks that a folder to write has no file of another kind that would be replaced.
+
+    Raises:
+        ValueError: It is the folder of a run, or has a README.md that is no card of a policy.
+    """
+    card, way_out = folder / _CARD, "Choose another --output."
+    if (folder / run_folder.FILE).exists() and not (folder / hub.WEIGHTS).exists():
+        raise ValueError(
+            f"`output` must be a folder of its own, got the folder of a run, {folder}. {way_out}"
+        )
+    if card.exists() and f"library_name: {json.dumps(_LIBRARY)}" not in card.read_text("utf-8", "replace"):
+        raise ValueError(f"`output` must not have a {_CARD} of yours, got {card}. {way_out}")
+
+
+def _flags(command: commands.Publish) -> Iterator[str]:
+    """Yields the flags with which the same folder is written again, and uploaded."""
+    asked = {
+        field.name: getattr(command, field.name)
+        for field in dataclasses.fields(command)
+        if field.name not in ("directory", "to") and getattr(command, field.name) != field.default
+    }
+    return tasks.make_flags(asked)
 
 
 def _record(command: commands.Publish, checkpoint: pathlib.Path, out: pathlib.Path, console: Console) -> bool:
@@ -98,7 +127,7 @@ def make_card(
     described, environment = found.description, found.description.environment
     reached = f"{score.mean:.2f} +/- {score.std:.2f}"
     metadata = {
-        "library_name": "minerva-acme",
+        "library_name": _LIBRARY,
         "pipeline_tag": "reinforcement-learning",
         "tags": ["reinforcement-learning", "deep-reinforcement-learning", "minerva-acme", environment],
         "model-index": [
@@ -145,7 +174,9 @@ def make_card(
     if described.unknown:
         yield "This run was started from Python; run.json has its settings."
     else:
-        agent = f" --agent {described.agent}" if described.config else ""
-        yield f"With this repository's run.json:\n\n```\nminerva train --config {run_folder.FILE}{agent}\n```"
+        words = ["minerva", "train", "--config", run_folder.FILE]
+        words += ["--agent", described.agent] if described.config else []
+        words += ["--env", environment] if ":" in environment else []
+        yield f"With this repository's run.json:\n\n```\n{shlex.join(words)}\n```"
     for session in sessions[-1:]:
         yield f"\nTrained with minerva-acme {session['version']} on {session['machine']}."

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from minerva_acme import writing
 from minerva_acme.results import format_1, names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
@@ -102,12 +103,9 @@ def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]
         for context in experiment.contexts
     ]
     texts = rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"
-    new = [file.with_name(f".{file.name}.new") for file in files]
-    for path, text in zip(new, texts, strict=True):
-        path.write_text(text, encoding="utf-8")
-    # Files are replaced as a whole: an interrupted write keeps the old files.
-    for path, file in zip(new, files, strict=True):
-        path.replace(file)
+    # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.
+    for file, text in reversed([*zip(files, texts, strict=True)]):
+        writing.replace(file, [text.encode()])
     return files
 
 

@@ -56,8 +56,7 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     path = _locate(path)
     if path.is_file():
         described, _, metadata = _read_safetensors(path)
-        found = metadata.get(_SCORE)
-        return Found(path, described, _env_steps(metadata), Score(**json.loads(found)) if found else None)
+        return Found(path, described, _env_steps(metadata), _score(metadata))
     described = description_of(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
@@ -351,7 +350,20 @@ def _read_safetensors(
             name: tensor.astype(np.float32) if tensor.dtype == np.float16 else tensor
             for name, tensor in tensors.items()
         }
+    try:
+        _env_steps(metadata), _score(metadata)
+    except (RecursionError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} must say which checkpoint its weights are of and what they scored as `minerva export` "
+            f"writes it, got something else: {error}. Export the run again: minerva export RUN"
+        ) from error
     return run_folder.parse(metadata[_METADATA], path), tensors, metadata
+
+
+def _score(metadata: dict[str, str]) -> Score | None:
+    """Returns the score in the metadata of weights, or None if there is none."""
+    found = metadata.get(_SCORE)
+    return Score(**json.loads(found)) if found else None
 
 
 def _env_steps(metadata: dict[str, str]) -> int:

@@ -88,11 +88,13 @@ def collect(
         import_code: Whether code that is not part of this library may be imported to play them.
 
     Raises:
-        ValueError: No run has an evaluation, or two runs have the same experiment, environment and seed.
+        ValueError: No run has an evaluation, two runs have the same experiment, environment and seed, or
+            runs with different settings would be one experiment although no `name` was given.
     """
     without: list[_NoEvaluationError] = []
     found: dict[str, results.Experiment] = {}
     places: dict[tuple[str, str, int], pathlib.Path] = {}
+    of_name: dict[str, tuple[pathlib.Path, Mapping[str, Any]]] = {}
     for directory in directories:
         try:
             made = _make_experiment(directory, name, num_episodes, import_code)
@@ -107,6 +109,16 @@ def collect(
                 f"minerva collect {shlex.quote(str(directory))} --name NAME"
             )
         places[place] = directory
+        settings = _settings(directory)
+        first, others = of_name.setdefault(made.exp_name, (directory, settings))
+        other = [key for key in settings.keys() & others.keys() if settings[key] != others[key]]
+        if other and not name:
+            key = min(other)
+            raise ValueError(
+                f"The runs of {made.exp_name} must have the same settings, got `{key}` {others[key]!r} in "
+                f"{first} and {settings[key]!r} in {directory}. Collect them apart, each with a name: "
+                f"minerva collect {shlex.quote(str(directory))} --name NAME"
+            )
         old = found.get(made.exp_name)
         found[made.exp_name] = made if old is None else results.merge(old, made)
     if without and not found:
@@ -175,6 +187,12 @@ def _make_experiment(
         action_repeat=repeat,
         counts="frames" if description.plays else "learner steps",
     )
+
+
+def _settings(directory: pathlib.Path) -> Mapping[str, Any]:
+    """Returns the settings that make a run another experiment."""
+    description = run_folder.read(directory)
+    return {**description.hyperparameters, "stop_at_return": description.options.get("stop_at_return")}
 
 
 def _play_unseen(

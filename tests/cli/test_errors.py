@@ -79,6 +79,7 @@ def function_of(module, source, error):
     ("source", "error", "status", "message"),
     [
         (RAISE, ValueError("`seed` must be >= 0, got -1."), 2, "`seed` must be >= 0, got -1."),
+        (RAISE, type("Refused", (ValueError,), {})("`seed` is 3."), 2, "`seed` is 3."),
         (RAISE, OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device"),
         (RAISE, ImportError("'Ant-v5' needs 'mujoco'"), 1, "'Ant-v5' needs 'mujoco'"),
         (RAISE, FloatingPointError("Training has diverged"), 1, "Training has diverged"),

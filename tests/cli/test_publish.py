@@ -1,7 +1,11 @@
 """`minerva publish` writes a folder and shows it; only --to uploads it."""
 
+import dataclasses
 import json
+import pathlib
 import re
+import shlex
+import shutil
 import sys
 
 import pytest
@@ -9,7 +13,7 @@ import yaml
 
 import minerva_acme
 from minerva_acme.agents import ppo
-from minerva_acme.cli import video
+from minerva_acme.cli import parsing, video
 from minerva_acme.runs import hub
 from tests import stand_in_hub
 from tests.runs.short_run import train
@@ -81,6 +85,41 @@ def test_a_folder_is_written_and_shown_and_nothing_is_uploaded(trained, stand_in
     ):
         assert line in text
     assert "import_code" not in text and "--import-code" not in text
+
+
+def test_the_command_for_an_upload_can_be_pasted(trained, films, tmp_path, call, monkeypatch):
+    shutil.copytree(trained, tmp_path / "a run")
+    monkeypatch.chdir(tmp_path)
+    flags = ["--checkpoint", "16", "--episodes", "2", "--no-video", "--output", "a card"]
+    status, out, err = call("publish", "a run", *flags)
+    assert status == 0, err
+    (command,) = re.findall(r"To upload it: (.*)", out)
+    asked = parsing.parse(shlex.split(command)[1:])
+    assert asked == dataclasses.replace(parsing.parse(["publish", "a run", *flags]), to="OWNER/NAME")
+
+
+@pytest.mark.parametrize("name", ["README.md", "run.json"])
+def test_what_is_not_its_own_is_not_replaced(trained, tmp_path, call, name):
+    (tmp_path / name).write_text("mine")
+    status, _, err = call("publish", trained, "--output", tmp_path, "--episodes", 2, "--no-video")
+    assert status == 2 and "`output` must" in err and "Choose another --output." in err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_command_of_the_card_names_an_environment_of_ones_own(tmp_path, films, call, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_pole.py").write_text(
+        "import gymnasium\ndef make(): return gymnasium.make('CartPole-v1')\n"
+    )
+    run = "train ppo --env own_pole:make --num-env-steps 32 --rollout-steps 16 --minibatch-size 8"
+    flags = ["--num-environments", 2, "--evaluation-episodes", 1, "--replay", "memory", "--directory", "run"]
+    assert call(*run.split(), *flags)[0] == 0
+    status, _, err = call("publish", "run", "--import-code", "--episodes", 2)
+    assert status == 0, err
+    card = pathlib.Path("run/hub/README.md").read_text()
+    assert "minerva train --config run.json --env own_pole:make\n" in card
 
 
 def test_the_command_of_the_card_trains_again(trained, films, tmp_path, call):

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 
 import pytest
 
@@ -36,6 +37,31 @@ def test_an_experiment_is_read_as_it_was_written(tmp_path):
     assert sorted(read.rows) == sorted(ROWS)
     assert dataclasses.replace(read, rows=ROWS) == EXPERIMENT
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mpo_control.csv", "mpo_control.json"]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_is_there_after_an_interrupt_can_be_read(tmp_path, monkeypatch, number):
+    path, _ = results.write(tmp_path, EXPERIMENT)
+    more = Row("mpo_control", "a/b", 2, "avg_return", 200, 5.0)
+    added = Context(frozenset({("a/b", 2)}), "0.1.0", None, {}, None)
+    longer = dataclasses.replace(EXPERIMENT, rows=(*ROWS, more), contexts=(OLD, OTHER, added))
+    replace, calls = os.replace, []
+
+    def interrupt(*paths):
+        calls.append(paths)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        replace(*paths)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            results.write(tmp_path, longer)
+    (read,) = results.read(path)
+    assert sorted(read.rows) == sorted(ROWS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mpo_control.csv", "mpo_control.json"]
+    results.write(tmp_path, longer)
+    assert sorted(results.read(path)[0].rows) == sorted(longer.rows)
 
 
 def test_the_file_beside_the_rows_has_its_format_and_the_decisions_that_the_frames_took(tmp_path):

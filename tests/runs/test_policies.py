@@ -10,6 +10,7 @@ import struct
 import dm_env
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 import tree
 
@@ -298,6 +299,20 @@ def test_a_file_that_is_no_policy_is_a_sentence(make_run, tmp_path, damage):
         ValueError, match=f"{file} must (be a complete safetensors file|name the agent of its weights)"
     ):
         minerva_acme.load_policy(file)
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"checkpoint": "x"}, {"score": "{}"}, {"score": "[1"}, {"score": "5"}, {"score": "[" * 9999}]
+)
+def test_a_file_whose_metadata_says_nonsense_is_a_sentence(make_run, tmp_path, metadata):
+    runs.export_policy(make_run("TD3").directory, file := tmp_path / "policy.safetensors")
+    with safetensors.safe_open(file, framework="numpy") as weights:
+        tensors = {name: weights.get_tensor(name) for name in weights.keys()}  # noqa: SIM118
+        metadata = weights.metadata() | metadata
+    safetensors.numpy.save_file(tensors, file, metadata)
+    for read in (policies.find, runs.load_policy):
+        with pytest.raises(ValueError, match=f"{file} must say which checkpoint its weights are of"):
+            read(file)
 
 
 def test_weights_of_another_agent_are_a_sentence(make_run, tmp_path):

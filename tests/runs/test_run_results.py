@@ -172,6 +172,24 @@ def test_a_run_can_be_named(make_run):
     assert {row.exp_name for row in experiment.rows} == {"x"}
 
 
+def test_runs_of_ones_own_agent_with_other_settings_are_no_one_experiment(make_run):
+    directories = [make_run("a"), make_run("b", seed=1, discount=0.9)]
+    for directory in directories:
+        content = json.loads((directory / run_folder.FILE).read_text())
+        content |= {"agent": "my_package:Mine", "config": "my_package:Config"}
+        (directory / run_folder.FILE).write_text(json.dumps(content))
+    message = "runs of Mine must have the same settings, got `discount` 0.99 in .*a and 0.9 in .*b.*--name"
+    with pytest.raises(ValueError, match=message):
+        run_results.collect(directories)
+    assert len(run_results.collect(directories, name="both")) == 1
+
+
+def test_runs_that_stop_at_other_returns_are_no_one_experiment(make_run):
+    directories = [make_run("a"), make_run("b", seed=1, options={"stop_at_return": 5.0})]
+    with pytest.raises(ValueError, match="must have the same settings, got `stop_at_return` None in"):
+        run_results.collect(directories)
+
+
 def test_two_runs_of_one_seed_are_refused(make_run):
     with pytest.raises(ValueError, match="a and .*b are both mpo_control on Pendulum-v1 with seed 0.*--name"):
         run_results.collect([make_run("a"), make_run("b")])
