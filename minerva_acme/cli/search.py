@@ -11,16 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Column, Table
 
-from minerva_acme import distributed, plotting
-from minerva_acme.cli import commands, extras, processes, search_space, sweep, sweep_checks, sweep_plan
+from minerva_acme import distributed, experiments, plotting
+from minerva_acme.cli import (
+    commands,
+    extras,
+    processes,
+    search_space,
+    sweep,
+    sweep_checks,
+    sweep_plan,
+    training,
+)
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import checkpointing, evaluation, run_lock
+from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
 
 if TYPE_CHECKING:
     from minerva_acme.cli import study as studies
 
 FILE = "study.db"
 _NUM_SHOWN = 10
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(experiments.RunOptions)}
+_ADDED: Mapping[str, Any] = {"env_kwargs": {}, **{name: _DEFAULTS[name] for name in run_results.OPTIONS}}
+"""What an older version did not store, by default."""
 
 
 def run(command: commands.Sweep) -> int:
@@ -54,6 +66,7 @@ def run(command: commands.Sweep) -> int:
             directory / FILE,
             space,
             identity=_identity(command, space, base.train),
+            added=_ADDED,
             seed=command.search_seed,
             num_steps=base.train.run.num_steps,
         )
@@ -243,13 +256,16 @@ def _check(command: commands.Sweep, space: search_space.Space) -> sweep_plan.Pla
 
 def _identity(command: commands.Sweep, space: search_space.Space, train: commands.Train) -> dict[str, Any]:
     """Returns what all trials of a search have in common, as plain values."""
-    options = ("num_env_steps", "num_learner_steps", "evaluation_period", "evaluation_episodes")
-    hyperparameters = dataclasses.asdict(train.hyperparameters)
+    description = training.describe(train)
+    settings = {**description.options, **description.data()}
     return {
-        **{name: value for name, value in hyperparameters.items() if name not in space.dimensions},
-        **{name: getattr(train.run, name) for name in (*options, "stop_at_return")},
+        **{
+            name: value for name, value in description.hyperparameters.items() if name not in space.dimensions
+        },
+        **{name: settings[name] for name in ("num_env_steps", "num_learner_steps", *run_results.OPTIONS)},
         "agent": command.agent,
         "env": command.env[0],
+        "env_kwargs": description.environment_settings,
         "seeds": command.seeds,
         "search": {name: str(dimension) for name, dimension in space.dimensions.items()},
     }

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from minerva_acme import constraints
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, sweep_plan
+from minerva_acme.runs import env_kwargs, run_names
 
 Params: TypeAlias = Mapping[str, int | float | str]
 """The values of a trial by field: a number, or one of a dimension's choices."""
@@ -53,7 +54,8 @@ class Space(NamedTuple):
 
 def directory_of(sweep: commands.Sweep) -> pathlib.Path:
     """Returns the folder of a search. By default its name has the agent and the environment."""
-    name = re.sub(r"[^\w.+=-]", "-", f"{sweep.agent.rpartition(':')[2]}-{sweep.env[0]}-optuna")
+    environment = run_names.environment_name(sweep.env[0], env_kwargs.read(sweep.env_kwargs))
+    name = f"{sweep.agent.rpartition(':')[2]}-{environment}-optuna"
     return sweep.directory or pathlib.Path("runs", "sweeps", name)
 
 

@@ -45,6 +45,7 @@ class Study:
         space: search_space.Space,
         *,
         identity: Mapping[str, Any],
+        added: Mapping[str, Any],
         seed: int,
         num_steps: int,
     ) -> None:
@@ -54,6 +55,7 @@ class Study:
             path: The SQLite file.
             space: What the search varies.
             identity: Plain values that all trials of a study have in common.
+            added: The values of these that a study of an older version has without storing them.
             seed: The seed of the settings that are chosen.
             num_steps: The steps of a run.
 
@@ -67,8 +69,8 @@ class Study:
             storage=f"sqlite:///{path}", study_name=_NAME, direction="maximize", load_if_exists=True
         )
         asked: dict[str, Any] = json.loads(json.dumps(identity))
-        there = self._study.user_attrs.get(_IDENTITY)
-        if there is None:
+        there = {**added, **self._study.user_attrs.get(_IDENTITY, asked)}
+        if _IDENTITY not in self._study.user_attrs:
             self._study.set_user_attr(_IDENTITY, asked)
         elif there != asked:
             different = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]

@@ -114,6 +114,25 @@ def test_a_search_runs_its_trials_shows_the_best_and_goes_on(
     assert "holds another search: discount is 0.99 there, 0.9 here; num_env_steps is 32 there, 64 here" in err
 
 
+def test_a_search_in_another_environment_or_with_other_data_is_another_search(
+    tmp_path: pathlib.Path, call: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = [*SEARCH.split(), "--optuna", "1"]
+    assert call(*base, "--directory", "here")[0] == 0
+    other = [word if word != "memory" else "auto" for word in base]
+    status, _, err = call(*other, "--directory", "here", "--env-kwargs", "sutton_barto_reward=true")
+    assert status == 2 and len(runner.started) == 1
+    assert "env_kwargs is {} there, {'sutton_barto_reward': True} here" in err
+    assert "replay is 'memory' there, 'auto' here" in err
+    # By default each has a folder of its own.
+    for words in ([], ["--env-kwargs", "sutton_barto_reward=true"]):
+        assert call(*base, *words)[0] == 0
+    names = [path.name for path in sorted(pathlib.Path("runs/sweeps").iterdir())]
+    assert names == ["ppo-CartPole-v1+sutton_barto_reward=true-optuna", "ppo-CartPole-v1-optuna"]
+    assert len(runner.started) == 3
+
+
 def test_a_stopped_search_continues_its_trials(tmp_path: pathlib.Path, call: Any, runner: Runner) -> None:
     base = [*SEARCH.split(), "--seeds", "0", "1", "--jobs", "4", "--optuna", "3"]
     status, whole, _ = call(*base, "--directory", tmp_path / "whole")
