@@ -117,6 +117,7 @@ class _Generation(sweep.Display):
             except ValueError as reason:  # values that are valid only with others
                 error = str(reason)
             self._trials.append(_RunningTrial(trial, runs, error))
+        sweep.wait_until_saved((run for running in self._trials for run in running.runs), console)
         left = [
             (running, run)
             for running in self._trials
@@ -151,8 +152,12 @@ class _Generation(sweep.Display):
         running, run = self._of_job[index], self._runs[index]
         if status and index not in self._unwanted and not sweep.find_state(run).is_done:
             log = run.directory / sweep.LOG
-            running.error = f"{run.title} failed with status {status}: {sweep.last_line(log)} ({log})"
-            self._stop(running)
+            error = f"{run.title} failed with status {status}: {sweep.last_line(log)} ({log})"
+            if run_lock.is_held(run.directory):  # by another process: the settings are not to blame
+                self._console.print(error)
+            else:
+                running.error = error
+                self._stop(running)
 
     def tick(self) -> None:
         super().tick()

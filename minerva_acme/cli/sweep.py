@@ -4,7 +4,7 @@ import collections
 import contextlib
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rich.table import Column, Table
@@ -23,10 +23,12 @@ from minerva_acme.cli import (
 )
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import progress_display, stopping
-from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_results
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_results
 
 LOG = "train.log"
 """The file in a run's folder that has its output."""
+_SAVING_SECONDS = 60.0  # a replay is written within them
+_LOOK_SECONDS = 0.1
 _TAIL = 4096  # bytes at the end of a log that contain its last line
 
 
@@ -49,9 +51,11 @@ def run(command: commands.Sweep) -> int:
     plan = sweep_plan.make_plan(command)
     if command.report:
         _check_report(command)
+    console = Console()
+    if not command.dry_run:
+        wait_until_saved(plan, console)
     states = [find_state(run) for run in plan]
     sweep_checks.check(run for run, state in zip(plan, states, strict=True) if not state.is_done)
-    console = Console()
     directory = sweep_plan.directory_of(command)
     left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
     jobs = [processes.Job(run.words, run.directory / LOG) for run in left]
@@ -97,6 +101,16 @@ def check_places(command: commands.Sweep) -> None:
         raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
     if command.address is not None and command.distributed is None:
         raise ValueError("`address` is only for a sweep on Ray. Add --distributed ray.")
+
+
+def wait_until_saved(runs: Iterable[sweep_plan.PlannedRun], console: Console) -> None:
+    """Waits a while for runs that were left by a sweep that was killed; they save and end by themselves."""
+    until = time.monotonic() + _SAVING_SECONDS
+    for run in runs:
+        if run_lock.is_held(run.directory):
+            console.print(f"{run.title} is in use; waiting up to {_SAVING_SECONDS:.0f} seconds for it to end")
+        while run_lock.is_held(run.directory) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
 
 
 def find_state(run: sweep_plan.PlannedRun) -> State:

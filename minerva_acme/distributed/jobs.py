@@ -1,7 +1,6 @@
 """Runs commands in separate processes: here, or with Ray on this machine or on a cluster."""
 
 import contextlib
-import ctypes
 import logging
 import os
 import pathlib
@@ -15,15 +14,14 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from minerva_acme import thread_settings
-from minerva_acme.distributed import ray_engine
+from minerva_acme.distributed import child, ray_engine
 
 _logger = logging.getLogger(__name__)
 
 _MAX_STARTS = 3  # of a command whose machine is lost
 _POLL_SECONDS = 0.1
 _CONCURRENCY = 2  # `run`, and the call that interrupts it
-_ON_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG of prctl
-_OPTIONS = ("-P",)  # does not put the current folder first in `sys.path`
+_OPTIONS = ("-P",)  # does not put the script's folder first in `sys.path`
 
 
 class Process(Protocol):
@@ -46,6 +44,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Starts Python code as a child of this process.
 
+    On Linux the system interrupts the child, as Ctrl-C does, when the thread that calls this ends, however it
+    ends. A run then saves and ends too.
+
     Args:
         code: The code to run.
         words: Its `sys.argv`, from the second word on.
@@ -56,7 +57,7 @@ def start(
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         return subprocess.Popen(
-            [sys.executable, *_OPTIONS, "-c", code, *words],
+            [sys.executable, *_OPTIONS, child.__file__, str(os.getpid()), code, *words],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -205,9 +206,8 @@ class _Worker:
                 f"The folder {folder} must exist on all machines, but does not on {os.uname().nodename}. "
                 "Start the sweep in a folder that they share."
             )
-        code = f"from {__name__} import adopt; adopt({os.getpid()}); {words[0]}"
         with self._lock:
-            self._process = start(code, words[1:], pathlib.Path(log), folder=folder)
+            self._process = start(words[0], words[1:], pathlib.Path(log), folder=folder)
             for number in self._signals:
                 self._process.send_signal(number)
         return self._process.wait()
@@ -218,17 +218,3 @@ class _Worker:
                 self._signals.append(number)
             else:
                 self._process.send_signal(number)
-
-
-def adopt(parent: int) -> None:
-    """Lets Ctrl-C interrupt this process, and lets the system interrupt it when its parent ends.
-
-    Args:
-        parent: The process that must be the parent.
-    """
-    # Children inherit the signals that Ray's processes ignore and its threads block.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    ctypes.CDLL(None).prctl(_ON_PARENTS_DEATH, signal.SIGINT)
-    if os.getppid() != parent:  # it ended before
-        raise KeyboardInterrupt

@@ -3,15 +3,22 @@
 import contextlib
 import csv
 import json
+import os
 import pathlib
 import re
+import signal
+import subprocess
+import sys
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from minerva_acme.cli import main, parsing, processes, search, search_space, sweep_plan
+from minerva_acme.cli import main, parsing, processes, search, search_space, sweep, sweep_plan
 from minerva_acme.constraints import Range
+from minerva_acme.runs import run_lock
+from tests.distributed import killing
 
 pytest.importorskip("optuna")
 from minerva_acme.cli import study as studies
@@ -189,6 +196,67 @@ def test_a_failed_trial_is_told_and_the_search_goes_on(
     base[base.index(str(tmp_path))] = str(tmp_path / "none")
     status, out, _ = call(*base)
     assert status == 1 and "2 trials: 0 complete, 0 pruned, 2 failed" in out and "trial*/**/train.log" in out
+
+
+def test_a_run_in_use_does_not_fail_its_trial(
+    tmp_path: pathlib.Path, call: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_all(jobs: Any, **settings: Any) -> str | None:
+        with run_lock.hold(jobs[0].log.parent):
+            return runner(jobs, **settings)
+
+    monkeypatch.setattr(sweep, "_SAVING_SECONDS", 0.0)
+    base = [*SEARCH.split(), "--directory", str(tmp_path), "--optuna", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "run_all", run_all)
+        status, out, _ = call(*base)
+    assert status == 1 and "it is in use by process" in out
+    assert "Trial 0 was stopped. To continue, repeat the same command." in out
+    status, out, _ = call(*base)
+    assert status == 0 and "1 trials: 1 complete, 0 pruned, 0 failed" in out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_a_killed_search_leaves_no_run_behind_and_the_same_command_continues_its_trial(
+    tmp_path: pathlib.Path,
+) -> None:
+    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
+    words = (
+        SEARCH.replace("--num-env-steps 16", "--num-env-steps 10000000")
+        .replace("-period 16", "-period 0")
+        .split()
+    )
+    words += ["--optuna", "1", "--directory", str(tmp_path)]
+
+    mark = uuid.uuid4().hex
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            stdout=subprocess.PIPE,
+            text=True,
+            process_group=0,  # signals reach it alone
+            env={**os.environ, killing.MARK: mark},
+        )
+
+    def log() -> str:
+        return "".join(path.read_text() for path in tmp_path.rglob("train.log"))
+
+    killed, again = start(), None
+    try:
+        killing.wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 100.0)
+        killed.kill()
+        again = start()
+        killing.wait_until(lambda: again.poll() is not None or "Resuming at" in log(), 100.0)
+        again.send_signal(signal.SIGINT)
+        out, _ = again.communicate(timeout=60)
+    finally:
+        for pid in killing.processes(mark):
+            os.kill(pid, signal.SIGKILL)
+        for process in filter(None, (killed, again)):
+            process.communicate()
+    assert "Stopped by SIGINT and saved" in log().partition("Resuming at")[0]
+    assert "Stopped by SIGINT. To continue, repeat the same command." in out
 
 
 def test_values_that_are_invalid_together_fail_alone(

@@ -15,7 +15,8 @@ from rich.console import Console
 from minerva_acme import results, thread_settings
 from minerva_acme.cli import main, parsing, processes, sweep, sweep_plan
 from minerva_acme.distributed import jobs as distributed_jobs
-from minerva_acme.runs import checkpointing
+from minerva_acme.runs import checkpointing, run_lock
+from tests.distributed import killing
 
 TINY = (
     "--rollout-steps 16 --minibatch-size 4 --num-epochs 1 --num-envs 1 --policy-layer-sizes 4 "
@@ -197,6 +198,26 @@ def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path,
     assert "1 runs read, 1 now in" in out
 
 
+def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path, call, started):
+    words = f"ppo --env CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
+    (run,) = plan(words)
+    with contextlib.ExitStack() as saving:
+        saving.enter_context(run_lock.hold(run.directory))
+        timer = threading.Timer(1.0, saving.pop_all().close)
+        timer.start()
+        status, out, _ = call("sweep", *words.split())
+        timer.join()
+    assert status == 0 and "CartPole-v1, seed 0 is in use; waiting up to 60 seconds for it to end" in out
+
+
+def test_a_run_that_another_process_goes_on_with_fails_alone(tmp_path, call, started, monkeypatch):
+    monkeypatch.setattr(sweep, "_SAVING_SECONDS", 0.0)
+    words = f"ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
+    with run_lock.hold(plan(words)[1].directory):
+        status, out, _ = call("sweep", *words.split())
+    assert status == 1 and "1 of 2 runs are not done" in out and "it is in use by process" in out
+
+
 def test_a_terminal_shows_where_each_run_stands_by_the_last_line_of_its_log(tmp_path):
     runs = plan(f"ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 9 --directory {tmp_path}")
     for run in runs:
@@ -318,6 +339,25 @@ def test_an_error_of_the_sweep_itself_leaves_no_process(tmp_path, monkeypatch):
         processes.run_all(jobs, at_once=1, watcher=Tape(fail_once_it_runs))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_a_child_whose_parent_is_killed_is_interrupted_and_may_save(tmp_path):
+    code = (
+        "import sys, time\nprint('running', sys.argv, flush=True)\n"
+        "try:\n time.sleep(60)\nexcept KeyboardInterrupt:\n print('saved')"
+    )
+    start = "import pathlib, sys; from minerva_acme.distributed import jobs; "
+    start += "jobs.start(sys.argv[1], ('a', 'b'), pathlib.Path(sys.argv[2])).wait()"
+    log = tmp_path / "log"
+    parent = subprocess.Popen([sys.executable, "-c", start, code, str(log)])
+    try:
+        killing.wait_until(lambda: log.exists() and "running" in log.read_text(), 60.0)
+        assert "['-c', 'a', 'b']" in log.read_text()
+    finally:
+        parent.kill()
+        parent.wait()
+    killing.wait_until(lambda: "saved" in log.read_text(), 20.0)
 
 
 def test_ctrl_c_ends_a_sweep_whose_run_saves_and_the_same_command_goes_on(tmp_path):
