@@ -1,7 +1,7 @@
 """`minerva report`."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.table import Column
@@ -28,12 +28,12 @@ def run(command: commands.Report) -> int:
         from minerva_acme.plotting import figure, report_figures
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
-    against = command.against
-    if against is None:
-        against = tuple(run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments))
+    against = read_against(command.against)
+    if command.against is None:
+        against = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
     report = plotting.make_report(
         experiments,
-        against=[name for name in against if name != "none"],
+        against=against,
         ranges=dict(map(read_range, command.range)),
         step=command.step,
         min_seeds=command.min_seeds,
@@ -167,6 +167,11 @@ def _read(source: str) -> list[results.Experiment]:
 def _has_rows(path: pathlib.Path) -> bool:
     with open(path, encoding="utf-8", errors="replace") as lines:
         return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
+
+
+def read_against(names: Iterable[str] | None) -> list[str]:
+    """Returns the published results that are named, where `none` is a name for none."""
+    return [name for name in names or () if name != "none"]
 
 
 def read_range(text: str) -> tuple[str, tuple[float, float]]:

@@ -49,7 +49,7 @@ def run(command: commands.Sweep) -> int:
     if command.search:
         raise ValueError("`search` is only for a search of settings. Add its number of trials: --optuna 30")
     plan = sweep_plan.make_plan(command)
-    if command.report:
+    if command.report and any(run.train.run.evaluation_episodes for run in plan):
         _check_report(command)
     console = Console()
     if not command.dry_run:
@@ -84,14 +84,18 @@ def run(command: commands.Sweep) -> int:
         for run in unsaved:
             console.print(f"{run.title} ended without saving: {run.directory / LOG}")
         return 130 if unsaved else 0
-    _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
-    for run in failed:
-        log = run.directory / LOG
-        status = statuses[run.directory]
-        ended = f"failed with status {status}" if status else "was stopped and saved"
-        console.print(f"{run.title} {ended}: {last_line(log)}\n    {log}")
-    if failed:
-        console.print(f"{len(failed)} of {len(plan)} runs are not done. To retry, repeat the same command.")
+    try:
+        _report(command, [run for run, state in zip(plan, states, strict=True) if state.is_done], console)
+    finally:  # last, where they are seen
+        for run in failed:
+            log = run.directory / LOG
+            status = statuses[run.directory]
+            ended = f"failed with status {status}" if status else "was stopped and saved"
+            console.print(f"{run.title} {ended}: {last_line(log)}\n    {log}")
+        if failed:
+            console.print(
+                f"{len(failed)} of {len(plan)} runs are not done. To retry, repeat the same command."
+            )
     return 1 if failed else 0
 
 
@@ -137,6 +141,7 @@ def _check_report(command: commands.Sweep) -> None:
     """Raises the errors that a report at the end would raise."""
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
+    plotting.check_against(report.read_against(command.against))
     ranges = dict(map(report.read_range, command.range))
     arguments = env_kwargs.read(command.env_kwargs)
     for environment in command.env:
@@ -165,11 +170,13 @@ def _print_plan(
 
 
 def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], console: Console) -> None:
-    if not done:
-        return
     by_name: dict[str, list[pathlib.Path]] = collections.defaultdict(list)
     for run in done:
-        by_name[run.experiment].append(run.directory)
+        if run.train.run.evaluation_episodes:
+            by_name[run.experiment].append(run.directory)
+    if not by_name:
+        console.print("There is nothing to report: no run that is done has evaluations.")
+        return
     directory = sweep_plan.directory_of(command)
     experiments = [
         experiment
@@ -178,9 +185,12 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
     ]
     rows = collect.add(directory / "results", experiments, console)
     if command.report:
+        # The rows may have runs of an earlier sweep with other environments.
+        environments = {env_name for one in experiments for env_name, _ in one.trainings}
         report.run(
             commands.Report(
                 results=tuple(map(str, rows)),
+                env=tuple(sorted(environments)),
                 against=command.against,
                 range=command.range,
                 output=directory / "report",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         make_group,
         make_title,
     )
-    from minerva_acme.plotting.report import Report, Table, find_range, make_report
+    from minerva_acme.plotting.report import Report, Table, check_against, find_range, make_report
     from minerva_acme.plotting.run_figures import draw_runs
     from minerva_acme.plotting.statistics import (
         NUM_RESAMPLES,
@@ -54,6 +54,7 @@ __all__ = [
     "Table",
     "at_common_steps",
     "bootstrap_interval",
+    "check_against",
     "describe_band",
     "describe_seeds",
     "draw_curves",

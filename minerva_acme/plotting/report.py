@@ -7,7 +7,7 @@ returns on a common scale: 0 to 1 is the range of returns of a suite.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -273,14 +273,23 @@ def read_runs(experiment: results.Experiment) -> dict[str, dict[int, run_curves.
 
 
 def _published(name: str) -> _Method:
-    known = results.load_published()
-    if name not in known:
-        raise ValueError(f"`against` must be among {', '.join(known)} or none, got '{name}'.")
+    check_against([name])
     runs = {}
-    for env in known[name].points:
+    for env in results.load_published()[name].points:
         (found,) = curves.published_curves(env, [name])
         runs[env] = {0: found.curve}  # a mean over seeds instead of a run
     return _Method(name, runs)
+
+
+def check_against(names: Iterable[str]) -> None:
+    """Checks the names of published results.
+
+    Raises:
+        ValueError: There is no such published result.
+    """
+    known = results.load_published()
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"`against` must be among {', '.join(known)} or none, got '{unknown[0]}'.")
 
 
 def find_range(env: str, ranges: Ranges) -> tuple[float, float]:

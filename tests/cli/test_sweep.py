@@ -110,6 +110,7 @@ def test_names_that_are_long_or_no_folders_are_cut_and_still_differ():
         ("--distributed inline", "`--distributed` must be one of ray, got 'inline'"),
         ("--num-actors 2", "`minerva sweep ppo` has no flag --num-actors"),
         ("", "The range of returns of CartPole-v1 must be known, .* --range CartPole-v1=LOWEST:HIGHEST"),
+        ("--range CartPole-v1=0:1 --against nonsense", "`against` must be among .* or none, got 'nonsense'"),
         ("--range CartPole-v1=1", "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
     ],
 )
@@ -196,6 +197,39 @@ def test_a_failed_run_leaves_the_others_alone_and_is_told_with_its_log(tmp_path,
     assert str(run.directory / "train.log") in out
     assert "failed with status 1: minerva: Cannot write checkpoints to" in out
     assert "1 runs read, 1 now in" in out
+
+
+def test_without_evaluations_nothing_is_reported(tmp_path, call, started):
+    words = f"sweep ppo --env CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY}"
+    words = words.replace("--evaluation-episodes 1", "--evaluation-episodes 0")
+    status, out, err = call(*words.split())
+    assert status == 0, err
+    assert "There is nothing to report: no run that is done has evaluations." in out
+    assert not (tmp_path / "results").exists()
+    status, _, err = call("collect", tmp_path)
+    assert status == 2 and "has no evaluation after its first step yet. Wait for it" in err
+
+
+def test_a_report_is_of_the_environments_of_the_sweep(tmp_path, call, started):
+    base = f"sweep ppo --num-env-steps 16 --directory {tmp_path} {TINY}".split()
+    assert call(*base, "--env", "CartPole-v1", "--range", "CartPole-v1=0:500")[0] == 0
+    # The rows of both are in one file; the range of the first is not known here.
+    status, out, err = call(*base, "--env", "Acrobot-v1", "--range", "Acrobot-v1=-500:0")
+    assert status == 0 and "1 runs read, 2 now in" in out, err
+    assert "CartPole-v1" not in (tmp_path / "report" / "rows.csv").read_text()
+
+
+def test_failed_runs_are_told_also_if_there_can_be_no_report(tmp_path, call, started):
+    base = f"--env CartPole-v1 --seeds 0 1 --num-env-steps 16 --directory {tmp_path} {TINY}"
+    base += " --range CartPole-v1=0:500"
+    run = plan(f"ppo {base}")[0]
+    run.directory.mkdir(parents=True)
+    (run.directory / "checkpoints").write_text("in the way")
+    (tmp_path / "report").write_text("in the way")
+    status, out, err = call("sweep", "ppo", *base.split())
+    assert status == 1 and "report" in err
+    assert "failed with status 1: minerva: Cannot write checkpoints to" in out
+    assert "1 of 2 runs are not done. To retry, repeat the same command." in out
 
 
 def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path, call, started):
