@@ -122,7 +122,7 @@ def collect(
         old = found.get(made.exp_name)
         found[made.exp_name] = made if old is None else results.merge(old, made)
     if without and not found:
-        raise ValueError(str(without[0]))  # a plain one, which the command line shows as it is
+        raise without[0]
     for reason in without:
         _logger.warning("%s Until then it is left out.", reason)
     return list(found.values())
