@@ -42,6 +42,8 @@ def make_group(
 ) -> Group:
     """Summarises the runs of one task, or of several tasks whose values are on one scale.
 
+    All tasks have equal weight, whatever their number of seeds: see `interquartile_mean`.
+
     Args:
         label: The group's label.
         curves_by_task: The curves of each task, one per seed.
@@ -54,7 +56,8 @@ def make_group(
     common = curves.at_common_steps(runs)
     seeds_by_task = [len(task) for task in curves_by_task]
     scores_by_task = np.split(common.values, np.cumsum(seeds_by_task)[:-1])
-    mean = run_curves.Curve(common.x, statistics.interquartile_mean(common.values.T))
+    weights = statistics.task_weights(curves_by_task)
+    mean = run_curves.Curve(common.x, statistics.interquartile_mean(common.values.T, weights))
     interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
     return Group(label, runs, seeds_by_task, mean, interval)
 

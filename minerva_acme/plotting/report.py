@@ -358,7 +358,8 @@ def _normalise(returns: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
 
 
 def _iqm(name: str, by_task: Sequence[np.ndarray], generator: np.random.Generator) -> Bar:
-    value = float(statistics.interquartile_mean(np.concatenate(by_task)))
+    weights = statistics.task_weights(by_task)
+    value = float(statistics.interquartile_mean(np.concatenate(by_task), weights))
     interval = statistics.bootstrap_interval([task[:, None] for task in by_task], generator=generator)
     return Bar(name, value, None if interval is None else (float(interval.low[0]), float(interval.high[0])))
 
@@ -461,10 +462,11 @@ def _score_table(
     number = len(comparison.steps)
     return Table(
         f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
-        "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments, with its 95% "
-        f"stratified percentile bootstrap interval ({statistics.NUM_RESAMPLES} resamples); for two or three "
-        "seeds of one environment, this is their range. For published results only the means over seeds are "
-        f"known: compare them by mean and IQM of means. {_UNITS[comparison.unit]}",
+        "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments; all environments "
+        "have equal weight, whatever their number of seeds. With its 95% stratified percentile bootstrap "
+        f"interval ({statistics.NUM_RESAMPLES} resamples); for two or three seeds of one environment, this "
+        "is their range. For published results only the means over seeds are known: compare them by mean and "
+        f"IQM of means. {_UNITS[comparison.unit]}",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
         figure="scores",

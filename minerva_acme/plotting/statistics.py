@@ -7,7 +7,7 @@ sections 4.1 (stratified bootstrap), 4.2 (performance profiles) and 4.3 (interqu
 improvement).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import NamedTuple
 
 import numpy as np
@@ -25,35 +25,55 @@ class Interval(NamedTuple):
     high: np.ndarray  # [K]
 
 
-def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+def interquartile_mean(scores: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     """Averages the middle half of the scores: less noisy than a median, and robust to a few outliers.
 
-    Of N scores, floor(N / 4) are left out at each end; of fewer than four, none.
+    Of N scores, floor(N / 4) are left out at each end; of fewer than four, none. With weights, the share
+    floor(N / 4) / N of their sum is left out at each end, and a score at the edge counts with the part of its
+    weight that is inside. With 1 / S for each run of a task with S seeds, all tasks count alike; if their
+    numbers of seeds are equal, this is the mean without weights.
 
     Args:
         scores: The scores of all seeds and tasks together, [..., N], N >= 1.
+        weights: The weights of the scores, [N], > 0, or None for equal ones. Only their ratios matter.
 
     Returns:
         The means, [...].
 
     Raises:
-        ValueError: There are no scores.
+        ValueError: There are no scores, or the weights are not one positive number for each.
     """
     scores = np.asarray(scores, np.float64)
     if scores.ndim == 0 or scores.shape[-1] == 0:
         raise ValueError(f"`scores` must have shape [..., N] with N >= 1, got {list(scores.shape)}.")
     num_scores = scores.shape[-1]
+    weights = np.ones(num_scores) if weights is None else np.asarray(weights, np.float64)
+    if weights.shape != (num_scores,) or not np.all(weights > 0.0):
+        raise ValueError(f"`weights` must be {num_scores} numbers > 0, one for each score, got {weights}.")
     cut = int(_TRIMMED * num_scores)
-    # A partition is enough: the order of the scores within the middle half does not matter.
-    parted = np.partition(scores, sorted({cut, num_scores - cut - 1}), axis=-1)
-    return parted[..., cut : num_scores - cut].mean(axis=-1)
+    order = np.argsort(scores, axis=-1)
+    sizes = (weights / weights.mean())[order]  # N in all
+    ends = sizes.cumsum(axis=-1)
+    kept = np.minimum(ends, num_scores - cut) - np.maximum(ends - sizes, cut)
+    inside = np.take_along_axis(scores, order, axis=-1) * np.maximum(kept, 0.0)
+    means: np.ndarray = inside.sum(axis=-1) / (num_scores - 2 * cut)
+    return means
+
+
+def task_weights(by_task: Sequence[Sized]) -> np.ndarray:
+    """Returns the weights [N] of the scores of T tasks, one task after the other, with which all count alike.
+
+    Each of the S scores of a task has the weight N / (T S): 1 if all tasks have equally many.
+    """
+    num_scores = sum(map(len, by_task))
+    return np.concatenate([np.full(len(task), num_scores / (len(by_task) * len(task))) for task in by_task])
 
 
 def bootstrap_interval(
     scores_by_task: Sequence[np.ndarray],
     *,
     generator: np.random.Generator,
-    statistic: Callable[[np.ndarray], np.ndarray] = interquartile_mean,
+    statistic: Callable[[np.ndarray, np.ndarray], np.ndarray] = interquartile_mean,
     confidence: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval | None:
@@ -61,12 +81,13 @@ def bootstrap_interval(
 
     A resample draws S seeds of each task with replacement, the same ones at every step, since a seed is a
     whole curve. The interval contains the middle `confidence` of the resamples' statistics over seeds and
-    tasks. With few seeds it is too narrow: see `nominal_coverage`.
+    tasks, which all have equal weight. With few seeds it is too narrow: see `nominal_coverage`.
 
     Args:
         scores_by_task: The scores of T tasks, arrays [S, K]; S may differ from task to task.
         generator: The random generator of the resamples.
-        statistic: A function from scores [..., N] to [...].
+        statistic: A function from scores [..., N] and their weights [N] to [...]. The weights of a task's
+            scores are equal, those of all tasks together too, and their mean is 1.
         confidence: The confidence level, in (0, 1).
         num_resamples: The number of resamples, >= 1.
 
@@ -89,7 +110,8 @@ def bootstrap_interval(
     ]
     rows = np.concatenate(drawn, axis=-1)  # [R, N]
     # One step at a time: all at once would need gigabytes.
-    values = [statistic(column[rows]) for column in scores.T]  # K times [R]
+    weights = task_weights(scores_by_task)
+    values = [statistic(column[rows], weights) for column in scores.T]  # K times [R]
     return Interval(*np.quantile(np.reshape(values, (-1, num_resamples)), [tail, 1.0 - tail], axis=-1))
 
 
@@ -121,16 +143,14 @@ def performance_profile(
     """
     by_task = _as_arrays("scores_by_task", [np.asarray(scores)[..., None] for scores in scores_by_task])
     thresholds = np.asarray(thresholds, np.float64)
-    num_scores = sum(map(len, by_task))
-    # With these weights, the mean over all scores is the mean over tasks of the means over their seeds.
-    above = [(task > thresholds) * (num_scores / (len(by_task) * len(task))) for task in by_task]
+    above = [(task > thresholds).astype(np.float64) for task in by_task]
 
-    def mean(values: np.ndarray) -> np.ndarray:
-        found: np.ndarray = values.mean(axis=-1)
+    def mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (values * weights).mean(axis=-1)
         return found
 
     interval = bootstrap_interval(above, generator=generator, statistic=mean)
-    return Profile(thresholds, mean(np.concatenate(above).T), interval)
+    return Profile(thresholds, mean(np.concatenate(above).T, task_weights(above)), interval)
 
 
 class Improvement(NamedTuple):

@@ -1219,8 +1219,8 @@ REPORTS = [
         ("tests/plotting/test_statistics.py",),
         breakage(
             "tasks with more seeds count more",
-            "(num_scores / (len(by_task) * len(task)))",
-            "(num_scores / num_scores)",
+            "num_scores / (len(by_task) * len(task))",
+            "num_scores / num_scores",
         ),
         breakage(
             "only one agent's seeds are resampled",

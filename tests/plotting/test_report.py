@@ -35,15 +35,32 @@ def table(made, title):
 
 def test_the_scores_are_the_interquartile_mean_over_runs_and_environments():
     scores = table(plotting.make_report([OURS, THEIRS]), "Scores on 2 environments at 100,000 frames")
-    # Of six the lowest and the highest are left out: (0.2 + 0.3 + 0.4 + 0.5) / 4.
-    assert scores["ours"]["IQM"] == "0.350"
+    # Both environments weigh alike: four runs 0.75 and two 1.5 each. Of 6 in all, 1 is left out at either
+    # end: 0.5 of 0.2, 0.75 of 0.3 and of 0.4, 1.5 of 0.5 and 0.5 of 0.6 are kept.
+    assert scores["ours"]["IQM"] == f"{(0.1 + 0.75 * 0.7 + 0.75 + 0.3) / 4:.3f}" == "0.419"
     # The means of the environments are 0.25 and 0.55; of two both are the middle.
     assert scores["ours"]["mean"] == scores["ours"]["IQM of means"] == "0.400"
     assert scores["ours"]["runs"] == "6" and scores["theirs"]["runs"] == "4"
     # (0.2, 0.2, 0.55, 0.55) without the lowest and the highest; its seeds do not differ.
     assert scores["theirs"]["IQM"] == "0.375" and scores["theirs"]["95% interval"] == "0.375 to 0.375"
     low, high = map(float, scores["ours"]["95% interval"].split(" to "))
-    assert 0.2 < low < 0.35 < high < 0.5
+    assert 0.3 < low < 0.419 < high < 0.5
+
+
+def test_an_environment_with_more_seeds_counts_no_more_than_another():
+    generator = np.random.default_rng(0)
+
+    def runs(easy, hard):
+        scores = {WALKER: 900 + generator.normal(size=easy), CHEETAH: 50 + generator.normal(size=hard)}
+        return {env: ends(*values) for env, values in scores.items()}
+
+    made = plotting.make_report([experiment("x", runs(10, 2)), experiment("y", runs(2, 10))])
+    for bar, group in zip(made.scores, made.aggregate.groups, strict=True):
+        assert bar.value == pytest.approx(0.475, abs=0.002)  # the mean of both, and not one of them
+        assert 0.47 < bar.interval[0] < bar.value < bar.interval[1] < 0.48
+        assert group.mean.values[-1] == pytest.approx(bar.value, rel=1e-12)
+    note = made.tables[0].note
+    assert "all environments have equal weight" in note
 
 
 def test_environments_with_too_few_seeds_are_left_out_and_the_report_says_so():
@@ -203,7 +220,7 @@ def test_environments_of_other_suites_need_a_range():
 def test_the_curves_of_all_environments_are_on_one_scale_with_published_ones_behind():
     made = plotting.make_report([OURS], against=["mpo"])
     (group,) = made.aggregate.groups
-    assert group.seeds_by_task == [2, 4] and group.mean.values[-1] == pytest.approx(0.35)
+    assert group.seeds_by_task == [2, 4] and group.mean.values[-1] == pytest.approx(1.675 / 4)
     ((label, curve),) = made.aggregate.published
     assert label == "MPO, published" and curve.values.max() <= 1.0
     assert [panel.published[0][0] for panel in made.by_environment] == ["MPO, published"] * 2

@@ -23,6 +23,39 @@ def test_an_outlier_among_four_seeds_does_not_move_the_interquartile_mean():
     assert plotting.interquartile_mean([1.0, 2.0, 3.0, 4.0]) == plotting.interquartile_mean([1, 2, 3, 1e9])
 
 
+def test_scores_of_whole_weights_are_that_many_equal_scores():
+    generator = np.random.default_rng(0)
+    for num_scores in (1, 3, 6, 11):
+        scores = generator.normal(size=(5, num_scores))
+        weights = generator.integers(1, 4, num_scores)
+        repeats = 4 * num_scores  # then a quarter of the scores is a quarter of the weight on either side
+        copies = np.repeat(scores, repeats * weights, axis=1)
+        # As many are left out as of the scores themselves, which is not quite a quarter.
+        cut = num_scores // 4 * copies.shape[1] // num_scores
+        expected = np.sort(copies)[:, cut : copies.shape[1] - cut].mean(axis=1)
+        found = plotting.interquartile_mean(scores, weights / 7)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_every_task_counts_alike_in_an_interquartile_mean_whatever_its_number_of_seeds():
+    generator = np.random.default_rng(1)
+    for num_tasks, num_seeds in ((1, 7), (3, 5), (4, 2), (7, 3)):
+        scores = generator.normal(size=(num_tasks, num_seeds))
+        found = plotting.interquartile_mean(scores.ravel(), np.full(scores.size, 1 / num_seeds))
+        assert found == pytest.approx(stats.trim_mean(scores, 0.25, axis=None), rel=1e-12)
+    # Twelve runs, of which three are left out at either end: half of each task.
+    easy, hard = generator.uniform(0.89, 0.91, 10), generator.uniform(0.05, 0.07, 2)
+    weights = np.array([1 / 10] * 10 + [1 / 2] * 2)
+    expected = (np.sort(easy)[:5].mean() + hard.max()) / 2
+    assert plotting.interquartile_mean([*easy, *hard], weights) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0, 2.0], [[1.0, 1.0, 1.0]], [1.0, np.nan, 1.0]])
+def test_weights_that_are_not_one_positive_number_for_each_score_are_refused(weights):
+    with pytest.raises(ValueError, match=r"`weights` must be 3 numbers > 0, one for each score, got"):
+        plotting.interquartile_mean(np.zeros((2, 3)), weights)
+
+
 @pytest.mark.parametrize("scores", [[], np.zeros((3, 0)), 1.0])
 def test_no_scores_have_no_mean(scores):
     with pytest.raises(ValueError, match=r"`scores` must have shape \[\.\.\., N\] with N >= 1"):
@@ -67,8 +100,9 @@ def test_seeds_are_drawn_within_their_task():
 def test_the_interval_of_several_tasks_is_of_their_seeds_together():
     # (3 seeds and 1): a task with a single seed gives that one to every resample.
     low, high = interval(np.array([[0.0], [3.0], [6.0]]), np.array([[100.0]]))
-    # Of four scores the lowest and the highest are left out: the middle two are of the first task.
-    assert (low[0], high[0]) == (0.0, 6.0)
+    # It weighs as much as the other three: of four, 1 is left out at either end and 1 of it is kept, with 1
+    # of the first task, whose resamples may be all 0 or all 6.
+    assert (low[0], high[0]) == (50.0, 53.0)
 
 
 def test_a_seed_is_drawn_as_a_whole_curve():
@@ -224,7 +258,7 @@ def test_agents_that_cannot_be_compared_are_told(ours, others, message):
 
 def test_another_statistic_has_its_own_interval():
     scores = np.random.default_rng(1).normal(10.0, 2.0, size=(300, 1))
-    low, high = interval(scores, statistic=lambda values: values.mean(axis=-1))
+    low, high = interval(scores, statistic=lambda values, weights: values @ weights / len(weights))
     resampled = stats.bootstrap(
         (scores[:, 0],), np.mean, method="percentile", n_resamples=4000, random_state=2
     ).confidence_interval
