@@ -110,7 +110,7 @@ def make_report(
     if min_seeds < 1:
         raise ValueError(f"`min_seeds` must be >= 1, got {min_seeds}.")
     generator = np.random.default_rng(seed)
-    methods, few = [], []
+    methods, kept, few = [], [], []
     for one in experiments:
         runs = read_runs(one)
         enough = {env: found for env, found in runs.items() if len(found) >= min_seeds}
@@ -120,10 +120,12 @@ def make_report(
                 f"{max(map(len, runs.values()))}. Train more seeds, or lower `min_seeds`."
             )
         methods.append(_Method(one.exp_name, enough))
+        kept.append(results.select(one, enough))
         if left_out := [panels.make_title(env) for env in runs if env not in enough]:
             few.append(
                 f"Left out, with fewer than {min_seeds} seeds of {one.exp_name}: {', '.join(left_out)}."
             )
+    experiments = kept
     unit = _check_unit(experiments)
     if against and unit != "frames":
         few.append(f"Not compared with published results, which count frames, not {unit}.")

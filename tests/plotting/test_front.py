@@ -1,5 +1,6 @@
 """The front of two rewards, from rows to the report."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -63,6 +64,25 @@ def test_the_report_has_the_front_as_a_table_and_a_figure():
     figure = report_figures.draw_front(made.fronts[0])
     lines = [line.get_xydata().tolist() for line in figure.axes[0].get_lines()]
     assert lines[0] == [[1.0, 9.0], [4.0, 6.0], [6.0, 2.0]] and len(lines) == 6
+
+
+def test_runs_that_are_left_out_of_a_report_are_in_none_of_its_parts():
+    """Neither in its fronts, nor among what produced it."""
+    elsewhere = [
+        dataclasses.replace(
+            one, rows=(*one.rows, *(row._replace(env_name="dm_control/cheetah/run") for row in more))
+        )
+        for one in EXPERIMENTS
+        for more in [[row for row in one.rows if row.seed == 0]]
+    ]
+    made = plotting.make_report(elsewhere, min_seeds=2)
+    assert made.fronts == plotting.make_fronts(EXPERIMENTS)
+    assert [table.title for table in made.tables if "Trade-off" in table.title] == [
+        "Trade-off on Walker walk: cost and return"
+    ]
+    (produced,) = (table for table in made.tables if table.title == "What produced them")
+    assert [row[1:3] for row in produced.rows] == [["2", "Walker walk 1,000"]] * len(MEANS)
+    assert len(plotting.make_report(elsewhere).fronts) == 2
 
 
 def test_without_several_rewards_there_is_no_front():
