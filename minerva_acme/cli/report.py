@@ -73,7 +73,7 @@ def run(command: commands.Report) -> int:
             ("improvement", "Probability of improvement", f"{band} Dotted: neither is better.", bars)
         )
     for index, one in enumerate(report.fronts):
-        caption = "Open circles: dominated. Line: the others."
+        caption = "Open marks: dominated. Line: the others."
         title = f"Trade-off of {one.x_name} and {one.y_name}"
         drawn.append((f"front_{index}", title, caption, report_figures.draw_front(one)))
     pictures = {}

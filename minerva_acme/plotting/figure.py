@@ -36,8 +36,12 @@ from minerva_acme.runs import run_curves
 # The palette of Okabe and Ito (2008), safe for colour-blind readers, without yellow, which is pale on paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # Dotted lines are reserved for random actions.
-_PUBLISHED_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
 _Dashes = tuple[int, tuple[float, ...]]
+_DASHES = ((0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (10, 2)), (0, (5, 1, 1, 1, 1, 1)))
+_Line = tuple[str, Any]
+LINES: tuple[_Line, ...] = tuple((colour, style) for style in ("-", *_DASHES) for colour in COLOURS)
+"""Colours and styles of lines: each further round of the palette has another style."""
+
 _GREY = "0.5"
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
@@ -136,17 +140,17 @@ def draw(
 ) -> NotebookFigure:
     """Draws panels in a grid, with one legend below.
 
-    A label has the same colour in every panel. The horizontal axis ends with the longest run, even if
-    published curves are longer. It is extended, at most to twice its length, if it would otherwise show
-    fewer than three points of a published curve, or to end where the longest panel does. The legend lists
-    everything that is visible in at least one panel, and says what the bands are; `make_caption` describes
-    the rest.
+    A label has the same line in every panel: a colour, and from the eighth label on another style. The
+    horizontal axis ends with the longest run, even if published curves are longer. It is extended, at most to
+    twice its length, if it would otherwise show fewer than three points of a published curve, or to end where
+    the longest panel does. The legend lists everything that is visible in at least one panel, and says what
+    the bands are; `make_caption` describes the rest.
 
     Args:
         panels: The panels, at least one.
         y_label: The label of the vertical axes.
         x_label: The label of the horizontal axes.
-        labels: Labels that get the first colours, in this order, to match other figures.
+        labels: Labels that get the first lines, in this order, to match other figures.
 
     Raises:
         ValueError: There are no panels.
@@ -154,16 +158,16 @@ def draw(
     if not panels:
         raise ValueError("`panels` must hold at least one panel, got none. Give runs with evaluations.")
     shown = dict.fromkeys(group.label for panel in panels for group in panel.groups)
-    colours = dict(zip(dict.fromkeys([*labels, *shown]), itertools.cycle(COLOURS), strict=False))
+    lines = dict(zip(dict.fromkeys([*labels, *shown]), itertools.cycle(LINES), strict=False))
     ends = _horizontal_limits(panels)
     seen = [_seen(panel, limits) for panel, limits in zip(panels, ends, strict=True)]
     published = dict.fromkeys(label for curves_there in seen for label, _ in curves_there)
-    dashes = dict(zip(published, itertools.cycle(_PUBLISHED_DASHES), strict=False))
+    dashes = dict(zip(published, itertools.cycle(_DASHES), strict=False))
     most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
     columns = _COLUMNS.get(len(panels), min(most, len(panels)))
     rows = -(-len(panels) // columns)
     width, height = _INCHES[columns]
-    handles = _legend_handles(panels, colours, dashes)
+    handles = _legend_handles(panels, lines, dashes)
     legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
@@ -171,7 +175,7 @@ def draw(
         figure = NotebookFigure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for ax, panel, limits, behind in zip(grid.flat, panels, ends, seen, strict=False):
-            _draw_panel(ax, panel, limits, [(curve, dashes[label]) for label, curve in behind], colours)
+            _draw_panel(ax, panel, limits, [(curve, dashes[label]) for label, curve in behind], lines)
         for ax in grid.flat[len(panels) :]:
             ax.set_visible(False)
         for ax in grid[:, 0]:
@@ -218,22 +222,23 @@ def _draw_panel(
     panel: Panel,
     limits: tuple[float, float],
     published: Sequence[tuple[run_curves.Curve, _Dashes]],
-    colours: dict[str, str],
+    lines: dict[str, _Line],
 ) -> None:
     for curve, dashes in published:
         ax.plot(*curve, color=_GREY, linestyle=dashes, linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
-        colour = colours[group.label]
+        colour, style = lines[group.label]
         if 1 < len(group.runs) <= MAX_RUNS_DRAWN:
             for run in group.runs:
-                ax.plot(*curves.thin(run), color=colour, linewidth=0.5, alpha=0.45, zorder=2)
+                thin = curves.thin(run)
+                ax.plot(*thin, color=colour, linestyle=style, linewidth=0.5, alpha=0.45, zorder=2)
         steps = group.mean.x
         if group.interval is not None:
             ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
         marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
-        ax.plot(*group.mean, color=colour, marker=marker, clip_on=False, zorder=3)
+        ax.plot(*group.mean, color=colour, linestyle=style, marker=marker, clip_on=False, zorder=3)
     ax.set_title(panel.title)
     if limits[1] > limits[0]:
         ax.set_xlim(*limits)
@@ -290,20 +295,20 @@ def _seen(panel: Panel, limits: tuple[float, float]) -> list[tuple[str, run_curv
 
 
 def _legend_handles(
-    panels: Sequence[Panel], colours: dict[str, str], dashes: dict[str, _Dashes]
+    panels: Sequence[Panel], lines: dict[str, _Line], dashes: dict[str, _Dashes]
 ) -> list[Artist]:
     handles: list[Artist] = []
-    for label, colour in colours.items():
+    for label, (colour, style) in lines.items():
         groups = [group for panel in panels for group in panel.groups if group.label == label]
         if not groups:
             continue
         text = f"{label}: {describe_seeds(groups)}"
-        handles.append(Line2D([], [], color=colour, linewidth=1.5, label=text))
-    lines: list[tuple[str, Any, float]] = [(label, style, 1.0) for label, style in dashes.items()]
+        handles.append(Line2D([], [], color=colour, linestyle=style, linewidth=1.5, label=text))
+    behind: list[tuple[str, Any, float]] = [(label, dashed, 1.0) for label, dashed in dashes.items()]
     if any(panel.random is not None and _holds(_vertical_limits(panel), panel.random) for panel in panels):
-        lines.append(("Random actions", ":", 0.8))
-    for label, style, linewidth in lines:
-        handles.append(Line2D([], [], color=_GREY, linestyle=style, linewidth=linewidth, label=label))
+        behind.append(("Random actions", ":", 0.8))
+    for label, dashed, linewidth in behind:
+        handles.append(Line2D([], [], color=_GREY, linestyle=dashed, linewidth=linewidth, label=label))
     band = describe_band([group for panel in panels for group in panel.groups])
     if band is not None:
         handles.append(Patch(color=_GREY, alpha=0.3, linewidth=0, label=f"Band: {band}"))

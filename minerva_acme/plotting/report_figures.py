@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 
 from minerva_acme.plotting import statistics
-from minerva_acme.plotting.figure import COLOURS, STYLE, NotebookFigure
+from minerva_acme.plotting.figure import COLOURS, LINES, STYLE, NotebookFigure
 from minerva_acme.plotting.front import Front
 from minerva_acme.plotting.report import Bar
 
@@ -15,6 +15,7 @@ _WIDTH, _HEIGHT = 5.5, 3.0  # inches
 _BAR_HEIGHT, _MARGIN = 0.28, 0.6  # inches
 _LINE_HEIGHT = 0.12  # inches, of each further line of a name
 _LONG_NAME = 32  # characters
+_POINTS = tuple(itertools.product("os^Dv", COLOURS))  # each further round of the palette has another shape
 
 
 def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> NotebookFigure:
@@ -22,8 +23,8 @@ def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> NotebookFigure:
     with matplotlib.rc_context(STYLE):
         figure = NotebookFigure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         ax = figure.subplots()
-        for (name, profile), colour in zip(profiles.items(), itertools.cycle(COLOURS), strict=False):
-            ax.plot(profile.thresholds, profile.shares, color=colour, label=name, drawstyle="steps-post")
+        for (name, profile), (colour, style) in zip(profiles.items(), itertools.cycle(LINES), strict=False):
+            ax.plot(*profile[:2], color=colour, linestyle=style, label=name, drawstyle="steps-post")
             if profile.interval is not None:
                 ax.fill_between(
                     profile.thresholds, *profile.interval, color=colour, alpha=0.2, linewidth=0, step="post"
@@ -76,9 +77,9 @@ def draw_front(shown: Front) -> NotebookFigure:
         ax = figure.subplots()
         best = sorted((point.x, point.y) for point in shown.points if not point.is_dominated)
         ax.plot(*zip(*best, strict=True), color="0.5", linewidth=0.8, drawstyle="steps-pre")
-        for point, colour in zip(shown.points, itertools.cycle(COLOURS), strict=False):
+        for point, (shape, colour) in zip(shown.points, itertools.cycle(_POINTS), strict=False):
             face = "none" if point.is_dominated else colour
-            ax.plot([point.x], [point.y], "o", color=colour, markerfacecolor=face, label=point.label)
+            ax.plot([point.x], [point.y], shape, color=colour, markerfacecolor=face, label=point.label)
         ax.set_xlabel(f"Return: {shown.x_name}")
         ax.set_ylabel(f"Return: {shown.y_name}")
         figure.legend(loc="outside lower center", ncols=1)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from minerva_acme import plotting
-from minerva_acme.plotting import figure
+from minerva_acme.plotting import figure, front, report_figures
 
 
 def group(label="PPO", num_seeds=3, steps=(0, 50_000, 100_000), tasks=1):
@@ -26,6 +26,10 @@ def group(label="PPO", num_seeds=3, steps=(0, 50_000, 100_000), tasks=1):
 
 def published(*steps):
     return ("MPO, published", plotting.Curve(np.array(steps, float), np.linspace(0, 900, len(steps))))
+
+
+def legend_lines(drawn):
+    return [line for line in drawn.legends[0].get_lines() if line.get_color() != figure._GREY]
 
 
 def legend_of(drawn):
@@ -126,6 +130,36 @@ def test_a_label_has_one_colour_in_all_panels_and_no_two_labels_share_one():
     drawn = figure.draw(panels, y_label="Return")
     first, second = ([line.get_color() for line in ax.lines] for ax in drawn.axes)
     assert first == second[::-1] and len(set(first)) == 2
+
+
+def test_more_labels_than_colours_have_lines_of_other_styles_as_the_legend_shows():
+    assert len(set(figure.LINES)) == len(figure.LINES) == 5 * len(figure.COLOURS)
+    labels = [f"agent {index}" for index in range(2 * len(figure.COLOURS))]
+    panel = plotting.Panel("A", [group(label, num_seeds=1 + index % 2) for index, label in enumerate(labels)])
+    drawn = figure.draw([panel], y_label="Return", labels=labels[::-1])
+    styles = [(line.get_color(), line.get_linestyle()) for line in legend_lines(drawn)]
+    assert len(set(styles)) == len(labels)
+    thick = [line for line in drawn.axes[0].lines if line.get_linewidth() > 1.0]  # without single runs
+    assert [(line.get_color(), line.get_linestyle()) for line in thick] == styles[::-1]
+    few = figure.draw([panel._replace(groups=panel.groups[: len(figure.COLOURS)])], y_label="Return")
+    assert {line.get_linestyle() for line in few.axes[0].lines} == {"-"}
+
+
+def test_more_profiles_and_points_than_colours_are_told_apart():
+    labels = [f"agent {index}" for index in range(2 * len(figure.COLOURS))]
+    generator = np.random.default_rng(0)
+    profiles = {
+        label: plotting.performance_profile(
+            generator.uniform(size=(2, 3)), np.linspace(0, 1, 5), generator=generator
+        )
+        for label in labels
+    }
+    lines = legend_lines(report_figures.draw_profiles(profiles))
+    assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == len(labels)
+    points = [front.Point(label, *generator.uniform(size=2), 1, False) for label in labels]
+    shown = plotting.Front("A", "x", "y", points, (0.0, 0.0), 1.0)
+    lines = legend_lines(report_figures.draw_front(shown))
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == len(labels)
 
 
 def test_the_colours_differ_in_lightness_for_those_who_see_no_hue():
