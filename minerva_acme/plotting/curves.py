@@ -53,6 +53,12 @@ def at_common_steps(curves: Sequence[Curve], max_points: int = _MAX_POINTS) -> C
     return Curve(steps, np.stack([np.interp(steps, curve.x, curve.values) for curve in curves]))
 
 
+def have_common_steps(curves: Sequence[Curve]) -> bool:
+    """Returns whether `at_common_steps` has a step for these curves; each has at least one point."""
+    thinned = list(map(thin, curves))
+    return bool(max(curve.x[0] for curve in thinned) <= min(curve.x[-1] for curve in thinned))
+
+
 def thin(curve: Curve, max_points: int = _MAX_POINTS) -> Curve:
     """Averages neighbouring points, steps and values alike, until there are at most `max_points`."""
     if len(curve.x) <= max_points:

@@ -225,19 +225,21 @@ def _draw_panel(
     lines: dict[str, _Line],
 ) -> None:
     for curve, dashes in published:
-        ax.plot(*curve, color=_GREY, linestyle=dashes, linewidth=1.0, zorder=1)
+        marker = _marker(curve, 1)
+        ax.plot(*curve, color=_GREY, linestyle=dashes, marker=marker, linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
         colour, style = lines[group.label]
         if 1 < len(group.runs) <= MAX_RUNS_DRAWN:
             for run in group.runs:
-                thin = curves.thin(run)
-                ax.plot(*thin, color=colour, linestyle=style, linewidth=0.5, alpha=0.45, zorder=2)
+                thin, marker = curves.thin(run), _marker(run, 1)
+                drawing = {"color": colour, "linestyle": style, "marker": marker, "alpha": 0.45}
+                ax.plot(*thin, linewidth=0.5, zorder=2, **drawing)
         steps = group.mean.x
         if group.interval is not None:
             ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
-        marker = "o" if len(steps) <= _MAX_MARKED_POINTS else None
+        marker = _marker(group.mean, _MAX_MARKED_POINTS)
         ax.plot(*group.mean, color=colour, linestyle=style, marker=marker, clip_on=False, zorder=3)
     ax.set_title(panel.title)
     if limits[1] > limits[0]:
@@ -246,6 +248,11 @@ def _draw_panel(
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 50k, 2.5M
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+
+
+def _marker(curve: run_curves.Curve, most: int) -> str | None:
+    """Returns the mark of each point of a curve, if it has at most so many; a single one has no line."""
+    return "o" if len(curve.x) <= most else None
 
 
 def _horizontal_limits(panels: Sequence[Panel]) -> list[tuple[float, float]]:

@@ -1,6 +1,6 @@
 """The content of a figure, before anything is drawn."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +60,40 @@ def make_group(
     mean = run_curves.Curve(common.x, statistics.interquartile_mean(common.values.T, weights))
     interval = statistics.bootstrap_interval(scores_by_task, generator=generator)
     return Group(label, runs, seeds_by_task, mean, interval)
+
+
+def describe_end(name: str, runs: Mapping[str, run_curves.Curve], unit: str = "frames") -> str | None:
+    """Describes where a curve ends before some of its runs do, or why it is a point or there is none.
+
+    Args:
+        name: What the curve is of.
+        runs: The runs, at least one, by their names.
+        unit: What the steps count.
+
+    Returns:
+        A sentence that names the run which ends first, or None if all end together.
+    """
+    drawn = {label: curves.thin(run).x for label, run in runs.items()}
+    first, last = min(drawn, key=lambda run: drawn[run][-1]), max(drawn, key=lambda run: drawn[run][0])
+    end, begin = drawn[first][-1], drawn[last][0]
+    if end < begin:
+        return (
+            f"There is no curve of {name}: {first} ends at {end:,.0f} {unit}, before {last} begins at "
+            f"{begin:,.0f}."
+        )
+    if end == begin and any(len(steps) > 1 for steps in drawn.values()):
+        return (
+            f"The curve of {name} is the point at {end:,.0f} {unit}, the last of {first} and the first of "
+            f"{last}."
+        )
+    ends = {label: run.x[-1] for label, run in runs.items()}
+    first, longest = min(ends, key=lambda run: ends[run]), max(ends.values())
+    if ends[first] == longest:
+        return None
+    return (
+        f"The curve of {name} ends at {ends[first]:,.0f} {unit} with {first}; others continue to "
+        f"{longest:,.0f}."
+    )
 
 
 def make_title(environment: str) -> str:

@@ -201,7 +201,7 @@ def _notes(
     yield from comparison.notes
     for method in methods:
         for env, runs in method.runs.items():
-            if _common_steps([*runs.values()]) < 0:
+            if not curves.have_common_steps([*runs.values()]):
                 yield f"The runs of {method.name} on {env} have no step in common: not drawn."
     everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
@@ -212,10 +212,35 @@ def _notes(
             f"Intervals are too narrow: in {alone} of {len(envs)} environments one of the experiments has a "
             "single seed, which says nothing about the variance."
         )
+    if len(envs) > 1:
+        yield from _ends(methods, published, comparison)
     lacking = {method.name: _lacking(method, comparison) for method in published}
     if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
         yield f"Not compared, because nothing was published at these frames: {'; '.join(left_out)}."
     yield from _unequal(experiments, [results.load_published()[method.name] for method in published])
+
+
+def _ends(methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison) -> Iterator[str]:
+    """Yields a note for each curve over all environments that ends before its runs, or that there is not.
+
+    A published curve that ends behind all runs needs none.
+    """
+    name = "{} on " + f"{len(comparison.steps)} environments"
+    longest = 0.0
+    for method in methods:
+        runs = {
+            f"{env} seed {seed}": run for env in comparison.steps for seed, run in method.runs[env].items()
+        }
+        longest = max(longest, *(run.x[-1] for run in runs.values()))
+        if note := panels.describe_end(name.format(method.name), runs, comparison.unit):
+            yield note
+    for method in published:
+        if _lacking(method, comparison):
+            continue
+        runs = {env: method.runs[env][0] for env in comparison.steps}
+        note = panels.describe_end(name.format(f"{_title(method.name)}, published"), runs, comparison.unit)
+        if note and min(run.x[-1] for run in runs.values()) < longest:
+            yield note
 
 
 def _unequal(
@@ -390,11 +415,11 @@ def _aggregate(
     groups, behind = [], []
     for method in methods:
         runs = scaled(method)
-        if _common_steps([run for task in runs for run in task]) > 0:
+        if curves.have_common_steps([run for task in runs for run in task]):
             groups.append(panels.make_group(method.name, runs, generator))
     for method in published:
         of_all = [run for task in scaled(method) for run in task]
-        if _common_steps(of_all) > 0:
+        if curves.have_common_steps(of_all):
             common = curves.at_common_steps(of_all)
             mean = statistics.interquartile_mean(common.values.T)
             behind.append((f"{_title(method.name)}, published", run_curves.Curve(common.x, mean)))
@@ -411,7 +436,7 @@ def _panels(
         groups = [
             panels.make_group(method.name, [list(method.runs[env].values())], generator)
             for method in methods
-            if env in method.runs and _common_steps([*method.runs[env].values()]) >= 0
+            if env in method.runs and curves.have_common_steps([*method.runs[env].values()])
         ]
         if not groups:
             continue
@@ -430,11 +455,6 @@ def _panels(
         yield panels.Panel(
             panels.make_title(env), groups, behind, float(np.mean(randoms)) if randoms else None, limits
         )
-
-
-def _common_steps(runs: Sequence[run_curves.Curve]) -> float:
-    """Returns how many steps all runs have in common; 0 means one point, and below 0 none."""
-    return float(min(run.x[-1] for run in runs) - max(run.x[0] for run in runs))
 
 
 def _score_table(

@@ -107,8 +107,8 @@ def read_runs(
         group: What the runs of one curve have in common.
         published: Published curves.
         aggregate: Whether to aggregate tasks.
-        note: Called with each remark: a run that is left out, or runs of a group that differ in more than
-            their seeds.
+        note: Called with each remark: a run or curve that is left out, a curve that ends before some of its
+            runs, or runs of a group that differ in more than their seeds.
 
     Raises:
         ValueError: As for `draw_runs`.
@@ -131,6 +131,12 @@ def read_runs(
     parts = [by_environment] if aggregate else each
     generator = np.random.default_rng(0)  # of the bootstrap
     made = [_make_panel(part, metric, x, published, generator, note) for part in parts]
+    made = [panel for panel in made if panel.groups]
+    if not made:
+        raise ValueError(
+            "The runs of at least one curve must have steps in common, got none. Train the short ones for "
+            "longer, or plot them apart."
+        )
     y_label = _RETURNS.get(metric, metric.partition("/")[2].replace("_", " "))
     return RunPanels(made, y_label, _AXES[x][2])
 
@@ -212,8 +218,14 @@ def _make_panel(
                 f"{', '.join(missing)}. Train them or leave these tasks out."
             )
         for members in tasks:
-            _warn(members, _AXES[x][1], note)
-        groups.append(panels.make_group(label, [[run.curve for run in task] for task in tasks], generator))
+            _warn(members, note)
+        name = f"{label} on {environments[0] if len(environments) == 1 else f'{len(environments)} tasks'}"
+        runs = {_where(run, environments): run.curve for task in tasks for run in task}
+        if end := panels.describe_end(name, runs, _AXES[x][1]):
+            note(end)
+        if curves.have_common_steps([*runs.values()]):
+            made = [[run.curve for run in task] for task in tasks]
+            groups.append(panels.make_group(label, made, generator))
     behind: Sequence[tuple[str, run_curves.Curve]] = ()
     random = limits = None
     if metric in _RETURNS:
@@ -226,8 +238,14 @@ def _make_panel(
     return panels.Panel(title, groups, behind, random, limits)
 
 
-def _warn(group: Sequence[_Run], unit: str, note: Callable[[str], object]) -> None:
-    """Notes if the runs of a group differ in more than their seeds, or in length."""
+def _where(run: _Run, environments: Sequence[str]) -> str:
+    """Returns a run's folder, with its environment if there are several."""
+    name = run.description.base_task.env_name
+    return f"{name}, {run.directory}" if len(environments) > 1 else str(run.directory)
+
+
+def _warn(group: Sequence[_Run], note: Callable[[str], object]) -> None:
+    """Notes if the runs of a group differ in more than their seeds."""
     name = f"{group[0].label} on {group[0].description.base_task.env_name}"
     differing = sorted(
         key
@@ -242,13 +260,6 @@ def _warn(group: Sequence[_Run], unit: str, note: Callable[[str], object]) -> No
     seeds = [run.description.seed for run in group]
     if len(set(seeds)) < len(seeds):
         note(f"The runs of {name} have seeds {seeds}: runs with equal seeds are not independent.")
-    shortest = min(group, key=lambda run: run.curve.x[-1])
-    longest = max(run.curve.x[-1] for run in group)
-    if shortest.curve.x[-1] < longest:
-        note(
-            f"The curve of {name} ends at {shortest.curve.x[-1]:,.0f} {unit} with "
-            f"{shortest.directory}; others continue to {longest:,.0f}."
-        )
 
 
 def _published(

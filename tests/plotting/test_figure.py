@@ -201,6 +201,14 @@ def test_the_axis_goes_on_to_three_published_points_but_no_further_than_twice_as
         assert ax.get_xlim() == (0.0, end)
 
 
+def test_single_points_are_marked():
+    one, many = curve([3.0], [50_000.0]), curve(range(20), np.arange(20.0) * 10_000)
+    made = plotting.make_group("PPO", [[one], [many]], np.random.default_rng(0))
+    drawn = figure.draw([plotting.Panel("A", [made], [("MPO, published", one)])], y_label="Return")
+    marks = [(len(line.get_xdata()), line.get_marker()) for line in drawn.axes[0].lines]
+    assert marks == [(1, "o"), (1, "o"), (20, "None"), (1, "o")]
+
+
 def test_random_actions_are_a_dotted_line_with_its_words():
     drawn = figure.draw([plotting.Panel("Walker walk", [group()], random=40.0)], y_label="Return")
     (line,) = [line for line in drawn.axes[0].lines if line.get_linestyle() == ":"]

@@ -194,6 +194,44 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
     assert mpo.values[list(mpo.x).index(100_000)] == pytest.approx(at_100k)  # of two, the middle is both
 
 
+def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, panels, tmp_path, capsys):
+    def make(name, task, agent, steps, seed):
+        made = make_run(name, agent, f"dm_control/{task}", seed, returns=[])
+        with loggers.CSVLogger(made, "evaluator") as logger:
+            for step in steps:
+                logger.write({"actor_steps": step, "learner_steps": step, "episode_return": step / 1000})
+        return made
+
+    directories = [
+        make("long", "walker/walk", "mpo", (0, 70_000, 100_000), 0),
+        make("short", "cheetah/run", "mpo", (0, 30_000, 50_000), 1),
+        make("early", "walker/walk", "ppo", (0, 40_000), 0),
+        make("late", "cheetah/run", "ppo", (45_000, 90_000), 2),
+    ]
+    plot(directories, out=tmp_path / "curve.png", aggregate=True)
+    shown = " ".join(capsys.readouterr().err.split())
+    assert [(group.label, group.mean.x[-1]) for group in panels[0].groups] == [("MPO", 50_000)]
+    assert (
+        f"The curve of MPO on 2 tasks ends at 50,000 frames with dm_control/cheetah/run, {tmp_path}/short; "
+        "others continue to 100,000."
+    ) in shown
+    assert (
+        f"There is no curve of PPO on 2 tasks: dm_control/walker/walk, {tmp_path}/early ends at 40,000 "
+        f"frames, before dm_control/cheetah/run, {tmp_path}/late begins at 45,000."
+    ) in shown
+    with pytest.raises(ValueError, match="must have steps in common, got none. Train .* or plot them apart"):
+        plot(directories[2:], out=tmp_path / "none.png", aggregate=True)
+    assert "There is no curve of PPO" in capsys.readouterr().err and not (tmp_path / "none.png").exists()
+    # In a panel of its own, a task is drawn as far as its own runs go.
+    panels.clear()
+    plot(directories, out=tmp_path / "each.png")
+    assert [[group.mean.x[-1] for group in panel.groups] for panel in panels] == [
+        [50_000, 90_000],
+        [100_000, 40_000],
+    ]
+    assert "curve of" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("make", "settings", "message"),
     [

@@ -233,6 +233,57 @@ def test_runs_without_a_common_step_are_told_and_the_others_shown():
     assert f"The runs of apart on {WALKER} have no step in common: not drawn." in made.notes
 
 
+def test_where_a_curve_over_all_environments_ends_or_why_there_is_none_is_told():
+    whole = experiment("whole", {WALKER: ends(1, 2), CHEETAH: ends(3, 4)})
+    cut = experiment(
+        "cut",
+        {
+            WALKER: ends(100, 200),
+            CHEETAH: {0: {0: 0.0, 40_000: 300.0, 60_000: 1.0}, 3: {0: 0.0, 40_000: 500.0}},
+        },
+    )
+    met = experiment("met", {WALKER: ends(100, 200), CHEETAH: {5: {100_000: 300.0}}})
+    apart = experiment("apart", {WALKER: ends(100, at=80_000), CHEETAH: {2: {90_000: 300.0, 100_000: 9.0}}})
+    made = plotting.make_report([whole, cut], against=["mpo"])
+    assert [group.mean.x[-1] for group in made.aggregate.groups] == [100_000, 40_000]
+    told = "The curve of {} on 2 environments ends at {} frames with {}; others continue to {}."
+    cut_note = told.format("cut", "40,000", f"{CHEETAH} seed 3", "100,000")
+    assert [note for note in made.notes if note.startswith("The curve of")] == [cut_note]
+    made = plotting.make_report([apart, met, whole], step=100_000, against=["mpo"])
+    assert made.aggregate is None  # only one environment is compared
+    assert not any("curve of" in note for note in made.notes)
+
+    made = plotting.make_report([met, apart])
+    assert {group.label: list(group.mean.x) for group in made.aggregate.groups} == {"met": [100_000]}
+    assert [note for note in made.notes if "curve of" in note] == [
+        f"The curve of met on 2 environments is the point at 100,000 frames, the last of {CHEETAH} seed 5 "
+        f"and the first of {CHEETAH} seed 5.",
+        f"There is no curve of apart on 2 environments: {WALKER} seed 0 ends at 80,000 frames, before "
+        f"{CHEETAH} seed 2 begins at 90,000.",
+    ]
+    made = plotting.make_report([apart])
+    assert made.aggregate is None and sum("no curve of apart" in note for note in made.notes) == 1
+
+
+def test_a_published_curve_over_all_environments_that_ends_before_the_runs_is_told():
+    longest = {
+        env: plotting.published_curves(env, ["mpo"])[0].curve.x[-1]
+        for env in (WALKER, "dm_control/humanoid/run")
+    }
+    assert longest[WALKER] < longest["dm_control/humanoid/run"]
+
+    def notes(at):
+        long = experiment("long", {env: {0: {50_000: 1.0, 100_000: 2.0, at: 3.0}} for env in longest})
+        made = plotting.make_report([long], step=100_000, against=["mpo"])
+        return [note for note in made.notes if "The curve of" in note]
+
+    assert notes(longest[WALKER]) == []
+    assert notes(longest[WALKER] + 1) == [
+        f"The curve of MPO, published on 2 environments ends at {longest[WALKER]:,.0f} frames with {WALKER}; "
+        f"others continue to {longest['dm_control/humanoid/run']:,.0f}."
+    ]
+
+
 def test_random_actions_are_in_the_panel_of_their_environment():
     random = (results.Row("ours", WALKER, seed, "random_return", 0, 30.0 + seed) for seed in (0, 1))
     made = plotting.make_report(
