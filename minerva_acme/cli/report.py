@@ -11,6 +11,7 @@ from minerva_acme import plotting, results
 from minerva_acme.cli import commands, extras
 from minerva_acme.cli.console import Console
 from minerva_acme.plotting import report_page, run_figures
+from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results
 
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
@@ -46,16 +47,16 @@ def run(command: commands.Report) -> int:
 
     out = command.output
     out.mkdir(parents=True, exist_ok=True)
-    names = [one.exp_name for one in experiments]
+    labels = [one.exp_name for one in experiments]
     drawn = []  # file, title, caption, figure
     if report.aggregate is not None:
         drawing = {"y_label": "Normalised score", "x_label": report.x_label}
-        curves = figure.draw([report.aggregate], labels=names, **drawing)
+        curves = figure.draw([report.aggregate], labels=labels, **drawing)
         caption = plotting.make_caption([report.aggregate], **drawing)
         drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
     if report.by_environment:
         drawing = {"y_label": "Return", "x_label": report.x_label}
-        curves = figure.draw(report.by_environment, labels=names, **drawing)
+        curves = figure.draw(report.by_environment, labels=labels, **drawing)
         caption = plotting.make_caption(report.by_environment, **drawing)
         drawn.append(("environments", "Environments", caption, curves))
     bars = report_figures.draw_bars(
@@ -81,14 +82,19 @@ def run(command: commands.Report) -> int:
         svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
         files = {"SVG": svg.name, "PDF": pdf.name}
         pictures[file] = report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files)
-    rows = results.format_rows(row for one in experiments for row in one.rows)
-    (out / "rows.csv").write_text(rows, encoding="utf-8")
-    title, sections = ", ".join(names), [*_sections(report, pictures)]
+    rows = out / "rows"
+    written = {results.write(rows, one, names.to_file_name(one.exp_name))[0] for one in experiments}
+    title, sections = ", ".join(labels), [*_sections(report, pictures)]
     (out / "index.html").write_text(report_page.make_page(title, sections), encoding="utf-8")
     (out / "tables.md").write_text(report_page.make_markdown(title, sections), encoding="utf-8")
     console.print(
-        f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF, tables.md and rows.csv."
+        f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF, tables.md and rows/."
     )
+    if others := sorted(path.name for path in {*rows.glob("*.csv")} - written):
+        console.print(
+            f"{rows} also has rows of an earlier report: {', '.join(others)}. Remove them before you make "
+            "this report again from the folder."
+        )
     return 0
 
 

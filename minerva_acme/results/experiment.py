@@ -89,18 +89,34 @@ def read(path: pathlib.Path) -> list[Experiment]:
     )
 
 
-def write(directory: pathlib.Path, experiment: Experiment) -> list[pathlib.Path]:
-    """Writes an experiment's two files; returns their paths."""
+def write(directory: pathlib.Path, experiment: Experiment, name: str | None = None) -> list[pathlib.Path]:
+    """Writes an experiment's two files.
+
+    Runs without a context get one in which nothing is recorded.
+
+    Args:
+        directory: The folder, which is made if it is missing.
+        experiment: The experiment.
+        name: The name of the files without their suffix, or None for that of the experiment.
+
+    Returns:
+        The paths of the files, first that of the rows.
+
+    Raises:
+        ValueError: The name cannot be the name of a file.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    stem = directory / names.check_name(experiment.exp_name)
+    stem = directory / names.check_name(experiment.exp_name if name is None else name)
     files = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".csv", ".json")]
     content = {"format": FORMAT, **dataclasses.asdict(experiment), "decisions": experiment.decisions}
     del content["rows"]
     if experiment.counts == "frames":
         del content["counts"]
+    missing = frozenset(experiment.trainings).difference(*(one.trainings for one in experiment.contexts))
+    unknown = [Context(missing, None, None, {}, None)] if missing else []
     content["contexts"] = [
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
-        for context in experiment.contexts
+        for context in (*experiment.contexts, *unknown)
     ]
     texts = rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"
     # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.

@@ -32,21 +32,76 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     assert status == 0
     pictures = ("environments", "improvement", "performance_profile", "sample_efficiency", "scores")
     files = [f"{name}.{kind}" for name in pictures for kind in ("pdf", "svg")]
-    assert sorted(path.name for path in out.iterdir()) == sorted(
-        [*files, "index.html", "rows.csv", "tables.md"]
-    )
+    assert sorted(path.name for path in out.iterdir()) == sorted([*files, "index.html", "rows", "tables.md"])
     assert "Scores on 2 environments at 200,000 frames" in shown
     assert re.search(r"ours > theirs\s+0\.\d\d\s+0\.\d\d to 0\.\d\d", shown)
     page = (out / "index.html").read_text()
     assert page.count("data:image/svg+xml") == 5 and "BRO with 2 updates" in page
     assert "https://github.com/danijar/dreamerv3" in page
+    assert sorted(path.name for path in (out / "rows").iterdir()) == [
+        f"{name}.{kind}" for name in ("ours", "theirs") for kind in ("csv", "json")
+    ]
     again = tmp_path / "again"
-    assert call("report", out / "rows.csv", "--against", "mpo", "sac", "bro_utd2", "--output", again)[0] == 0
+    assert call("report", out / "rows", "--against", "mpo", "sac", "bro_utd2", "--output", again)[0] == 0
     assert (again / "index.html").read_bytes() == (out / "index.html").read_bytes()
     unpainted()
-    # A folder of rows and a report of one experiment, which improves on nothing.
-    status, shown, _ = call("report", out, "--against", "none", "--output", tmp_path / "third")
+    # A report of one experiment, which improves on nothing.
+    ours = out / "rows" / "ours.csv"
+    status, shown, _ = call("report", ours, "--against", "none", "--output", tmp_path / "third")
     assert status == 0 and "MPO" not in shown
+
+
+def test_the_rows_of_a_report_know_what_made_them_and_what_their_steps_count(tmp_path, call, unpainted):
+    unpainted()
+    learned = results.Experiment(
+        exp_name="learned",
+        rows=tuple(rows("learned")),
+        commands={WALKER: "minerva train bc", CHEETAH: "minerva train bc --seed {seed}"},
+        contexts=(
+            results.Context(
+                frozenset({(WALKER, 0), (CHEETAH, 2)}), "0.1.0", "abc", {"torch": "2"}, "a laptop"
+            ),
+        ),
+        action_repeat=2,
+        counts="learner steps",
+        notes="Seed 1 failed.",
+    )
+    played = results.Experiment(
+        exp_name="Played (by others)",
+        rows=tuple(rows("Played (by others)")),
+        action_repeat=4,
+        updates_per_frame=0.25,
+    )
+    for one in (learned, played):
+        results.write(tmp_path / one.counts, one, "stored")
+        out, again = tmp_path / f"{one.counts} report", tmp_path / f"{one.counts} again"
+        assert call("report", tmp_path / one.counts, "--against", "sac", "--output", out)[0] == 0
+        status, shown, _ = call("report", out / "rows", "--against", "sac", "--output", again)
+        assert status == 0 and (again / "index.html").read_bytes() == (out / "index.html").read_bytes()
+        assert ("at 200,000 learner steps" in shown) == ("not learner steps" in shown) == (one is learned)
+        (path,) = (again / "rows").glob("*.csv")
+        (read,) = results.read(path)
+        assert (read.counts, read.action_repeat, read.updates_per_frame, read.commands, read.notes) == (
+            one.counts,
+            one.action_repeat,
+            one.updates_per_frame,
+            one.commands,
+            one.notes,
+        )
+        assert sorted(read.rows) == sorted(one.rows)
+
+
+def test_rows_of_an_earlier_report_in_the_same_folder_are_told(table, tmp_path, call, unpainted):
+    unpainted()
+    out = tmp_path / "report"
+    _, shown, _ = call("report", table, "--against", "none", "--output", out)
+    assert "also has rows" not in shown
+    ours = tmp_path / "ours.csv"
+    ours.write_text(results.format_rows(rows("ours")))
+    _, shown, _ = call("report", ours, "--against", "none", "--output", out)
+    told = " ".join(shown.split())
+    assert f"{out}/rows also has rows of an earlier report: theirs.csv. Remove " in told
+    assert (out / "rows" / "theirs.csv").exists()
 
 
 def test_the_page_starts_with_results_and_has_no_heading_twice(table, tmp_path, call, unpainted):
@@ -95,7 +150,8 @@ def test_only_the_chosen_environments_are_compared(table, tmp_path, call, unpain
     out = tmp_path / "report"
     status, shown, _ = call("report", table, "--env", WALKER, "--against", "none", "--output", out)
     assert status == 0 and "Scores on 1 environment at" in shown and "Cheetah run" not in shown
-    assert {row.env_name for one in results.read(out / "rows.csv") for row in one.rows} == {WALKER}
+    read = [one for path in (out / "rows").glob("*.csv") for one in results.read(path)]
+    assert {row.env_name for one in read for row in one.rows} == {WALKER} and len(read) == 2
     status, _, err = call("report", table, "--env", WALKER, "walker/run", "--output", tmp_path / "other")
     assert status == 2 and f"`env` must be among {CHEETAH}, {WALKER}, got walker/run" in err
 

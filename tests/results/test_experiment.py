@@ -64,6 +64,25 @@ def test_what_is_there_after_an_interrupt_can_be_read(tmp_path, monkeypatch, num
     assert sorted(results.read(path)[0].rows) == sorted(longer.rows)
 
 
+def test_runs_without_a_context_are_written_as_runs_of_which_nothing_is_recorded(tmp_path):
+    for contexts in ((), (OLD,)):
+        (read,) = results.read(results.write(tmp_path, dataclasses.replace(EXPERIMENT, contexts=contexts))[0])
+        missing = {*EXPERIMENT.trainings} - {training for one in contexts for training in one.trainings}
+        assert read.contexts == (*contexts, Context(frozenset(missing), None, None, {}, None))
+
+
+def test_the_files_of_an_experiment_may_have_another_name(tmp_path):
+    other = dataclasses.replace(
+        EXPERIMENT, exp_name="a b", rows=tuple(row._replace(exp_name="a b") for row in ROWS)
+    )
+    files = results.write(tmp_path, other, "stored")
+    assert [file.name for file in files] == ["stored.csv", "stored.json"]
+    (read,) = results.read(files[0])
+    assert dataclasses.replace(read, rows=other.rows) == other
+    with pytest.raises(ValueError, match="The name of an experiment must be .* got '../x'"):
+        results.write(tmp_path, other, "../x")
+
+
 def test_the_file_beside_the_rows_has_its_format_and_the_decisions_that_the_frames_took(tmp_path):
     _, beside = results.write(tmp_path, EXPERIMENT)
     content = json.loads(beside.read_text())
