@@ -55,7 +55,9 @@ def interquartile_mean(scores: np.ndarray, weights: np.ndarray | None = None) ->
     sizes = (weights / weights.mean())[order]  # N in all
     ends = sizes.cumsum(axis=-1)
     kept = np.minimum(ends, num_scores - cut) - np.maximum(ends - sizes, cut)
-    inside = np.take_along_axis(scores, order, axis=-1) * np.maximum(kept, 0.0)
+    ordered = np.take_along_axis(scores, order, axis=-1)
+    # What is left out is not multiplied by 0: it may be infinite.
+    inside = np.multiply(ordered, kept, out=np.zeros_like(kept), where=kept > 0.0)
     means: np.ndarray = inside.sum(axis=-1) / (num_scores - 2 * cut)
     return means
 
