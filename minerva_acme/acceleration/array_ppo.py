@@ -6,7 +6,7 @@ Shapes: n samples of a minibatch, P all parameters' elements.
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -313,9 +313,7 @@ class _Adam:
         self._parameters = parameters
         self._vector, self._gradient = torch.from_numpy(vector), torch.from_numpy(gradient)
         states = [optimizer.state.get(parameter) or adam.first_state(parameter) for parameter in parameters]
-        self._state = {
-            name: torch.cat([state[name].flatten() for state in states]) for name in ("exp_avg", "exp_avg_sq")
-        }
+        self._state = {name: torch.cat([state[name].flatten() for state in states]) for name in _MOMENTS}
         self._state["step"] = states[0]["step"].clone()
 
     def step(self) -> None:
@@ -336,21 +334,23 @@ class _Adam:
     def finish(self) -> None:
         """Copies the vector and the state back to the parameters and the optimiser."""
         sizes = [parameter.numel() for parameter in self._parameters]
-        vectors = (self._vector, self._state["exp_avg"], self._state["exp_avg_sq"])
+        vectors = (self._vector, *(self._state[name] for name in _MOMENTS))
         for parameter, *parts in zip(
             self._parameters, *(vector.split(sizes) for vector in vectors), strict=True
         ):
-            value, mean, square = (part.view_as(parameter) for part in parts)
+            value, *moments = (part.view_as(parameter) for part in parts)
             parameter.copy_(value)
+            # They lie in memory as the parameter does: torch's kernel pairs them with it by place.
+            laid_out = (torch.empty_like(parameter).copy_(moment) for moment in moments)
             self._optimizer.state[parameter] = {
                 "step": self._state["step"].clone(),
-                "exp_avg": mean.clone(),
-                "exp_avg_sq": square.clone(),
+                **dict(zip(_MOMENTS, laid_out, strict=True)),
             }
 
 
 _OPTIMIZERS = (adam.Adam, adam.AdamW, torch.optim.Adam, torch.optim.AdamW)
-_KNOWN_STATE = {"step", "exp_avg", "exp_avg_sq"}
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_KNOWN_STATE = {"step", *_MOMENTS}
 
 
 def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
@@ -360,6 +360,7 @@ def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
     states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
     is_known = adam.is_known(optimizer)
     is_known &= all(state.keys() == _KNOWN_STATE for state in states if state)
+    is_known &= all(map(_lies_like, group["params"], states))
     # Not if a parameter was frozen for a while, or its state was reset.
     is_known &= len({float(state.get("step", 0.0)) for state in states}) == 1
     is_watched = (
@@ -370,3 +371,8 @@ def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
         or "step" in vars(optimizer)  # for example from a torch scheduler
     )
     return is_whole and is_known and not (others or is_watched)
+
+
+def _lies_like(parameter: nn.Parameter, state: Mapping[str, torch.Tensor]) -> bool:
+    """Returns whether a parameter's moments lie in memory as it does; torch's kernel takes them by place."""
+    return all(state[name].stride() == parameter.stride() for name in _MOMENTS if name in state)

@@ -289,6 +289,30 @@ def test_both_ways_make_the_same_steps_and_may_take_turns(kind, said):
     assert said() == ["PPO's updates: arrays, with hand-written gradients"]
 
 
+def transpose_in_memory(network):
+    """The same numbers, as weights from a library with [in, out] lie."""
+    for layer in (network.policy_torso[2], network.value_torso[0]):
+        layer.weight = nn.Parameter(layer.weight.detach().T.contiguous().T)
+
+
+def test_weights_that_lie_transposed_have_moments_that_lie_so_too():
+    settings, network, samples = make()
+    transpose_in_memory(network)
+    other = copy.deepcopy(network)
+    optimizer, other_optimizer = make_optimizer(network), make_optimizer(other)
+    plain, other_plain = make_plain(network, optimizer, settings), make_plain(other, other_optimizer, settings)
+    ways = (make_step(other, other_optimizer, settings), contextlib.nullcontext(other_plain))
+    for seed, way in enumerate(ways):
+        expected = run_epoch(contextlib.nullcontext(plain), samples, seed)
+        found = run_epoch(way, samples, seed)
+        assert_close_to_norm(found, expected, relative=1e-4)
+        assert_same_states(other_optimizer.state_dict(), optimizer.state_dict())
+    for name, parameter in other.named_parameters():
+        assert_close_to_norm(parameter, network.get_parameter(name), relative=1e-4)
+        state = other_optimizer.state[parameter]
+        assert {state[name].stride() for name in ("exp_avg", "exp_avg_sq")} == {parameter.stride()}
+
+
 def _hook(settings, network):
     network.value_torso.register_forward_hook(lambda *args: None)
 

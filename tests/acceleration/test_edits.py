@@ -394,6 +394,12 @@ def test_every_setting_of_adam_is_the_optimisers_own(name, said):
     assert said() == [f"PPO's updates: {way}"]
 
 
+def transpose_moments(state):
+    """Torch's kernel pairs them with the weights by memory."""
+    for name in ("exp_avg", "exp_avg_sq"):
+        state[name] = state[name].T.contiguous().T
+
+
 OPTIMIZERS_LATER = {
     "another rate": lambda adam, network: adam.param_groups[0].update(lr=3e-3),
     "a rate that is a tensor": lambda adam, network: adam.param_groups[0].update(lr=torch.tensor(3e-3)),
@@ -408,6 +414,9 @@ OPTIMIZERS_LATER = {
     "all states reset": lambda adam, network: adam.state.clear(),
     "a state of another age": lambda adam, network: adam.state[network.value_head.weight].update(
         step=torch.tensor(700.0)
+    ),
+    "moments that lie in another order": lambda adam, network: transpose_moments(
+        adam.state[network.value_torso[3].weight]
     ),
     "a group more": lambda adam, network: adam.add_param_group({"params": [nn.Parameter(torch.ones(2))]}),
 }
