@@ -300,7 +300,10 @@ def test_weights_that_lie_transposed_have_moments_that_lie_so_too():
     transpose_in_memory(network)
     other = copy.deepcopy(network)
     optimizer, other_optimizer = make_optimizer(network), make_optimizer(other)
-    plain, other_plain = make_plain(network, optimizer, settings), make_plain(other, other_optimizer, settings)
+    plain, other_plain = (
+        make_plain(network, optimizer, settings),
+        make_plain(other, other_optimizer, settings),
+    )
     ways = (make_step(other, other_optimizer, settings), contextlib.nullcontext(other_plain))
     for seed, way in enumerate(ways):
         expected = run_epoch(contextlib.nullcontext(plain), samples, seed)
