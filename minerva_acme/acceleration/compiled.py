@@ -6,6 +6,7 @@ The program is made from the same loss function that runs without it, over funct
 """
 
 import contextlib
+import itertools
 import textwrap
 import threading
 import types
@@ -30,6 +31,7 @@ _MAX_COMPARISONS = 30  # in case networks are replaced again and again
 # compilation, which would stay until the end of the run.
 _OPTIONS: Mapping[str, dict[str, Any]] = {"inductor": {"fallback_random": True, "compile_threads": 1}}
 
+_numbers = itertools.count()  # of programs
 _drawing = threading.Lock()  # torch's default generator is shared by all threads
 
 
@@ -37,8 +39,9 @@ class DifferentiatedLoss(Generic[Output]):
     """Computes a loss and leaves its gradients in each parameter's `.grad`: by autograd, or compiled.
 
     If compilation is on, the first batch of each kind is computed both ways, and so is the next one after a
-    restore or after a part of the networks was replaced. If loss, gradients, buffers and random draws agree,
-    the program's results are used, as if it alone had computed the batch. Otherwise autograd computes this
+    restore, after a part of the networks was replaced, or whenever torch has compiled the loss again, for
+    example because a part of it was switched on. If loss, gradients, buffers and random draws agree, the
+    program's results are used, as if it alone had computed the batch. Otherwise autograd computes this
     batch and all later ones, with one warning; the same happens if the loss cannot be compiled, for example
     on a machine without a C++ compiler.
     """
@@ -73,7 +76,8 @@ class DifferentiatedLoss(Generic[Output]):
         self._program: Callable[..., Any] | None = None
         self._names: dict[int, str] = {}  # of parameters, by id
         self._places: set[int] = set()  # the memory of parameters and buffers
-        self._compared: dict[Any, _Known] = {}  # by kind of batch
+        self._written: dict[Any, set[str]] = {}  # buffers that the loss changes, by compared kind of batch
+        self._unused: dict[int, set[str]] = {}  # parameters without a gradient, by number of a program
         self._num_comparisons = 0
         self._was_compiled = False  # before the run was resumed
 
@@ -82,7 +86,8 @@ class DifferentiatedLoss(Generic[Output]):
         if self._backend is None or self._agreement.is_broken:
             return self._plain(*inputs)
         if not self._agreement.holds():
-            self._compared.clear()
+            self._written.clear()
+            self._unused.clear()
             self._names = {id(parameter): name for name, parameter in self._called.named_parameters()}
             self._places = _places((*self._called.parameters(), *self._called.buffers()))
         trained = {self._names.get(id(p), ""): p for p in self._parameters() if p.requires_grad}
@@ -91,16 +96,12 @@ class DifferentiatedLoss(Generic[Output]):
             notes.say(self._part, f"plain torch: {reason}")
             return self._plain(*inputs)
         kind = _kind(trained, inputs)
-        known = self._compared.get(kind)
-        if known is not None:
-            try:
-                found, gradients = self._compute(trained, known.written, inputs)
-            except Exception as error:  # Recompiling, for example for another constant, may fail.
-                self._give_up(error)
-                return self._plain(*inputs)
-            self._set_gradients(gradients, trained, known.unused, inputs)
-            return found
-        if len(self._compared) == _MAX_KINDS or self._num_comparisons == _MAX_COMPARISONS:
+        if kind in self._written:
+            found = self._compute_as_compared(kind, trained, inputs)
+            if found is not None:
+                return found
+            del self._written[kind]
+        if len(self._written) == _MAX_KINDS or self._num_comparisons == _MAX_COMPARISONS:
             notes.say(self._part, "plain torch for new batches: batches or networks have changed too often")
             return self._plain(*inputs)
         self._num_comparisons += 1
@@ -110,7 +111,7 @@ class DifferentiatedLoss(Generic[Output]):
         """Returns the way of the last batches: "compiled" or "plain", or "" before the first one."""
         if self._agreement.is_broken:
             return "plain"
-        return "compiled" if self._was_compiled or self._compared else ""
+        return "compiled" if self._was_compiled or self._written else ""
 
     def restore(self, way: str) -> None:
         """Continues in the way that `save` returned. The next batch is compared if compilation is on."""
@@ -128,7 +129,7 @@ class DifferentiatedLoss(Generic[Output]):
         if any(parameter.device.type not in ("cpu", "cuda") for parameter in trained.values()):
             return "its device is neither a CPU nor a CUDA GPU"
         if any(map(_has_hooks, trained.values())) or (
-            not self._compared and agreement.has_hooks(self._called)
+            not self._written and agreement.has_hooks(self._called)
         ):
             return "it has hooks"
         return ""
@@ -140,33 +141,31 @@ class DifferentiatedLoss(Generic[Output]):
         wanted = self._plain(*inputs)
         wanted_gradients = {name: parameter.grad for name, parameter in trained.items()}
         after = changeable.read()
-        known = _Known(
-            unused={name for name, gradient in wanted_gradients.items() if gradient is None},
-            written=after.written(before),
-        )
+        written = after.written(before)
         changeable.write(before)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch's warnings about itself
-                found, gradients = self._compute(trained, known.written, inputs)
+                computed = self._compute(trained, written, inputs)
         except Exception as error:  # Anything that torch.compile and its backends raise.
             changeable.write(after)
             self._give_up(error)
             return wanted
+        computed.write()
         found_after = changeable.read()
-        written = sorted(known.written | found_after.written(before))
+        changed = sorted(written | found_after.written(before))
         agrees = self._agreement.settle(
             self._called,
-            outputs=agreement.Pair(found, wanted),
+            outputs=agreement.Pair(computed.output, wanted),
             gradients=agreement.Pair(
-                [gradients[name] for name in trained],
+                [computed.gradients[name] for name in trained],
                 [
                     torch.zeros_like(trained[name]) if gradient is None else gradient
                     for name, gradient in wanted_gradients.items()
                 ],
             ),
             buffers=agreement.Pair(
-                [found_after.values[name] for name in written], [after.values[name] for name in written]
+                [found_after.values[name] for name in changed], [after.values[name] for name in changed]
             ),
             draws=agreement.Pair(found_after.draws, after.draws, tolerance=0.0),
         )
@@ -174,23 +173,44 @@ class DifferentiatedLoss(Generic[Output]):
             changeable.write(after)
             return wanted
         notes.say(self._part, f"compiled by torch's {self._backend}")
-        self._compared[kind] = known
-        self._set_gradients(gradients, trained, known.unused, inputs)
-        return found
+        self._written[kind] = written
+        unused = {name for name, gradient in wanted_gradients.items() if gradient is None}
+        self._unused[computed.number] = unused
+        self._set_gradients(computed.gradients, trained, unused, inputs)
+        return computed.output
+
+    def _compute_as_compared(
+        self, kind: Any, trained: Mapping[str, nn.Parameter], inputs: Sequence[Any]
+    ) -> Output | None:
+        """Computes a loss by a program that was compared; None, without a trace, if torch made another."""
+        generators = [x for x in inputs if isinstance(x, torch.Generator)]
+        generators = generators or [_default_generator(x.device) for x in trained.values()][:1]
+        draws = [generator.get_state() for generator in generators]
+        computed: _Computed[Output] | None = None
+        # Compiling again, for example for another constant, may fail; so does the comparison then.
+        with contextlib.suppress(Exception):
+            computed = self._compute(trained, self._written[kind], inputs)
+        if computed is None or computed.number not in self._unused:
+            for generator, state in zip(generators, draws, strict=True):
+                generator.set_state(state)
+            return None
+        computed.write()
+        self._set_gradients(computed.gradients, trained, self._unused[computed.number], inputs)
+        return computed.output
 
     def _compute(
         self, trained: Mapping[str, nn.Parameter], written: set[str], inputs: Sequence[Any]
-    ) -> tuple[Output, dict[str, torch.Tensor]]:
+    ) -> "_Computed[Output]":
         if self._program is None:
             self._program = _compile(self._called, str(self._backend))
         generators = [x for x in inputs if isinstance(x, torch.Generator)]
         without = tuple(None if isinstance(x, torch.Generator) else x for x in inputs)
         buffers = {name: self._called.get_buffer(name) for name in sorted(written)}
         with _drawing_from(*generators), torch.no_grad():
-            found, gradients, values = self._program(dict(trained), buffers, without)
-        for name, value in values.items():
-            buffers[name].copy_(value)
-        return found, gradients
+            output, gradients, values, number = self._program(dict(trained), buffers, without)
+        return _Computed(
+            output, gradients, [(buffers[name], value) for name, value in values.items()], number
+        )
 
     def _set_gradients(
         self,
@@ -226,11 +246,18 @@ class DifferentiatedLoss(Generic[Output]):
         )
 
 
-class _Known(NamedTuple):
-    """The results of a comparison for batches of one kind."""
+class _Computed(NamedTuple, Generic[Output]):
+    """The results of a program, which has changed nothing but generators."""
 
-    unused: set[str]  # parameters without a gradient
-    written: set[str]  # buffers that the loss changes
+    output: Output
+    gradients: dict[str, torch.Tensor]
+    buffers: list[tuple[torch.Tensor, torch.Tensor]]  # those that the loss changes, with their new values
+    number: int  # of the program
+
+    def write(self) -> None:
+        """Changes the buffers."""
+        for buffer, value in self.buffers:
+            buffer.copy_(value)
 
 
 class _Called(nn.Module):
@@ -245,13 +272,22 @@ class _Called(nn.Module):
         return self.loss(*inputs)
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _number() -> int:
+    """Returns the number of a program: called while it is made, a constant in it."""
+    return next(_numbers)
+
+
 def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
-    """Returns a program that maps functional parameters and inputs to a loss's output and gradients."""
+    """Returns a function of functional parameters, buffers and inputs, whose results `_Computed` takes.
+
+    It makes a program at its first call, and another one whenever none of those that it has made suits.
+    """
 
     # A transform must not change outside tensors in place, so buffers that a loss writes to are copied.
     def differentiate(
         trained: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], inputs: tuple[Any, ...]
-    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor], int]:
         rest: list[Any] = []  # everything that is not a tensor
 
         def value(trained: dict[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
@@ -266,7 +302,7 @@ def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
         ((structure, are_tensors, others),) = rest
         found, constants = iter(tensors), iter(others)
         leaves = [next(found) if is_tensor else next(constants) for is_tensor in are_tensors]
-        return pytree.tree_unflatten(leaves, structure), gradients, copies
+        return pytree.tree_unflatten(leaves, structure), gradients, copies, _number()
 
     # torch.compile stores and counts compiled code by code object, so each program gets its own.
     own = types.FunctionType(

@@ -150,6 +150,54 @@ def test_gradients_lie_in_memory_of_their_own_as_their_parameters_do():
         torch.testing.assert_close(net.of_data.grad, x)
 
 
+class Heads(nn.Module):
+    """A body with two heads, of which the second one changes buffers, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.first = seeded_linear(3, 4), seeded_linear(4, 1)
+        self.second = nn.Sequential(seeded_linear(4, 2), nn.BatchNorm1d(2))
+
+
+def seeded_linear(size_in, size_out):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(size_out)
+        return nn.Linear(size_in, size_out)
+
+
+class TwoLosses:
+    """The loss of one head, or of both, as one of a researcher's own may switch on after a while."""
+
+    uses_both = False
+
+    def __call__(self, net, x, generator):
+        features = net.body(x + 0.1 * torch.randn(x.shape, generator=generator)).tanh()
+        loss = (net.first(features) - 1.0).square().mean()
+        if self.uses_both:
+            loss = loss + (net.second(features) - 0.5).square().mean()
+        return Output(loss, {})
+
+
+@pytest.mark.parametrize("has_generator", [True, False])
+def test_a_part_of_a_loss_that_is_switched_on_and_off_during_training_is_what_trains(has_generator, said):
+    outcomes = []
+    for backend in ("aot_eager", None):
+        torch.manual_seed(3)
+        generator = torch.Generator().manual_seed(7)
+        loss = TwoLosses()
+        net, compute = make(loss, Heads(), backend)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        steps = []
+        for step in range(8):
+            loss.uses_both = step in (2, 3, 6)
+            output = compute(net, batch(step), generator if has_generator else None)
+            steps.append([output.value.detach(), gradients(net)])
+            optimizer.step()
+        outcomes.append([steps, net.state_dict(), generator.get_state(), torch.get_rng_state()])
+    assert_same(*outcomes)
+    assert said() == [f"{PART}: compiled by torch's aot_eager"]
+
+
 def freeze(net, step):
     """Frozen at first, then trained, then frozen in another place."""
     net.layers[0].requires_grad_(step > 0)
