@@ -2,9 +2,12 @@
 
 import contextlib
 import os
+import pickle
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +22,12 @@ Output = TypeVar("Output", bound=tuple[Any, ...])
 # each other than they gain: such a network is updated by one thread.
 _SMALL_UPDATE = 2**28
 
+# Read the states of the generators that all threads share.
+_GENERATORS: tuple[Callable[[], Any], ...] = (
+    lambda: bytes(torch.default_generator.get_state().numpy()),
+    random.getstate,
+    lambda: pickle.dumps(np.random.get_state(legacy=False)),
+)
 
 # The function that makes an update, the network that it trains, and the number of rows of its forward pass.
 Update = tuple[Callable[[], Any], nn.Module, int]
@@ -45,7 +54,7 @@ class Acceleration:
         if mode not in ("auto", "off", "compile"):
             raise ValueError(f"`acceleration` must be auto, off or compile, got '{mode}'.")
         self._is_on = mode != "off"
-        self._updates_draw: bool | None = None  # whether from torch's generator; None: not yet seen
+        self._updates_draw: bool | None = None  # from a generator of all threads; None: not yet seen
         backend = backend or os.environ.get("MINERVA_COMPILE_BACKEND") or "inductor"
         self._backend = backend if mode == "compile" else None
 
@@ -106,8 +115,9 @@ class Acceleration:
     def side_by_side(self, *updates: Update, in_order: bool = False) -> list[Any]:
         """Makes updates at the same time, each on one thread, if all are small and on a CPU; else one by one.
 
-        Updates that draw random numbers from torch's generator would get them in any order. So the first ones
-        are made one by one, and all are if a number was drawn.
+        Updates that draw random numbers from a generator of all threads would get them in any order. So the
+        first ones are made one by one, and all are if a number was drawn. So are those within a mode of torch
+        that other threads do not have, such as autocast.
 
         Args:
             *updates: The updates, which must not touch each other's data.
@@ -121,13 +131,15 @@ class Acceleration:
         if reason:
             notes.say("updates", f"one by one: {reason}")
             return _one_by_one(updates, small)
-        before = torch.default_generator.get_state()
+        # Only the first time also NumPy's and Python's, whose states take a tenth of a millisecond to read.
+        generators = _GENERATORS if self._updates_draw is None else _GENERATORS[:1]
+        before = [read() for read in generators]
         if self._updates_draw is None:
             results = _one_by_one(updates, small)
         else:
             notes.say("updates", "side by side, one thread each")
             results = parallel.run_together(*(make for make, _, _ in updates))
-        self._updates_draw = not torch.equal(torch.default_generator.get_state(), before)
+        self._updates_draw = [read() for read in generators] != before
         return results
 
     def _why_one_by_one(self, updates: Sequence[Update], are_small: bool, in_order: bool) -> str:
@@ -141,6 +153,8 @@ class Acceleration:
             return "several learners make them together"
         if self._updates_draw:
             return "they draw random numbers"
+        if parallel.has_mode():
+            return "a mode of torch is active in this thread alone, such as autocast"
         return "torch has one thread" if torch.get_num_threads() == 1 else ""
 
     def ppo_step(

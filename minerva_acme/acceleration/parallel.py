@@ -85,6 +85,22 @@ def run_together(*functions: Callable[[], Result]) -> list[Result]:
     return [task.result() for task in tasks]
 
 
+def has_mode() -> bool:
+    """Returns whether torch computes otherwise in the calling thread than in the threads of `run_together`.
+
+    Such a mode begins with a block: autocast, a mode of functions or operators, hooks of saved tensors, no
+    gradients, inference.
+    """
+    return bool(
+        not torch.is_grad_enabled()
+        or torch.is_inference_mode_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._autograd._top_saved_tensors_default_hooks(True)
+    )
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Makes torch use only the calling thread for its operations within the block."""

@@ -1,12 +1,15 @@
 """The one entry: every part equals its plain twin, `off` takes the plain one, and the log says which."""
 
 import copy
+import random
 import threading
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from minerva_acme import acceleration, networks
 from minerva_acme.acceleration import kernels, parallel
@@ -149,6 +152,22 @@ def test_both_ways_to_evaluate_a_target_critic_agree(mode):
     torch.testing.assert_close(fast(*pairs).mean(), critic(*pairs).mean().detach(), rtol=1e-5, atol=1e-5)
 
 
+class Halved(TorchDispatchMode):
+    """Halves sines."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return 0.5 * result if func is torch.ops.aten.sin.default else result
+
+
+class Doubled(TorchFunctionMode):
+    """Doubles layers' outputs."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return 2.0 * result if func is nn.functional.linear else result
+
+
 def make_updates(num_rows=64, critic=None, policy=None):
     """Two updates of networks of their own; returns what they note, and the networks."""
     notes = []
@@ -216,16 +235,20 @@ def test_updates_that_do_not_suit_are_made_one_by_one_and_the_log_says_why(
     assert said() == [f"updates: one by one: {reason}"]
 
 
+DRAWS = {"torch": lambda: torch.rand(1), "NumPy": np.random.random, "Python": random.random}
+
+
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.parametrize("first_draw", [1, 2])
-def test_updates_that_draw_random_numbers_are_made_one_by_one(first_draw, said):
+# Torch's generator is looked at in every step.
+@pytest.mark.parametrize(("name", "first_draw"), [*((name, 1) for name in DRAWS), ("torch", 2)])
+def test_updates_that_draw_random_numbers_are_made_one_by_one(name, first_draw, said):
     (*critic_update,), (make, *others) = make_updates()[0]
     made = []
 
     def draws():
         made.append(threading.current_thread())
         if len(made) >= first_draw:
-            torch.rand(1)
+            DRAWS[name]()
         return make()
 
     both = acceleration.Acceleration("auto")
@@ -233,6 +256,43 @@ def test_updates_that_draw_random_numbers_are_made_one_by_one(first_draw, said):
         assert both.side_by_side(tuple(critic_update), (draws, *others)) == ["critic", "policy"]
     assert [thread is threading.current_thread() for thread in made] == [True, first_draw == 1, True, True]
     assert said()[-1] == "updates: one by one: they draw random numbers"
+
+
+MODES = {
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "saved tensors": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: 2.0 * x, lambda x: x),
+    "functions": Doubled,
+    "operators": Halved,
+    "no gradient": torch.no_grad,
+    "inference": torch.inference_mode,
+}
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("name", MODES)
+def test_updates_within_a_mode_that_other_threads_lack_are_made_one_by_one(name, said):
+    layer, x = nn.Linear(3, 2), torch.randn(64, 3, generator=seeded())
+
+    def update():
+        loss = layer(x).sin().sum()
+        gradients = torch.autograd.grad(loss, [*layer.parameters()]) if loss.requires_grad else []
+        return [threading.current_thread(), loss.detach().clone(), *gradients]
+
+    both = acceleration.Acceleration("auto")
+    updates = [(update, layer, 64), (update, make_critic(), 64)]
+    both.side_by_side(*updates)
+    by_others = [thread is not threading.current_thread() for thread, *_ in both.side_by_side(*updates)]
+    assert by_others == [True, True]
+    with MODES[name]():
+        expected = update()
+        results = both.side_by_side(*updates)
+    for thread, *tensors in results:
+        assert thread is threading.current_thread()
+        assert all(map(torch.equal, tensors, expected[1:]))
+    assert said() == [
+        "updates: side by side, one thread each",
+        "updates: one by one: a mode of torch is active in this thread alone, such as autocast",
+    ]
 
 
 def test_with_one_thread_updates_are_made_one_by_one(said):
