@@ -203,7 +203,7 @@ def _by_weights(
     evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
     plain: Callable[..., Any] = critic.torso
     predict: Callable[..., Any] = critic.head
-    if type(critic.head) is networks.ScalarHead and critic.head.num_objectives is None:
+    if _is_one_number(critic.head):
         # One more layer, with one number per row. Other heads' predictions need the features of all rows.
         evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
         weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
@@ -250,17 +250,27 @@ def why_unknown(critic: nn.Module) -> str:
         return "its batch norm is in training mode"
     if not all(map(is_called_as_written, critic.modules())):
         return "it has hooks"
-    modules = [module for _, module in critic.named_modules(remove_duplicate=False)]
-    parameters = [parameter for _, parameter in critic.named_parameters(remove_duplicate=False)]
-    if len({*modules}) < len(modules) or len({*parameters}) < len(parameters):
+    read = [part for member in _members(critic) for part in _read_parts(member)]
+    modules = [module for part in read for _, module in part.named_modules(remove_duplicate=False)]
+    weights = [weight for part in read for _, weight in part.named_parameters(remove_duplicate=False)]
+    if len({*modules}) < len(modules) or len({*weights}) < len(weights):
         return "layers share weights"
-    if any(parameter.dtype != torch.float32 for parameter in parameters):
+    if any(parameter.dtype != torch.float32 for parameter in critic.parameters()):
         return "its weights are not float32"
     return ""
 
 
 def _members(critic: nn.Module) -> list[Any]:
     return [*critic.members] if type(critic) is networks.Ensemble else [critic]
+
+
+def _read_parts(critic: networks.Critic) -> list[nn.Module]:
+    """Returns the parts whose weights are read; another head is called as it is, and may share a scale."""
+    return [critic.torso, critic.head] if _is_one_number(critic.head) else [critic.torso]
+
+
+def _is_one_number(head: nn.Module) -> bool:
+    return type(head) is networks.ScalarHead and head.num_objectives is None
 
 
 def _is_as_made(critic: networks.Critic) -> bool:

@@ -117,12 +117,12 @@ def test_weights_that_moved_a_part_of_the_way_are_those_that_values_come_from(fu
         assert moved > 0.03 * expected.norm()
 
 
-def make_critic_with_head(seed, torso):
+def make_critic_with_head(seed, torso, scale=None):
     make_torso, sizes = TORSOS[torso]
     generator = torch.Generator().manual_seed(seed)
     features = make_torso(6, sizes, generator=generator)
     head = networks.CategoricalCriticHead(
-        sizes[-1], vmin=-2.0, vmax=2.0, num_bins=7, projection="two_hot", generator=generator
+        sizes[-1], vmin=-2.0, vmax=2.0, num_bins=7, projection="two_hot", scale=scale, generator=generator
     )
     nn.init.normal_(head.weight, std=0.3, generator=generator)
     critic = networks.Critic(features, head, bounds=BOUNDS).requires_grad_(False).eval()
@@ -155,6 +155,41 @@ def test_each_critic_of_an_ensemble_is_evaluated_and_they_speak_as_one(fuses, pa
     for ours, theirs in zip(actual.members, expected.members, strict=True):
         torch.testing.assert_close(ours.logits, theirs.logits, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(expected.members[0].logits, expected.members[1].logits)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_heads_that_share_a_scale_of_returns_are_called_as_they_are(fuses, pairs, precision, said):
+    scale = networks.ReturnScale(2.0)
+    ensemble = networks.Ensemble(
+        [make_critic_with_head(seed, "simba", scale) for seed in (0, 1)], rule="mean"
+    ).requires_grad_(False)
+    fast = target_critic.TargetCritic(ensemble, precision=precision)
+    for seed in range(3):  # The learner moves the scale at every step.
+        scale.update(torch.randn(64, 1, generator=torch.Generator().manual_seed(seed)) * 5.0**seed)
+        expected, actual = ensemble(*pairs).mean(), fast(*pairs).mean()
+        error = (actual - expected).norm() / expected.norm()
+        assert error < 1e-5 if precision == "float32" else 1e-5 < error < 0.02
+    assert [line.split(",")[0] for line in said()] == [f"target critic: {precision}"]
+
+
+def share_weights(first, second):
+    second.torso[0].weight = first.torso[0].weight
+
+
+def share_a_layer(first, second):
+    second.torso[0] = first.torso[0]
+
+
+def share_the_head(first, second):
+    second.head = first.head
+
+
+@pytest.mark.parametrize("share", [share_weights, share_a_layer, share_the_head])
+def test_layers_that_are_read_and_share_weights_are_left_to_the_critic(pairs, share, said):
+    ensemble = networks.Ensemble([make_critic(bias) for bias in (0.0, 1.0)], rule="mean")
+    share(*ensemble.members)
+    assert torch.equal(target_critic.TargetCritic(ensemble)(*pairs).mean(), ensemble(*pairs).mean())
+    assert said() == ["target critic: plain torch, float32: layers share weights"]
 
 
 def test_small_parts_are_not_worth_compiling(pairs, monkeypatch):
