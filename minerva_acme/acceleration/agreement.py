@@ -48,7 +48,9 @@ class Watch:
         self._matrices = [x for x in self._tensors if x.ndim > 1]  # Other tensors have only one layout.
         # Dicts with another tensor of equal numbers compare as equal if the tensor has a single element.
         self._single = [(d, name) for d, name, x in held if x.numel() == 1]
-        self._kinds = [*dict.fromkeys(map(type, parts))]
+        # With the classes that they derive from, whose `forward` their own may call.
+        kinds = dict.fromkeys(kind for part in parts for kind in type(part).__mro__)
+        self._kinds = [kind for kind in kinds if kind is not nn.Module and hasattr(kind, "forward")]
         self._forwards = [*map(_FORWARD, self._kinds)]
         self._batch_norms = [part for part in parts if isinstance(part, nn.modules.batchnorm._BatchNorm)]
         self._attributes = [vars(part) for part in parts]

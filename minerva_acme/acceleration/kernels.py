@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from minerva_acme.acceleration import cpu
+from minerva_acme.acceleration import cpu, notes
 
 MIN_SIZE = 2**21
 """The number of multiply-adds at which oneDNN starts to win: 32 rows through 256 x 256. Below it, its cost
@@ -30,10 +30,20 @@ _MIN_SIZE_OF_AVX2 = 2**28
 _MIN_TANH_SIZE = 2**14  # number of elements at which three cheap passes become faster than an expensive one
 
 
+def _torchs_forward(kind: type[nn.Module]) -> Any:
+    """Returns the `forward` that torch gives a class; None if it was replaced before this import."""
+    return kind.forward if kind.forward.__module__ == kind.__module__ else None
+
+
+_LINEAR, _TANH = _torchs_forward(nn.Linear), _torchs_forward(nn.Tanh)
+
+
 class Linear(nn.Linear):
     """`torch.nn.Linear` with the faster kernel."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if nn.Linear.forward is not _LINEAR:
+            return _as_replaced(nn.Linear, self, input)
         return linear(input, self.weight, self.bias)
 
 
@@ -44,6 +54,8 @@ class Tanh(nn.Tanh):
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
+        if nn.Tanh.forward is not _TANH:
+            return _as_replaced(nn.Tanh, self, input)
         if (
             input.numel() < _MIN_TANH_SIZE
             or input.device.type != "cpu"
@@ -55,15 +67,30 @@ class Tanh(nn.Tanh):
         return (2.0 * input).sigmoid_().mul_(2.0).sub_(1.0)
 
 
+def _as_replaced(kind: type[nn.Module], layer: nn.Module, input: torch.Tensor) -> torch.Tensor:
+    """Computes a layer by what has replaced its class's `forward`."""
+    if not torch.compiler.is_compiling():
+        notes.say(kind.__name__, _REPLACED)
+    output: torch.Tensor = kind.forward(layer, input)
+    return output
+
+
+_REPLACED = "plain torch: its forward was replaced"
+_FORWARDS = {nn.Linear: _LINEAR, nn.Tanh: _TANH}
 _FAST: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: Linear, nn.Tanh: Tanh}
 
 
 def use_kernels(module: nn.Module) -> int:
     """Gives the layers of a module the kernels above, in place. Returns the number of changed layers.
 
-    Parameters, state dict and hooks stay. Layers of a subclass, or with their own `forward`, stay too.
+    Parameters, state dict and hooks stay. Layers of a subclass, or with their own `forward`, stay too, and so
+    do all of a class whose `forward` was replaced.
     """
-    layers = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
+    known = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
+    replaced = {kind for kind in map(type, known) if kind.forward is not _FORWARDS[kind]}
+    for kind in replaced:
+        notes.say(kind.__name__, _REPLACED)
+    layers = [layer for layer in known if type(layer) not in replaced]
     for layer in layers:
         layer.__class__ = _FAST[type(layer)]
     return len(layers)

@@ -64,6 +64,17 @@ def test_a_class_that_computes_otherwise_is_seen(monkeypatch):
     assert not watch.is_unchanged()
 
 
+def test_a_class_that_another_one_derives_from_is_seen(monkeypatch):
+    class Twice(nn.ELU):
+        def forward(self, x):
+            return 2.0 * super().forward(x)
+
+    watch = Watch(nn.Sequential(Twice()))
+    assert watch.is_unchanged(is_shared=False)
+    monkeypatch.setattr(nn.ELU, "forward", lambda self, x: x)
+    assert not watch.is_unchanged(is_shared=False)
+
+
 def test_training_is_no_change():
     network = make_network()
     watch = Watch(network)

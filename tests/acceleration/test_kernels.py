@@ -204,6 +204,35 @@ def test_layers_that_may_compute_something_else_stay(kernel: str) -> None:
     assert [kernels.plain_type(layer) for layer in network] == [Doubling, nn.Linear, nn.Linear]
 
 
+def rounded(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """An edit of a class of layers, smaller than any tolerance for a few of them."""
+    return lambda self, input: forward(self, input.round(decimals=2))
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Tanh])
+def test_an_edited_class_of_torch_is_what_computes(
+    kernel: str,
+    kind: type[nn.Module],
+    is_later: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    said: Callable[[], list[str]],
+) -> None:
+    monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 4))
+    plain, x = copy.deepcopy(network), torch.randn(33, 16)
+    if is_later:
+        kernels.use_kernels(network)
+    monkeypatch.setattr(kind, "forward", rounded(kind.forward))
+    if not is_later:
+        assert kernels.use_kernels(network) == {nn.Linear: 1, nn.Tanh: 2}[kind]
+    with torch.no_grad():
+        assert_close_to_norm(network(x), plain(x))
+        assert_close_to_norm(torch.compile(network, backend="eager", fullgraph=True)(x), plain(x))
+    assert said() == [f"{kind.__name__}: plain torch: its forward was replaced"]
+
+
 @pytest.mark.parametrize("num_rows", [4, 2**12])  # below and above what the sigmoid's way pays for
 def test_tanh_and_its_gradient_are_those_of_torch(num_rows: int) -> None:
     x = 10.0 * torch.randn(num_rows, 16, generator=torch.Generator().manual_seed(0))
