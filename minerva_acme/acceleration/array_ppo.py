@@ -58,7 +58,7 @@ def make_step(
     At the end of the block, network and optimiser are in the state that the steps have produced.
 
     Args:
-        plain: The step by autograd.
+        plain: The step by autograd: a function, or a method of the learner.
         network: The network to train.
         optimizer: The optimiser of `network.parameters()`, in one group.
         agreement: The record of whether both ways agree; the learner uses one for all calls.
@@ -68,6 +68,8 @@ def make_step(
         **loss_settings: The settings of `losses.ppo_loss`.
     """
     try:
+        if replaced := _replaced(plain):
+            raise UnknownNetwork(replaced)
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
@@ -127,6 +129,20 @@ def make_step(
         yield take
     if way is step:
         updates.finish()
+
+
+# The learner's methods that the step on arrays does not call, but computes itself.
+_METHODS = ("normalized", "_loss", "_loss_by_autograd", "_step_on")
+
+
+def _replaced(plain: Step) -> str:
+    """Names a method in whose place an edit of the learner has another one; empty if there is none."""
+    learner = getattr(plain, "__self__", None)
+    for name in _METHODS:
+        owners = [kind for kind in type(learner).__mro__ if name in vars(kind)]
+        if len(owners) > 1 or name in getattr(learner, "__dict__", ()):
+            return f"{type(learner).__name__} has another {name}"
+    return ""
 
 
 class _BothWays(NamedTuple):

@@ -13,6 +13,7 @@ from torch import nn
 
 from minerva_acme import acceleration, losses, networks
 from minerva_acme.acceleration import Agreement, array_ppo
+from minerva_acme.agents.ppo.learner import PPOLearner
 from tests.closeness import assert_close_to_norm
 
 SETTINGS = {"clip_ratio": 0.2, "clip_value": True, "entropy_coef": 0.01, "value_coef": 0.5}
@@ -358,6 +359,48 @@ def test_another_optimiser_makes_plain_steps(said):
     with array_ppo.make_step(plain, network, sgd, agreement=Agreement("PPO's updates"), **settings) as step:
         assert step is plain
     assert said() == ["PPO's updates: autograd: SGD is not supported"]
+
+
+def make_step_of(learner):
+    """A step, as a learner asks for it, and its plain one."""
+    settings, network, _ = make()
+    plain = learner._step_on
+    with array_ppo.make_step(
+        plain, network, make_optimizer(network), agreement=Agreement("PPO's updates"), **settings
+    ) as step:
+        return step, plain
+
+
+def as_a_subclass(name, method):
+    return object.__new__(type("Edited", (PPOLearner,), {name: method}))
+
+
+def as_an_attribute(name, method):
+    learner = object.__new__(PPOLearner)
+    setattr(learner, name, method)
+    return learner
+
+
+@pytest.mark.parametrize(
+    ("name", "override"),
+    [
+        *((name, as_a_subclass) for name in array_ppo._METHODS),
+        *((name, as_an_attribute) for name in array_ppo._METHODS[:-1]),
+    ],
+)
+def test_a_method_of_a_researcher_that_arrays_would_not_call_makes_plain_steps(name, override, said):
+    """Its effect may be below any tolerance on the minibatches that are compared."""
+    assert name in {*dir(PPOLearner)}
+    learner = override(name, lambda *args: None)
+    step, plain = make_step_of(learner)
+    assert step == plain
+    assert said() == [f"PPO's updates: autograd: {type(learner).__name__} has another {name}"]
+
+
+def test_other_methods_of_a_subclass_leave_arrays(said):
+    step, plain = make_step_of(as_a_subclass("improve", lambda *args: None))
+    assert step != plain
+    assert said() == ["PPO's updates: arrays, with hand-written gradients"]
 
 
 def test_a_gradient_that_is_not_finite_is_reported_in_the_norm():
