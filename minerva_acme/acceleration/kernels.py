@@ -76,7 +76,7 @@ def _as_replaced(kind: type[nn.Module], layer: nn.Module, input: torch.Tensor) -
 
 
 _REPLACED = "plain torch: its forward was replaced"
-_FORWARDS = {nn.Linear: _LINEAR, nn.Tanh: _TANH}
+_FORWARDS: dict[type[nn.Module], Any] = {nn.Linear: _LINEAR, nn.Tanh: _TANH}
 _FAST: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: Linear, nn.Tanh: Tanh}
 
 
@@ -87,7 +87,7 @@ def use_kernels(module: nn.Module) -> int:
     do all of a class whose `forward` was replaced.
     """
     known = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
-    replaced = {kind for kind in map(type, known) if kind.forward is not _FORWARDS[kind]}
+    replaced = {kind for kind in _FORWARDS if kind.forward is not _FORWARDS[kind]} & {*map(type, known)}
     for kind in replaced:
         notes.say(kind.__name__, _REPLACED)
     layers = [layer for layer in known if type(layer) not in replaced]

@@ -202,12 +202,13 @@ def _by_weights(
     ]
     evaluate = functools.partial(_TORSOS[type(critic.torso)], dtype=dtype, norms=norms)
     plain: Callable[..., Any] = critic.torso
-    predict: Callable[..., Any] = critic.head
-    if _is_one_number(critic.head):
+    head: Any = critic.head
+    predict: Callable[..., Any] = head
+    if _is_one_number(head):
         # One more layer, with one number per row. Other heads' predictions need the features of all rows.
         evaluate = functools.partial(_evaluate_scalar, torso=evaluate)
-        weights += [parameter.detach() for parameter in (critic.head.weight, critic.head.bias)]
-        plain, predict = lambda pairs: critic.head(critic.torso(pairs)).value, networks.ScalarPrediction
+        weights += [parameter.detach() for parameter in (head.weight, head.bias)]
+        plain, predict = lambda pairs: head(critic.torso(pairs)).value, networks.ScalarPrediction
     graph = graph or fused.Fused(evaluate)
     min_rows = math.ceil(_MIN_FUSED_SIZE / sum(weight.numel() for weight in weights))
 
