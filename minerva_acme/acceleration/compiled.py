@@ -184,7 +184,7 @@ class DifferentiatedLoss(Generic[Output]):
     ) -> Output | None:
         """Computes a loss by a program that was compared; None, without a trace, if torch made another."""
         generators = [x for x in inputs if isinstance(x, torch.Generator)]
-        generators = generators or [_default_generator(x.device) for x in trained.values()][:1]
+        generators = generators or [_default_generator(next(iter(trained.values())).device)]
         draws = [generator.get_state() for generator in generators]
         computed: _Computed[Output] | None = None
         # Compiling again, for example for another constant, may fail; so does the comparison then.
