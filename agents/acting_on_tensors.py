@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minerva_acme import generators, networks
-from minerva_acme.acceleration.acting import Choice
+from minerva_acme.acceleration.acting import Choice, set_weights
 
 
 class ActingOnTensors:
@@ -56,9 +56,8 @@ class ActingOnTensors:
         return ()
 
     def set_variables(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets weights and statistics from `state`, the module's state dict as arrays."""
-        for name, tensor in self.module.state_dict().items():
-            tensor.copy_(torch.from_numpy(state[name]), non_blocking=True)
+        """Sets weights and statistics from `state`, the module's state dict as arrays; see `set_weights`."""
+        set_weights(self.module, state)
 
     @property
     def noise(self) -> Any:

@@ -678,9 +678,10 @@ def no_space_left_for_a_checkpoint(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
-    "('torso.0.weight' is missing). Use the builder, and observations and actions, that it was trained with, "
-    "or another folder.",
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment: The weights must have "
+    "the names and shapes of this GaussianPolicy, but `torso.0.weight` is missing there, <...>. The "
+    "network's code, its config or the environment differs from that of training: use those of training, or "
+    "train again.",
 )
 def a_policy_of_another_agent(s):
     runs.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
@@ -688,8 +689,9 @@ def a_policy_of_another_agent(s):
 
 @mistake(
     ValueError,
-    "<run>/checkpoints/000000016 must belong to this agent, config and environment, but belongs to another "
-    "(<...>). Use the builder, and observations and actions, that it was trained with, or another folder.",
+    "<run>/checkpoints/000000016 must belong to this agent, config and environment: The weights must have "
+    "the names and shapes of this ActorCritic, but <...>. The network's code, its config or the environment "
+    "differs from that of training: use those of training, or train again.",
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))

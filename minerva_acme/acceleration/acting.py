@@ -119,9 +119,8 @@ class Acting:
         return self._module
 
     def set_variables(self, state: Mapping[str, Array]) -> None:
-        """Sets weights and statistics from `state`, the module's state dict as arrays."""
-        for name, tensor in self._module.state_dict().items():
-            tensor.copy_(torch.from_numpy(state[name]))
+        """Sets weights and statistics from `state`, the module's state dict as arrays; see `set_weights`."""
+        set_weights(self._module, state)
 
     @property
     def remembers(self) -> bool:
@@ -239,6 +238,35 @@ class Acting:
         if self._agreement.is_broken:
             self._leave_arrays()
         return agrees
+
+
+def set_weights(module: nn.Module, state: Mapping[str, Array]) -> None:
+    """Copies a state dict of arrays into a module, as every actor does every few steps.
+
+    Raises:
+        ValueError: Names or shapes differ from the module's; nothing was copied then.
+    """
+    tensors = module.state_dict()
+    # `copy_` would repeat a smaller array, and a network with a layer less would find all its names.
+    if tensors.keys() != state.keys() or any(x.shape != state[name].shape for name, x in tensors.items()):
+        raise ValueError(_describe_misfit(module, tensors, state))
+    for name, tensor in tensors.items():
+        tensor.copy_(torch.from_numpy(state[name]), non_blocking=True)
+
+
+def _describe_misfit(module: nn.Module, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    here, there = ({name: tuple(x.shape) for name, x in each.items()} for each in (ours, theirs))
+    differences = [
+        f"`{name}` is {there.get(name, 'missing')} there, {here.get(name, 'missing')} here"
+        for name in dict.fromkeys([*here, *there])
+        if here.get(name) != there.get(name)
+    ]
+    more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+    return (
+        f"The weights must have the names and shapes of this {type(module).__name__}, but "
+        f"{', '.join(differences[:3])}{more}. The network's code, its config or the environment differs from "
+        "that of training: use those of training, or train again."
+    )
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:

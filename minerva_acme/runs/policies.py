@@ -146,7 +146,10 @@ def load_policy(
         else:
             state = checkpointing.load_state(found)["policy_variables"]
             values = [tree.map_structure(lambda tensor: tensor.numpy(), value) for value in state]
-        policy.set_variables(values)
+        try:
+            policy.set_variables(values)
+        except ValueError as error:  # it says what differs, but not where
+            raise ValueError(f"{found} must belong to this agent, config and environment: {error}") from error
     return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))
 
 

@@ -358,6 +358,29 @@ def test_what_is_replaced_in_a_policys_module_counts_from_the_next_call_on(name,
     assert_acts_as_its_module(policy, rows)
 
 
+@pytest.mark.parametrize("kind", ["missing", "left over", "repeated"])
+def test_weights_of_another_network_are_refused_and_none_is_taken(kind):
+    policy = acting.Acting(gaussian_policy(16, 16), seeded())
+    before = copy.deepcopy(policy.module.state_dict())
+    state = {name: tensor.numpy() + 1.0 for name, tensor in before.items()}
+    *_, name = state
+    if kind == "missing":
+        del state[name]
+    elif kind == "left over":
+        state["more.weight"] = np.ones((2, 2), np.float32)
+    else:  # torch's `copy_` takes one row for many
+        state[name] = state[name][:1]
+    expected = {
+        "missing": rf"`{name}` is missing there, \(3,\) here",
+        "left over": r"`more.weight` is \(2, 2\) there, missing here",
+        "repeated": rf"`{name}` is \(1,\) there, \(3,\) here",
+    }
+    with pytest.raises(ValueError, match=f"this GaussianPolicy, but {expected[kind]}.* train again"):
+        policy.set_variables(state)
+    for name, tensor in policy.module.state_dict().items():
+        assert tensor.equal(before[name])
+
+
 def test_weights_that_move_to_shared_memory_are_read_where_they_are(monkeypatch):
     network = gaussian_policy(256, 256)
     policy, row = acting.Acting(network, seeded()), observations(1.0, 1)

@@ -42,6 +42,13 @@ def test_a_policy_acts_on_tensors_as_it_does_on_arrays(name):
     assert len(found.unique()) > 1
 
 
+def test_weights_of_another_network_are_refused():
+    policy, _ = make_policy("mpo", CPU, torch.Generator().manual_seed(1), evaluation=True)
+    state = {name: tensor.numpy()[:1] for name, tensor in policy.module.state_dict().items()}
+    with pytest.raises(ValueError, match="names and shapes of this .* train again"):
+        policy.set_variables([state])
+
+
 @pytest.mark.parametrize("name", ["mpo", "ppo", "v-mpo"])
 def test_what_is_recorded_is_the_density_of_what_was_drawn(name):
     policy, spec = make_policy(name, CPU, torch.Generator().manual_seed(1))

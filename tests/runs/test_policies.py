@@ -13,6 +13,7 @@ import pytest
 import safetensors.numpy
 import torch
 import tree
+from torch import nn
 
 import minerva_acme
 from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
@@ -321,6 +322,30 @@ def test_weights_of_another_agent_are_a_sentence(make_run, tmp_path):
         ValueError, match=r"policy\.safetensors must belong to this agent, config and environment"
     ):
         runs.load_policy(file, RUNS["MPO"][0])
+
+
+class WithoutANorm(mpo.MPOBuilder):
+    def make_networks(self, spec, generator):
+        networks = super().make_networks(spec, generator)
+        networks.policy.torso[1] = nn.Identity()
+        return networks
+
+
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "run"])
+def test_weights_of_a_network_with_a_layer_more_are_refused(is_file, make_run, tmp_path):
+    path = make_run("MPO").directory
+    if is_file:
+        runs.export_policy(path, path := tmp_path / "policy.safetensors")
+    with pytest.raises(ValueError, match=rf"{path}.*`torso.1.weight` is \(8,\) there, missing here.* again"):
+        runs.load_policy(path, WithoutANorm(RUNS["MPO"][0].config))
+
+
+def test_weights_for_one_action_are_refused_for_several(make_run):
+    run = make_run("MPO")
+    spec = specs.make_environment_spec(run.environment)
+    several = spec._replace(actions=specs.BoundedArray((3,), np.float32, -1.0, 1.0))
+    with pytest.raises(ValueError, match=r"`mean_head.weight` is \(1, 8\) there, \(3, 8\) here"):
+        runs.load_policy(run.directory, run.builder, several)
 
 
 def test_a_run_that_only_python_can_make_is_loaded_with_its_builder(tmp_path):
