@@ -16,6 +16,7 @@ StringArray = specs.StringArray
 
 _ARRAYS = (np.ndarray, np.generic)
 _PLAIN = (specs.Array.validate, specs.BoundedArray.validate)  # everything that these check is checked here
+_NAMED_RANGES = 4  # in a description, of bounds that are not the same everywhere
 _WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # when a product overflows
 
 
@@ -93,15 +94,31 @@ def is_bounded(spec: Any) -> bool:
 
 
 def describe(spec: Any) -> str:
-    """Describes a spec briefly, for error messages: `BoundedArray(6,) float32 in [-1, 1]`."""
+    """Describes a spec briefly, for error messages: `BoundedArray(6,) float32 in [-1, 1]`.
+
+    Of bounds that are not the same everywhere, the first few are named.
+    """
     if isinstance(spec, specs.DiscreteArray):
         return f"DiscreteArray with {spec.num_values} values"
-    if isinstance(spec, specs.BoundedArray) and spec.minimum.size and spec.maximum.size:
-        low, high = spec.minimum.min(), spec.maximum.max()
-        return f"BoundedArray{spec.shape} {spec.dtype} in [{low:g}, {high:g}]"
+    if isinstance(spec, specs.BoundedArray) and 0 not in spec.shape:
+        ranges = np.stack([bound.ravel() for bound in bounds(spec)], axis=-1)
+        named = ranges[: 1 if (ranges == ranges[0]).all() else _NAMED_RANGES]
+        text = ", ".join(f"[{low:g}, {high:g}]" for low, high in named)
+        return f"BoundedArray{spec.shape} {spec.dtype} in {text}{', ...' * (1 < len(named) < len(ranges))}"
     if isinstance(spec, specs.Array):
         return f"{type(spec).__name__}{spec.shape} {spec.dtype}"
     return repr(spec)
+
+
+def describe_apart(spec: Any, other: Any) -> tuple[str, str]:
+    """Describes two specs that differ, so that their texts differ, too."""
+    first, second = describe(spec), describe(other)
+    if first == second and isinstance(spec, specs.BoundedArray):
+        mine, theirs = (np.stack(bounds(each), axis=-1) for each in (spec, other))
+        for place in map(tuple, np.argwhere((mine != theirs).any(axis=-1))[:1].tolist()):
+            first += f", {mine[place].tolist()} at index {place}"
+            second += f", {theirs[place].tolist()} at index {place}"
+    return first, second
 
 
 def check_conforms(name: str, value: types.NestedArray, spec: types.NestedSpec) -> None:

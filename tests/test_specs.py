@@ -171,3 +171,32 @@ def test_a_first_timestep_has_neither_reward_nor_discount():
     specs.check_timestep(dm_env.restart(0.5), spec)
     message = said(specs.check_timestep, dm_env.restart(0.5)._replace(discount=1.0), spec)
     assert message == "`discount` of a FIRST timestep must be None, got 1.0."
+
+
+def bounded(low, high, size):
+    return specs.BoundedArray((size,), np.float32, low, high)
+
+
+def test_bounds_that_differ_by_dimension_are_named_each():
+    assert specs.describe(bounded(-1, [3, 3], 2)) == "BoundedArray(2,) float32 in [-1, 3]"
+    assert specs.describe(bounded([-1, 0], [3, 0.5], 2)) == "BoundedArray(2,) float32 in [-1, 3], [0, 0.5]"
+    many = specs.describe(bounded(np.arange(9), 10, 9))
+    assert many == "BoundedArray(9,) float32 in [0, 10], [1, 10], [2, 10], [3, 10], ..."
+    assert specs.describe(specs.BoundedArray((0,), np.float32, -1, 1)) == "BoundedArray(0,) float32"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (bounded([-1, 0], [3, 0.5], 2), bounded(-1, 3, 2)),
+        (bounded(np.arange(9), 10, 9), bounded([*range(8), 8.5], 10, 9)),
+        (bounded(0, 1, 2), bounded(0, 1.00001, 2)),
+        (specs.BoundedArray((), np.float64, 0, 1), specs.BoundedArray((), np.float64, 0, 1 + 1e-7)),
+        (specs.BoundedArray((2, 2), np.uint8, 0, 255), specs.BoundedArray((2, 2), np.uint8, 0, 254)),
+    ],
+)
+def test_two_specs_that_differ_are_described_apart(one, other):
+    first, second = specs.describe_apart(one, other)
+    assert first != second
+    assert (first.startswith(specs.describe(one)), second.startswith(specs.describe(other))) == (True, True)
+    assert specs.describe_apart(one, one) == (specs.describe(one),) * 2

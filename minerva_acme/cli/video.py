@@ -120,7 +120,8 @@ def run(command: commands.Video) -> int:
             "environment has randomness that its seed does not control. The video shows the replayed episode."
         )
     console.print(
-        f"{description.agent} on {environment_id}, {found.env_steps:,} environment steps: "
+        f"{description.agent} on {environment_id}, {found.env_steps:,} "
+        f"{'environment' if description.plays else 'learner'} steps: "
         f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )

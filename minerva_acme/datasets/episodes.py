@@ -280,10 +280,11 @@ def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) ->
         singular = name.removesuffix("s")
         for leaf_name, ours, theirs in pairs(singular, getattr(expected, name), getattr(found, name)):
             if not _agree(ours, theirs):
+                expected, given = specs.describe_apart(ours, theirs)
                 raise specs.SpecError(
-                    f"`{leaf_name}` of the data must be {specs.describe(ours)}, as in the environment, got "
-                    f"{specs.describe(theirs)}. Record in the same environment, in the same wrappers, or "
-                    "convert the episodes in Python: see `datasets.play`."
+                    f"`{leaf_name}` of the data must be {expected}, as in the environment, got {given}. "
+                    "Record in the same environment, in the same wrappers, or convert the episodes in Python, "
+                    "see `datasets.play`."
                 )
 
 

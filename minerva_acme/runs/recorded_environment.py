@@ -8,7 +8,7 @@ from typing import NoReturn
 import dm_env
 
 from minerva_acme import datasets, specs, task_settings, wrappers
-from minerva_acme.environments import origin
+from minerva_acme.environments import origin, task_actions
 
 
 class RecordedEnvironment(specs.SpecMethods, dm_env.Environment):
@@ -39,8 +39,9 @@ class RecordedEnvironment(specs.SpecMethods, dm_env.Environment):
 def explain(path: str | os.PathLike[str]) -> str:
     """Returns why it cannot be played, for messages."""
     return (
-        f"An environment must be given to play in, such as --env CartPole-v1: {path} only has recorded "
-        "episodes."
+        f"An environment must be given to play in, but {path} only has recorded episodes. Give one to "
+        "`minerva eval`, `video` and `dataset`, such as --env CartPole-v1; `minerva export` plays nothing "
+        "with --episodes 0."
     )
 
 
@@ -48,6 +49,7 @@ def make(path: str | os.PathLike[str], seed: int = 0) -> dm_env.Environment:
     """Makes the environment of recorded episodes, in single precision, as agents take it."""
     environment = wrappers.SinglePrecisionWrapper(RecordedEnvironment(path))
     origin.mark(environment, origin.Origin(f"{task_settings.RECORDED}{path}", {}))
+    task_actions.mark(environment, None)  # what was recorded are the agent's
     return environment
 
 

@@ -263,8 +263,13 @@ class RunDescription:
 
         Raises:
             ValueError: As for `make_environment_factory`, or a wrapper of another library changes the
-                actions.
+                actions, or the run has only recorded episodes, whose actions are the agent's.
         """
+        if self.environment.startswith(task_settings.RECORDED):  # older versions stored the agent's
+            raise ValueError(
+                f"{self.environment} are recorded episodes, whose actions are the agent's. A program can be "
+                "exported with `--actions agent --episodes 0`."
+            )
         if packed := self.environment_specs.get("task_actions"):
             return plain_specs.unpack(packed)
         environment = self.make_environment_factory(import_code=import_code)(0)

@@ -1,14 +1,16 @@
 """Runs that learn from recorded episodes alone, and runs that start from the weights of another one."""
 
+import contextlib
 import csv
 import dataclasses
+import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
 
-from minerva_acme import datasets, experiments, plotting, specs, testing
+from minerva_acme import datasets, experiments, plotting, runs, specs, testing
 from minerva_acme.agents import bc, crr, mpo, td3
 from minerva_acme.plotting import run_figures
 from minerva_acme.runs import checkpointing, recorded_environment, run_folder, run_results
@@ -207,8 +209,26 @@ def test_without_an_environment_the_data_says_what_observations_and_actions_are(
 def test_what_was_recorded_cannot_be_played(unplayed):
     folder, _ = unplayed
     environment = run_folder.read(folder).make_environment_factory()(0)
-    with pytest.raises(ValueError, match="An environment must be given to play in, such as --env CartPole"):
+    with pytest.raises(ValueError, match="must be given to play in.* --env CartPole-v1; .* --episodes 0"):
         environment.reset()
+
+
+@pytest.mark.parametrize("is_older", [False, True], ids=["run of today", "older run"])
+def test_the_tasks_actions_are_not_those_that_were_recorded(is_older, unplayed, tmp_path):
+    folder, _ = unplayed
+    content = json.loads((folder / "run.json").read_text())
+    assert "task_actions" not in content["environment_specs"]
+    if is_older:
+        content["environment_specs"]["task_actions"] = content["environment_specs"]["actions"]
+        (folder / "run.json").write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match="are recorded episodes, whose actions are the agent's.*Pass the env"
+    ):
+        runs.load_policy(folder, actions="task")
+    with pytest.raises(ValueError, match="with `--actions agent --episodes 0`"):
+        runs.export_policy(folder, tmp_path / "x.pt2", format="pt2", actions="task")
+    with contextlib.closing(exact.Wanderer(0)) as environment:
+        assert runs.load_policy(folder, environment=environment, actions="task")
 
 
 # What becomes of the results.

@@ -71,6 +71,16 @@ def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rat
     assert "Played again" not in out
 
 
+@pytest.mark.parametrize(("num_env_steps", "kind"), [(9, "environment"), (0, "learner")])
+def test_the_steps_are_those_that_the_run_made(num_env_steps, kind, cartpole, tmp_path, capsys):
+    run = shutil.copytree(cartpole, tmp_path / "run")
+    described = dataclasses.replace(run_folder.read(run), options={"num_env_steps": num_env_steps})
+    (run / run_folder.FILE).unlink()
+    described.write(run)
+    film(run, episodes=1, every=100, format=("mp4",))
+    assert f"CartPole-v1, 5,000 {kind} steps: return" in capsys.readouterr().out
+
+
 def test_one_in_so_many_steps_is_drawn_in_real_time(cartpole, drawn, tmp_path):
     film(cartpole, episodes=1, out=tmp_path / "film.mp4", every=4)
     assert drawn == [f"return {4 * picture}.0" for picture in range(len(drawn))] and len(drawn) > 1
