@@ -16,7 +16,7 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_names
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_logs, run_names
 
 _CHANGED_ON_RESUMING = (
     "num_env_steps",
@@ -126,7 +126,8 @@ def resume(command: commands.Resume) -> int:
     """Resumes a run from its folder alone; returns the exit status.
 
     Raises:
-        ValueError: There is no run, it has made all its steps, or it needs Python to be resumed.
+        ValueError: There is no run, it has made all its steps, it has logged steps without any checkpoint, or
+            it needs Python to be resumed.
     """
     directory = command.directory
     description = run_folder.read(directory)
@@ -150,6 +151,12 @@ def resume(command: commands.Resume) -> int:
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
+    if checkpoint is None and (logged := run_logs.last_step(directory)):
+        raise ValueError(
+            f"{directory} must have a checkpoint to be resumed, but has none, and logs until step "
+            f"{logged:,.0f}: it was stopped before its first one, or `checkpoints` was removed. Put that "
+            "folder back, or train from the beginning in another one."
+        )
     if checkpoint and stopping.is_complete(checkpoint, description.options):
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:

@@ -283,8 +283,8 @@ def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) ->
                 expected, given = specs.describe_apart(ours, theirs)
                 raise specs.SpecError(
                     f"`{leaf_name}` of the data must be {expected}, as in the environment, got {given}. "
-                    "Record in the same environment, in the same wrappers, or convert the episodes in Python, "
-                    "see `datasets.play`."
+                    "Record in the same environment, in the same wrappers, or convert the episodes in "
+                    "Python: see `datasets.play`."
                 )
 
 

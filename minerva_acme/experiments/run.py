@@ -157,12 +157,13 @@ def run_experiment(
         elif config.from_run is not None:
             starting.take_weights(run.learner, config.from_run, config.torch_device)
             run.actor.update(wait=True)
-        run.logs.cut(
-            actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
-        )
         reporter.report("evaluate")  # the evaluation that the run resumes with may have reached its return
         if run.recorder is not None:
             run.recorder.begin(run.steps < config.num_steps and not told.stopped_by)
+        # Only now, so that a start that is refused removes nothing.
+        run.logs.cut(
+            actor=run.env_steps, learner=run.count("learner_steps"), evaluator=evaluations.logged_until
+        )
         run.beginning.note()
         with (
             signals.stop_request_on_signals(checkpoints.newest, until=handlers) as stop,

@@ -1,6 +1,7 @@
 """The logs of a run, for its rows and videos: CSV files, TensorBoard, Weights & Biases."""
 
 import contextlib
+import csv
 import logging
 import pathlib
 from collections.abc import Mapping
@@ -14,6 +15,18 @@ _logger = logging.getLogger(__name__)
 _FILM = "evaluation/video"
 # TensorBoard sorts groups by name, capitals first, and opens on the first: what a reader looks for.
 _TAGS = {"actor": {"episode_return": "Return/training"}, "evaluator": {"episode_return": "Return/evaluation"}}
+
+
+def last_step(directory: pathlib.Path) -> float:
+    """Returns the largest number of steps in the CSV logs of a run's folder, 0 without any."""
+    largest = 0.0
+    for path in directory.glob("*.csv"):
+        with open(path, newline="", errors="replace") as file, contextlib.suppress(csv.Error):
+            for row in csv.DictReader(file):
+                # A killed process may leave half a row.
+                found = (row.get(name) or "" for name in ("actor_steps", "learner_steps"))
+                largest = max([largest, *(float(number) for number in found if number.isdecimal())])
+    return largest
 
 
 class RunLogs:

@@ -147,6 +147,17 @@ def test_a_run_whose_checkpoints_are_all_damaged_fails_in_a_sentence(tmp_path, t
         assert f"No other checkpoint is left in {run}: copy one there" in err
 
 
+def test_a_run_without_a_checkpoint_is_not_resumed_from_the_beginning(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    shutil.rmtree(run / "checkpoints")
+    logged = {path: path.read_bytes() for path in run.glob("*.csv")}
+    status, out, err = call("resume", run, "--num-env-steps", 90)
+    assert (status, out) == (2, "")
+    assert "must have a checkpoint to be resumed, but has none, and logs until step 60: it was stopped" in err
+    assert logged and logged == {path: path.read_bytes() for path in logged}
+
+
 def test_a_run_without_noted_options_asks_how_long_to_train(tmp_path, trained, call):
     run = tmp_path / "run"
     shutil.copytree(trained, run)

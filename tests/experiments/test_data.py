@@ -117,6 +117,17 @@ def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path, monkey
         experiments.run_experiment(config)
 
 
+def test_a_start_that_is_refused_leaves_all_logged_rows(tmp_path):
+    config = make_config(tmp_path / "run", num_env_steps=40, record=str(tmp_path / "data"))
+    experiments.run_experiment(config)
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    logged = {path: path.read_bytes() for path in sorted((tmp_path / "run").glob("*.csv"))}
+    assert any(text.count(b"\n") > 1 for text in logged.values())
+    with pytest.raises(ValueError, match="must be a new folder"):
+        experiments.run_experiment(config)
+    assert logged == {path: path.read_bytes() for path in logged}
+
+
 def test_a_start_that_is_refused_leaves_the_description_that_the_run_is_resumed_by(tmp_path, recording):
     (tmp_path / "data").mkdir()
     config = make_config(tmp_path / "run", num_env_steps=40, demonstrations=str(recording / "data"))
