@@ -3,6 +3,8 @@
 Shapes: T transitions of an episode.
 """
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,7 +12,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import specs, types
+from minerva_acme import constraints, specs, types
 from minerva_acme.datasets import spaces
 
 
@@ -40,6 +42,7 @@ Recorded: TypeAlias = Episode | Mapping[str, Any] | Sequence[tuple[Any, ...]]
 """An episode in any of the forms that `as_episode` takes."""
 
 _NAMES = {"observations": "observation", "actions": "action", "rewards": "reward", "infos": "extras"}
+_ROUNDING = 1e-5  # by which an action may exceed a bound, relative to the bounds' size: float32, scaled twice
 
 
 def as_episode(recorded: Recorded) -> Episode:
@@ -49,13 +52,13 @@ def as_episode(recorded: Recorded) -> Episode:
         recorded: An `Episode`; a dict with `observation` [T + 1, ...], `action`, `reward` and either
             `terminated` or `terminations` and `truncations` [T], in the singular or, as Minari has it, in the
             plural; or a sequence of (action, timestep) or (action, timestep, extras), the first with FIRST
-            and without an action.
+            and without an action. A `terminated` [T] is taken for `terminations`.
 
     Raises:
         ValueError: It has another form, no step, or a discount that is not 1, or 0 at the end.
     """
     if isinstance(recorded, Episode):
-        return recorded
+        return recorded._replace(terminated=_ends(recorded._asdict(), np.size(recorded.reward)))
     if not isinstance(recorded, Mapping):
         return _from_timesteps(recorded)
     fields = {_NAMES.get(name, name): value for name, value in recorded.items()}
@@ -65,15 +68,12 @@ def as_episode(recorded: Recorded) -> Episode:
             f"{', '.join(missing)}."
         )
     reward = np.asarray(fields["reward"])
-    if "terminated" in fields:
-        terminated = bool(fields["terminated"])
-    elif "terminations" in fields:
-        terminated = _ends(fields["terminations"], fields.get("truncations"), len(reward))
-    else:
+    if "terminated" not in fields and "terminations" not in fields:
         raise ValueError(
             "An episode must say whether its last observation is terminal, got neither `terminated` nor "
             "`terminations`. Add `terminated`: False after a time limit."
         )
+    terminated = _ends(fields, len(reward))
     extras = {
         name: tree.map_structure(lambda leaf: np.asarray(leaf)[-len(reward) :], value)
         for name, value in (fields.get("extras") or {}).items()
@@ -82,13 +82,17 @@ def as_episode(recorded: Recorded) -> Episode:
     return Episode(observation, action, reward, terminated, extras)
 
 
-def _ends(terminations: Any, truncations: Any, num_steps: int) -> bool:
+def _ends(fields: Mapping[str, Any], num_steps: int) -> bool:
     """Returns whether an episode ends with a true terminal.
 
     Raises:
         ValueError: The signals are not [T], or one of them is set before the end.
     """
-    for name, signal in (("terminations", terminations), ("truncations", truncations)):
+    ends = "terminated" if "terminated" in fields else "terminations"
+    if ends == "terminated" and np.ndim(fields[ends]) == 0:
+        return bool(fields[ends])
+    for name in (ends, "truncations"):
+        signal = fields.get(name)
         if signal is None:
             continue
         if np.shape(signal) != (num_steps,) or np.any(signal[:-1]):
@@ -97,7 +101,7 @@ def _ends(terminations: Any, truncations: Any, num_steps: int) -> bool:
                 f"last, got shape {np.shape(signal)}, true at {np.flatnonzero(signal)[:3].tolist()}. Give "
                 "each episode alone."
             )
-    return num_steps > 0 and bool(terminations[-1])
+    return num_steps > 0 and bool(fields[ends][-1])
 
 
 def _from_timesteps(recorded: Any) -> Episode:
@@ -196,7 +200,8 @@ def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
     """Returns an episode in the structures and dtypes of a spec; 64-bit numbers may become 32-bit ones.
 
     Raises:
-        SpecError: A leaf has another name, shape or kind of dtype, or the episode has no steps.
+        SpecError: A leaf has another name, shape or kind of dtype, or a number that is not finite or beyond
+            `constraints.LARGEST`, an action is out of bounds, or the episode has no steps.
     """
     num_steps = episode.num_steps if np.ndim(episode.reward) == 1 else 0
     if num_steps == 0:
@@ -211,8 +216,61 @@ def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
 
 
 def _cast(name: str, nest: Any, spec: types.NestedSpec, length: int) -> Any:
-    leaves = [cast_leaf(leaf_name, value, leaf, length) for leaf_name, leaf, value in pairs(name, spec, nest)]
+    leaves = []
+    for leaf_name, leaf, value in pairs(name, spec, nest):
+        leaves.append(cast_leaf(leaf_name, value, leaf, length))
+        _check_numbers(leaf_name, leaves[-1], leaf, is_bounded=name == "action")
     return tree.unflatten_as(spec, leaves)
+
+
+def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_bounded: bool) -> None:
+    """Checks the numbers of a leaf over time, as adders do when agents play, and the bounds of actions.
+
+    Raises:
+        SpecError: One is not finite, too large, or out of bounds.
+    """
+    if array.dtype.kind == "f" and not (is_fine := specs.is_moderate(array)).all():
+        step, value = _first(array, ~is_fine)
+        raise specs.SpecError(
+            f"`{name}` of an episode must be finite and within ±{constraints.LARGEST:g}, got {value} at step "
+            f"{step}, counted from 0. Correct the episode, or leave it out."
+        )
+    if not is_bounded or not isinstance(spec, specs.BoundedArray) or array.dtype.kind not in "iuf":
+        return
+    low, high = specs.bounds(spec)
+    slack = 0.0
+    if array.dtype.kind == "f":
+        slack = _ROUNDING * np.abs(np.nan_to_num([low, high], posinf=0.0, neginf=0.0)).max(axis=0)
+    is_out = (array < low - slack) | (array > high + slack)
+    if is_out.any():
+        step, value = _first(array, is_out)
+        place = np.argwhere(is_out)[0][1:]
+        bounds = ", ".join(f"{bound[tuple(place)]:g}" for bound in (low, high))
+        raise specs.SpecError(
+            f"`{name}` of an episode must be in [{bounds}], the bounds of its spec, got {value} at step "
+            f"{step}, counted from 0. Actions must be as the agent of training chooses them: scale the "
+            "environment's own to these bounds, and clip those that exceed them."
+        )
+
+
+def _first(array: np.ndarray, is_wrong: np.ndarray) -> tuple[int, Any]:
+    """Returns the step and the value of the first wrong number."""
+    index = tuple(np.argwhere(is_wrong)[0])
+    return int(index[0]), array[index]
+
+
+@contextlib.contextmanager
+def named(index: int, path: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Adds the folder, if there is one, and the index of an episode to errors in it.
+
+    Raises:
+        SpecError: Replaces a ValueError.
+    """
+    try:
+        yield
+    except ValueError as error:
+        place = f"{os.fspath(path)}, episode" if path is not None else "Episode"
+        raise specs.SpecError(f"{place} {index}: {error}") from error
 
 
 def cast_leaf(name: str, value: Any, spec: specs.Array, length: int) -> np.ndarray:
@@ -224,7 +282,8 @@ def cast_leaf(name: str, value: Any, spec: specs.Array, length: int) -> np.ndarr
     array, dtype = np.asarray(value), np.dtype(spec.dtype)
     cast = array
     if array.dtype != dtype and array.dtype.kind in (dtype.kind, *("iu" if dtype.kind in "iu" else ())):
-        cast = array.astype(dtype)
+        with np.errstate(over="ignore"):  # to infinity
+            cast = array.astype(dtype)
         if dtype.kind in "iu" and not np.array_equal(cast, array):
             cast = array
     if cast.dtype != dtype or cast.shape != (length, *spec.shape):

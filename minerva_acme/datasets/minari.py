@@ -97,10 +97,12 @@ class Writer(core.Closeable):
         """Appends an episode, in a form that `as_episode` takes.
 
         Raises:
-            SpecError: It does not match the spec.
+            SpecError: It does not match the spec, or has numbers that are not finite, or actions out of
+                bounds.
             OSError: It could not be written.
         """
-        episode = episode_forms.conform(episode_forms.as_episode(recorded), self._spec)
+        with episode_forms.named(self._num_episodes, self._path):
+            episode = episode_forms.conform(episode_forms.as_episode(recorded), self._spec)
         with writing.explain(self._path):
             group = self._file.create_group(f"episode_{self._num_episodes}")
             group.attrs["id"] = self._num_episodes

@@ -65,19 +65,17 @@ def play(
         extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.
 
     Raises:
-        SpecError: The data does not match the spec, or lacks extras; the message says where.
+        SpecError: The data does not match the spec, lacks extras, or holds numbers that are not finite or
+            actions out of bounds; the message says where.
     """
     if hasattr(recorded, "spec"):
         episode_forms.check_spec(recorded.spec, spec)
     num_episodes = num_steps = num_unknown = 0
     for each in recorded:
-        episode = episode_forms.conform(episode_forms.as_episode(each), spec)
-        extras, num_without = _extras(episode, extras_spec, spec.actions)
-        timesteps = _timesteps(episode, spec.discounts)
-        adder.add_first(next(timesteps))
-        actions = _rows(episode.action, episode.num_steps)
-        for action, timestep, extra in zip(actions, timesteps, extras, strict=True):
-            adder.add(action, timestep, extra)
+        with episode_forms.named(num_episodes, getattr(recorded, "path", None)):
+            episode = episode_forms.conform(episode_forms.as_episode(each), spec)
+            extras, num_without = _extras(episode, extras_spec, spec.actions)
+            _play(episode, extras, adder, spec)
         num_episodes += 1
         num_steps += episode.num_steps
         num_unknown += num_without
@@ -85,6 +83,27 @@ def play(
     played = Played(num_episodes, num_steps, num_unknown)
     _logger.info("played %s", played)
     return played
+
+
+def _play(
+    episode: episode_forms.Episode,
+    extras: Iterator[types.NestedArray],
+    adder: core.Adder,
+    spec: specs.EnvironmentSpec,
+) -> None:
+    """Plays an episode.
+
+    Raises:
+        SpecError: The adder refuses a step.
+    """
+    timesteps = _timesteps(episode, spec.discounts)
+    adder.add_first(next(timesteps))
+    actions = _rows(episode.action, episode.num_steps)
+    for step, (action, timestep, extra) in enumerate(zip(actions, timesteps, extras, strict=True)):
+        try:
+            adder.add(action, timestep, extra)
+        except ValueError as error:
+            raise specs.SpecError(f"at step {step}, counted from 0, {error}") from error
 
 
 def _timesteps(episode: episode_forms.Episode, discount_spec: types.NestedSpec) -> Iterator[dm_env.TimeStep]:

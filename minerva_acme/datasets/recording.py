@@ -146,6 +146,7 @@ class Recorder(core.Closeable, core.Saveable):
         """Appends an episode.
 
         Raises:
+            SpecError: It has numbers that are not finite or actions out of bounds.
             OSError: It could not be written, and the file is unchanged.
         """
         image = minari.to_bytes(episode_forms.conform(episode, self._spec))

@@ -1,5 +1,7 @@
 """Episodes in other forms, and their checks against specs."""
 
+import re
+
 import dm_env
 import numpy as np
 import pytest
@@ -117,6 +119,53 @@ def test_64_bits_become_32_if_nothing_is_lost_but_digits(make_episode):
 def test_an_episode_of_another_spec_is_refused(make_episode, change, message):
     with pytest.raises(specs.SpecError, match=message):
         episodes.conform(make_episode(3)._replace(**change), SPEC)
+
+
+@pytest.mark.parametrize("form", [lambda episode: episode, lambda episode: episode._asdict()])
+def test_an_array_of_terminations_may_be_called_terminated(make_episode, form):
+    episode = make_episode(3)
+    for terminated in (np.array([False, False, True]), np.zeros(3, bool), np.True_, np.array(False)):
+        found = datasets.as_episode(form(episode._replace(terminated=terminated)))
+        assert found.terminated is bool(np.ravel(terminated)[-1])
+    with pytest.raises(ValueError, match=r"`terminated` .* False before the last, got .* true at \[0\]"):
+        datasets.as_episode(form(episode._replace(terminated=np.array([True, False, False]))))
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e20, 1e300])
+@pytest.mark.parametrize(("name", "index"), [("reward", 1), ("observation", (3, 1)), ("action", (2, 0))])
+def test_numbers_that_no_agent_would_be_given_are_refused(make_episode, name, index, value):
+    array = getattr(make_episode(3), name).astype(np.float64)
+    array[index] = value
+    step = index if isinstance(index, int) else index[0]
+    message = rf"`{name}` .* finite and within ±1e\+15, got .* at step {step}, counted from 0\. Correct"
+    with pytest.raises(specs.SpecError, match=message):
+        episodes.conform(make_episode(3)._replace(**{name: array}), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("spec", "fine", "wrong", "place"),
+    [
+        (
+            specs.BoundedArray((1,), np.float32, -1, 1),
+            [[1.000001], [-1], [0]],
+            [[0], [1.001], [0]],
+            "[-1, 1]",
+        ),
+        (
+            specs.BoundedArray((2,), np.float32, [-1, 0], [3, np.inf]),
+            [[3, 0], [0, 1e9], [0, 5]],
+            [[3, 0], [0, -0.01], [9, 9]],
+            "[0, inf]",
+        ),
+        (specs.DiscreteArray(3), [0, 1, 2], [0, 3, 1], "[0, 2]"),
+    ],
+)
+def test_actions_out_of_bounds_are_refused(make_episode, spec, fine, wrong, place):
+    spec, episode = SPEC._replace(actions=spec), make_episode(3)
+    fine, wrong = (np.array(action, spec.actions.dtype) for action in (fine, wrong))
+    np.testing.assert_array_equal(episodes.conform(episode._replace(action=fine), spec).action, fine)
+    with pytest.raises(specs.SpecError, match=rf"`action` .* in {re.escape(place)}.* at step 1, .* scale"):
+        episodes.conform(episode._replace(action=wrong), spec)
 
 
 NESTED = {"a": SPEC.observations, "b": (SPEC.rewards, DISCRETE.actions)}

@@ -71,6 +71,18 @@ def test_what_was_written_is_read_bit_for_bit(path, nested_episodes):
     assert datasets.read(path / "data").num_steps == 4
 
 
+def test_an_episode_that_cannot_be_learned_from_is_named_and_nothing_is_written(path, make_episode):
+    good, bad = make_episode(3), make_episode(3)
+    for name, value, what in (("reward", np.nan, "finite"), ("action", 2.0, r"in \[-1, 1\]")):
+        wrong = getattr(bad, name).copy()
+        wrong[2] = value
+        with pytest.raises(
+            specs.SpecError, match=rf"{path}, episode 1: `{name}` .* {what}.*{value} at step 2"
+        ):
+            datasets.write(path, [good, bad._replace(**{name: wrong})], SPEC)
+        assert not os.listdir(path.parent)
+
+
 def test_the_file_is_laid_out_as_minari_does(path, make_episode):
     log_prob = np.float32([-1.0, -2.0, -3.0])
     datasets.write(path, [make_episode(3, False, log_prob=log_prob), make_episode(2)], SPEC)

@@ -276,3 +276,38 @@ def test_nested_observations_and_actions_are_played_row_by_row(make_episode):
         if t:
             specs.check_conforms("action", tree.map_structure(np.asarray, action), spec.actions)
             assert action[1] == t - 1
+
+
+class Refusing(core.Adder):
+    """Refuses the step with this index."""
+
+    num_inserted = 0
+
+    def __init__(self, step):
+        self.step = step
+
+    def add_first(self, timestep):
+        self.at = 0
+
+    def add(self, action, next_timestep, extras=()):
+        if self.at == self.step:
+            raise ValueError("`extras` must be fine.")
+        self.at += 1
+
+    def reset(self):
+        pass
+
+    flush = close = reset
+
+
+def test_an_error_names_the_folder_the_episode_and_the_step(make_episode, tmp_path):
+    datasets.write(tmp_path / "data", [make_episode(2), make_episode(5)], SPEC)
+    recording, arguments = datasets.read(tmp_path / "data"), {"spec": SPEC}
+    message = r"pisode 1: at step 3, counted from 0, `extras` must be fine\."
+    with pytest.raises(specs.SpecError, match=f"^{tmp_path / 'data'}, e{message}"):
+        datasets.play(recording, Refusing(3), **arguments)
+    with pytest.raises(specs.SpecError, match=f"^E{message}"):
+        datasets.play(iter([*recording]), Refusing(3), **arguments)
+    wrong = make_episode(2)._replace(reward=np.float32([0.0, np.inf]))
+    with pytest.raises(specs.SpecError, match=r"^Episode 1: `reward` .* got inf at step 1"):
+        datasets.play([make_episode(2), wrong], Refusing(9), **arguments)
