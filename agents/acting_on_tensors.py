@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minerva_acme import generators, networks
-from minerva_acme.acceleration.acting import Choice, set_weights
+from minerva_acme.acceleration.acting import Choice
 
 
 class ActingOnTensors:
@@ -56,8 +56,12 @@ class ActingOnTensors:
         return ()
 
     def set_variables(self, state: Mapping[str, np.ndarray]) -> None:
-        """Sets weights and statistics from `state`, the module's state dict as arrays; see `set_weights`."""
-        set_weights(self.module, state)
+        """Sets weights and statistics from `state`, the module's state dict as arrays.
+
+        Raises:
+            ValueError: Its names or shapes are not the module's.
+        """
+        networks.set_weights(self.module, state)
 
     @property
     def noise(self) -> Any:

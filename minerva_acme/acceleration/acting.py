@@ -26,7 +26,7 @@ from minerva_acme.distributions.categorical import log_softmax_array
 from minerva_acme.distributions.gaussian import log_prob_array
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.distributions.squashed import squash_array
-from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso
+from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso, weights
 from minerva_acme.networks.actor_critic import (
     ActorCritic,
     CategoricalHead,
@@ -119,8 +119,12 @@ class Acting:
         return self._module
 
     def set_variables(self, state: Mapping[str, Array]) -> None:
-        """Sets weights and statistics from `state`, the module's state dict as arrays; see `set_weights`."""
-        set_weights(self._module, state)
+        """Sets weights and statistics from `state`, the module's state dict as arrays.
+
+        Raises:
+            ValueError: Its names or shapes are not the module's.
+        """
+        weights.set_weights(self._module, state)
 
     @property
     def remembers(self) -> bool:
@@ -238,35 +242,6 @@ class Acting:
         if self._agreement.is_broken:
             self._leave_arrays()
         return agrees
-
-
-def set_weights(module: nn.Module, state: Mapping[str, Array]) -> None:
-    """Copies a state dict of arrays into a module, as every actor does every few steps.
-
-    Raises:
-        ValueError: Names or shapes differ from the module's; nothing was copied then.
-    """
-    tensors = module.state_dict()
-    # `copy_` would repeat a smaller array, and a network with a layer less would find all its names.
-    if tensors.keys() != state.keys() or any(x.shape != state[name].shape for name, x in tensors.items()):
-        raise ValueError(_describe_misfit(module, tensors, state))
-    for name, tensor in tensors.items():
-        tensor.copy_(torch.from_numpy(state[name]), non_blocking=True)
-
-
-def _describe_misfit(module: nn.Module, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    here, there = ({name: tuple(x.shape) for name, x in each.items()} for each in (ours, theirs))
-    differences = [
-        f"`{name}` is {there.get(name, 'missing')} there, {here.get(name, 'missing')} here"
-        for name in dict.fromkeys([*here, *there])
-        if here.get(name) != there.get(name)
-    ]
-    more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
-    return (
-        f"The weights must have the names and shapes of this {type(module).__name__}, but "
-        f"{', '.join(differences[:3])}{more}. The network's code, its config or the environment differs from "
-        "that of training: use those of training, or train again."
-    )
 
 
 def _parts(module: nn.Module) -> list[nn.Module]:

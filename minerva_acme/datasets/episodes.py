@@ -339,9 +339,9 @@ def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) ->
         singular = name.removesuffix("s")
         for leaf_name, ours, theirs in pairs(singular, getattr(expected, name), getattr(found, name)):
             if not _agree(ours, theirs):
-                expected, given = specs.describe_apart(ours, theirs)
+                wanted, given = specs.describe_apart(ours, theirs)
                 raise specs.SpecError(
-                    f"`{leaf_name}` of the data must be {expected}, as in the environment, got {given}. "
+                    f"`{leaf_name}` of the data must be {wanted}, as in the environment, got {given}. "
                     "Record in the same environment, in the same wrappers, or convert the episodes in "
                     "Python: see `datasets.play`."
                 )

@@ -69,6 +69,7 @@ from minerva_acme.networks.torso import (
     TorsoFactory,
     project_to_unit_norm,
 )
+from minerva_acme.networks.weights import set_weights
 
 __all__ = [
     "ActorCritic",
@@ -139,5 +140,6 @@ __all__ = [
     "policy_part",
     "project_to_unit_norm",
     "sequences",
+    "set_weights",
     "uniform_linear",
 ]
