@@ -680,7 +680,7 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "PPO's minibatches are all samples",
-            "len(tree.flatten(samples.observation)[0]) // config.minibatch_size",
+            "num_samples // config.minibatch_size",
             "1",
         ),
     ),
