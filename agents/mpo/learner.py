@@ -23,7 +23,7 @@ from minerva_acme import (
     specs,
     types,
 )
-from minerva_acme.agents.mpo import critics, improvement, objectives, optimizers, precision, targets
+from minerva_acme.agents.mpo import critics, improvement, modes, objectives, optimizers, precision, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 from minerva_acme.networks import NormalizedEncoder, RecurrentEncoder, ReturnScale
@@ -124,6 +124,7 @@ class MPOLearner(learners.ModuleLearner):
         self._critic = critics.make_critic(self._online.critic, action_spec, has_objectives)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._has_memory = isinstance(self._online.encoder, RecurrentEncoder)
+        self._for_training = modes.parts_for_training(self._online.encoder, self._online.policy)
         of_encoder = self._online.encoder.modules()
         self._normalizer = next((m.normalizer for m in of_encoder if isinstance(m, NormalizedEncoder)), None)
         self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
@@ -386,7 +387,8 @@ class MPOLearner(learners.ModuleLearner):
             if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
                 features = self._encode(self._online, observed, self._num_improved(batch))[estimates.where]
             online = self._online.policy(features)
-            kls = losses.decoupled_kls(online, target, config.per_dimension_constraint)
+            acting = self._as_it_acts(online, batch, observed, estimates)
+            kls = losses.decoupled_kls(acting, target, config.per_dimension_constraint)
             if m_step == 0:
                 dual_loss, dual_metrics = improvement.dual_loss(improved.temperature_loss, kls, duals, config)
                 self.updates.minimise("duals", estimates.share * dual_loss)
@@ -404,6 +406,18 @@ class MPOLearner(learners.ModuleLearner):
             "grad_norm/policy": grad_norm,
             "policy/clipped_actions": ((raw_action < self._low) | (raw_action > self._high)).float().mean(),
         }
+
+    def _as_it_acts(
+        self, online: Any, batch: types.Trajectory, observed: Observed, estimates: Estimates
+    ) -> Any:
+        """Returns the trained policy at the states, [S], as it acts: dropout would have a KL."""
+        if not self._for_training:
+            return online
+        with modes.as_in_acting(self._for_training):
+            features = self._encode(self._online, observed, self._num_improved(batch))[estimates.where]
+            if not self._config.trains_encoder("policy"):
+                features = features.detach()
+            return self._online.policy(features)
 
     def restore(self, state: core.State) -> None:
         super().restore(state)

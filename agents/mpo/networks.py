@@ -43,8 +43,8 @@ class MPONetworks(NamedTuple):
     encoder: nn.Module = nn.Identity()
 
     def copy(self) -> "MPONetworks":
-        """Returns frozen copies, for target networks."""
-        copies = MPONetworks(*(copy.deepcopy(module).requires_grad_(False) for module in self))
+        """Returns frozen copies in evaluation mode, for target networks."""
+        copies = MPONetworks(*(copy.deepcopy(module).requires_grad_(False).eval() for module in self))
         for part in nn.ModuleList(copies).modules():
             if isinstance(part, nn.RNNBase):
                 part.flatten_parameters()  # Copied weights lie apart; cuDNN would join them at each call.
