@@ -18,8 +18,8 @@ class Critic(abc.ABC):
     """A critic of `MPONetworks` as a function of features and actions.
 
     Called with features [..., F] and actions, it returns their values. Continuous actions are [..., D] or
-    [N, ..., D], discrete ones [...] or [N, ...]. With objectives, predictions and values have J as another
-    axis behind these.
+    [N, ..., D], and are clipped to their bounds; discrete ones are [...] or [N, ...]. With objectives,
+    predictions and values have J as another axis behind these.
     """
 
     def __init__(self, module: Callable[..., Any], has_objectives: bool = False) -> None:
@@ -56,7 +56,24 @@ class Critic(abc.ABC):
 
 
 class ContinuousCritic(Critic):
-    """A critic from a module that takes features and actions."""
+    """A critic from a module that takes features [..., F] and actions [..., D] within their bounds."""
+
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        has_objectives: bool = False,
+        *,
+        low: torch.Tensor,
+        high: torch.Tensor,
+    ) -> None:
+        """Takes the critic, and the bounds [D] to which actions are clipped."""
+        super().__init__(module, has_objectives)
+        self._low, self._high = low, high
+
+    def _prediction(self, *inputs: torch.Tensor) -> networks.Prediction:
+        features, action = inputs
+        features = features.expand(*action.shape[:-1], features.shape[-1])
+        return super()._prediction(features, action.clamp(self._low, self._high))
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
         return self._prediction(features, action)
@@ -89,11 +106,16 @@ class DiscreteCritic(Critic):
 
 
 def make_critic(
-    module: Callable[..., Any], action_spec: specs.BoundedArray, has_objectives: bool = False
+    module: Callable[..., Any],
+    action_spec: specs.BoundedArray,
+    has_objectives: bool = False,
+    device: torch.device | None = None,
 ) -> Critic:
-    """Makes the critic for the spec's kind of actions."""
-    kind = DiscreteCritic if isinstance(action_spec, specs.DiscreteArray) else ContinuousCritic
-    return kind(module, has_objectives)
+    """Makes the critic for the spec's kind of actions, on a device, by default the CPU."""
+    if isinstance(action_spec, specs.DiscreteArray):
+        return DiscreteCritic(module, has_objectives)
+    low, high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
+    return ContinuousCritic(module, has_objectives, low=low, high=high)
 
 
 def has_batch_norm(module: nn.Module) -> bool:

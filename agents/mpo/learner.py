@@ -5,6 +5,7 @@ Shapes: B batch, T transitions of a sequence, S states in which the policy is im
 actions lack; with `objectives`, K of them, J rewards.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -120,8 +121,13 @@ class MPOLearner(learners.ModuleLearner):
             name: objective_functions[name] for name in config.objectives if name in objective_functions
         }
         self._rewards = [name for name in config.objectives if name not in self._functions]
-        has_objectives = bool(config.objectives)
-        self._critic = critics.make_critic(self._online.critic, action_spec, has_objectives)
+        make_critic = functools.partial(
+            critics.make_critic,
+            action_spec=action_spec,
+            has_objectives=bool(config.objectives),
+            device=device,
+        )
+        self._critic = make_critic(self._online.critic)
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._has_memory = isinstance(self._online.encoder, RecurrentEncoder)
         self._for_training = modes.parts_for_training(self._online.encoder, self._online.policy)
@@ -156,8 +162,8 @@ class MPOLearner(learners.ModuleLearner):
         )
         self._target = self._online.copy()  # after the projection to unit norm
         self._target_critic = self._acceleration.target_critic(self._target.critic, config.target_precision)
-        self._target_q = critics.make_critic(self._target_critic, action_spec, has_objectives)
-        self._plain_target_q = critics.make_critic(self._target.critic, action_spec, has_objectives)
+        self._target_q = make_critic(self._target_critic)
+        self._plain_target_q = make_critic(self._target.critic)
         self._decay = learners.LinearDecay(
             groups["policy"].optimizer,
             groups["critic"].optimizer,

@@ -23,7 +23,7 @@ _CRITIC_TORSOS: Mapping[str, networks.TorsoFactory] = {**kit.TORSOS, "batch_norm
 class MPONetworks(NamedTuple):
     """A policy, a critic, and the encoder of observations in front of both.
 
-    Any modules with these signatures will do; the leading axes `...` are the same for input and output:
+    Any modules with these signatures will do; the leading axes `...` are the same for inputs and output:
 
         policy(features [..., F]) -> distributions.Distribution of [..., D] or [..., K]
         critic(features [..., F], action [..., D]) -> networks.Prediction [...]    for continuous actions
@@ -35,7 +35,9 @@ class MPONetworks(NamedTuple):
     remembers. An actor then needs one state, which the critic's features in replay can start from too. The
     memory sees observations alone, so that an action reaches its own value only as the critic's input.
 
-    A critic has a `loss`; see `networks.critic_heads`.
+    A critic has a `loss`; see `networks.critic_heads`. The learner calls it with actions that are clipped to
+    their bounds, also where it values raw actions, and with features for each of them: [N, S, F] for N
+    actions in each of S states. It is in training mode only for the prediction that it is trained on.
     """
 
     policy: nn.Module

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import builders, counting, replay, specs, testing, wrappers
+from minerva_acme import builders, counting, learners, replay, specs, testing, wrappers
 from minerva_acme.agents import mpo, off_policy, registry, td3
 
 from . import transition_scene as scene
@@ -161,5 +161,21 @@ def test_the_page_swaps_one_loss_of_an_agent_for_another():
     builder = names["MyTD3"](td3.TD3Config(**SMALL, policy_layer_sizes=(8,)))
     objective = builder.make_objectives(scene.make_spec())["policy"]
     assert objective.loss is names["policy_loss"]
+    assert objective.period == builder.config.policy_period > 1
     row, has_moved = step_once(builder, make_environment("td3"))
     assert row["skipped_batches"] == 0 and has_moved
+
+
+def test_the_swapped_loss_is_of_the_mean_of_all_critics_as_it_says():
+    (code,) = re.findall(r"^```python swap\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(compile(code, str(PAGE), "exec"), names)
+    builder = names["MyTD3"](td3.TD3Config(**SMALL, policy_layer_sizes=(8,)))
+    nets = builder.make_networks(scene.make_spec(), torch.Generator().manual_seed(0))
+    batch = learners.Batch(scene.make_batch(scene.make_spec()), 1.0)
+    found = names["policy_loss"](nets, batch, None).value
+    action = nets.policy(batch.data.observation)
+    features = nets.critic.encoder(batch.data.observation)
+    members = [each(features, action).mean().mean() for each in nets.critic.critic.members]
+    assert len(members) > 1
+    torch.testing.assert_close(found, -torch.stack(members).mean())

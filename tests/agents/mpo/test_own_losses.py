@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
-from minerva_acme import builders, counting, testing
+from minerva_acme import builders, counting, networks, testing
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, improvement
 
@@ -155,3 +156,42 @@ def test_the_critic_is_trained_by_the_loss_that_it_is_given(shift, continuous_sp
     observation, action = make_trajectory().observation[:, :-1], make_trajectory().action
     q = critic(observation, action).mean()
     assert (q - shift).abs().max() < 1.0
+
+
+@pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
+def test_an_own_critic_gets_features_for_each_action_and_actions_within_their_bounds(
+    critic_target, continuous_spec
+):
+    """Whoever calls it: the target, the E-step, the gradient by raw actions, and its own training."""
+    seen = []
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(5, 1)
+
+        def forward(self, features, action):
+            seen.append((features.shape[:-1], action.shape[:-1], action.detach().abs().max()))
+            return networks.ScalarPrediction(self.layer(torch.cat([features, action], dim=-1)))
+
+        loss = networks.ScalarHead.loss
+
+    def by_gradient(states, duals, config):
+        raw = (5.0 * states.actions).transpose(0, 1).detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(states.q_function(raw).sum(), raw)
+        assert (gradient[raw.abs() > 1.0] == 0.0).all() and gradient.any()
+        return mpo.Improvement(loss=lambda policy: -policy.mean.mean())
+
+    class Builder(mpo.MPOBuilder):
+        def make_networks(self, spec, generator):
+            return super().make_networks(spec, generator)._replace(critic=Own())
+
+        def make_policy_loss(self):
+            return by_gradient
+
+    config = dataclasses.replace(SMALL, critic_target=critic_target, init_stddev=3.0)
+    learner, _ = make_by_builder(Builder(config), continuous_spec, repeat(make_trajectory()))
+    learner.step()
+    assert len(seen) >= 4
+    assert all(of_features == of_actions for of_features, of_actions, _ in seen)
+    assert max(largest for *_, largest in seen) == 1.0
