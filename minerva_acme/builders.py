@@ -132,12 +132,14 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     pulls from the learner. To replace a part, subclass and override its `make_` method.
 
     Defining a subclass with a `make_` method that has no effect raises an error: the method must make one of
-    the parts, or be used by a method of the class or its bases, or be abstract.
+    the parts, or be used by a method of the class or its bases, or be abstract. So does overriding any method
+    that nothing calls any more, since the methods that called it are overridden too.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         _check_make_methods(cls)
+        _check_overrides(cls)
 
     @abc.abstractmethod
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
@@ -376,6 +378,42 @@ def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
                 f"`{name}` of {kind.__name__} must make a part of {builder.__name__} or be used by it, but "
                 f"nothing calls it. {f'Did you mean `{meant[0]}`? ' if meant else ''}The methods "
                 f"are {', '.join(hooks)}. Give any other method a name without `make_`."
+            )
+
+
+def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
+    """Checks that what a class overrides is still called: its callers may be overridden themselves.
+
+    Raises:
+        ValueError: A method or property is not, such as `make_objectives` of an agent with its own learner.
+    """
+    made: dict[str, list[Any]] = {}  # by name, from the class to its bases
+    for kind in builder.__mro__:
+        for name, value in vars(kind).items():
+            made.setdefault(name, []).append(value)
+    callers: dict[str, set[str]] = {name: set() for name in made}
+    for name, values in made.items():
+        for used in made.keys() & {used for value in values for used in _names_used(value)} - {name}:
+            callers[used].add(name)
+    # Called from outside: what every agent has, and what no method calls.
+    called: set[str] = set()
+    left = [name for name in made if name in vars(AgentBuilder) or not callers[name]]
+    while left:
+        name = left.pop()
+        if name not in called:
+            called.add(name)
+            for value in made[name]:
+                used_here = {*_names_used(value)}
+                left += made.keys() & used_here
+                if not used_here & {"super", name}:
+                    break  # The methods of bases with this name are not called.
+    for name, value in vars(builder).items():
+        is_part = callable(value) or isinstance(value, classmethod | staticmethod | property)
+        if is_part and len(made[name]) > 1 and not name.startswith("_") and name not in called:
+            raise ValueError(
+                f"`{name}` of {builder.__name__} must have an effect, but nothing calls it: only "
+                f"{', '.join(f'`{caller}`' for caller in sorted(callers[name]))} of a base class would, and "
+                "that is overridden. Leave it out and override what replaces it, or call it in a method."
             )
 
 

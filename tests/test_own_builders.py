@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from minerva_acme import builders
-from minerva_acme.agents import off_policy, registry, sac, td3
+from minerva_acme.agents import mpo, off_policy, registry, sac, td3
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,28 @@ def test_make_methods_of_ones_own_that_something_uses_are_taken():
             return "label"
 
     assert issubclass(Own, off_policy.TransitionBuilder)
+
+
+@pytest.mark.parametrize("name", ["make_objectives", "update_targets"])
+def test_an_override_whose_caller_is_overridden_is_refused(name):
+    """MPO makes a learner of its own."""
+    said = f"`{name}` of Own must have an effect, but nothing calls it: only `make_learner` of a base class"
+    with pytest.raises(ValueError, match=said):
+        type("Own", (mpo.MPOBuilder,), {name: lambda self, *arguments: None})
+
+
+def test_an_override_is_refused_beside_an_override_of_its_caller_that_does_not_call_it():
+    class Without(td3.TD3Builder):
+        def make_learner(self, parts):
+            return None
+
+    class With(td3.TD3Builder):
+        def make_learner(self, parts):
+            return super().make_learner(parts)
+
+    own = {"make_optimizer": lambda self, name, parameters: None, "learner_class": object}
+    assert issubclass(type("Own", (With,), own), With)
+    with pytest.raises(ValueError, match="`learner_class` of Own must have an effect"):
+        type("Own", (Without,), own)
+    calls = {**own, "make_learner": lambda self, parts: self.learner_class(parts)}
+    assert issubclass(type("Own", (Without,), calls), Without)

@@ -39,7 +39,10 @@ def make_groups(
     config: MPOConfig,
     make_optimizer: learners.OptimizerFactory,
 ) -> Mapping[str, learners.Group]:
-    """Makes one optimiser each for policy, critic and duals; the duals' gradient is not clipped."""
+    """Makes one optimiser each for policy, critic and duals; the duals' gradient is not clipped.
+
+    Parameters that a subclass of `MPODuals` adds are trained at the temperatures' rate.
+    """
 
     def group(name: str, max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
         parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
@@ -59,10 +62,9 @@ def make_groups(
             optimizer.register_step_post_hook(lambda *_: project(projected))
         return learners.Group(optimizer, config.max_grad_norm)
 
-    temperatures = nn.ModuleList([duals.temperature])
-    if duals.penalty_temperature is not None:
-        temperatures.append(duals.penalty_temperature)
-    alphas = nn.ModuleList(duals.alphas().values())
+    alphas = [*nn.ModuleList(duals.alphas().values()).parameters()]
+    of_alphas = {*alphas}
+    temperatures = [each for each in duals.parameters() if each not in of_alphas]  # and what a subclass adds
     policy_rate = config.policy_learning_rate / config.m_steps  # the M-steps share one step's rate
     return {
         "policy": network("policy", policy_rate),
@@ -70,8 +72,8 @@ def make_groups(
         "duals": group(
             "duals",
             math.inf,
-            (temperatures.parameters(), config.temperature_learning_rate),
-            (alphas.parameters(), config.alpha_learning_rate),
+            (temperatures, config.temperature_learning_rate),
+            (alphas, config.alpha_learning_rate),
         ),
     }
 

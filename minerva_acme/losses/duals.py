@@ -53,7 +53,10 @@ class _LowerBound(torch.autograd.Function):
 
 
 class MPODuals(nn.Module):
-    """The multipliers of the E-step's bounds (temperatures) and of the M-step's bounds (alphas)."""
+    """The multipliers of the E-step's bounds (temperatures) and of the M-step's bounds (alphas).
+
+    What a subclass adds is trained by the same loss, at the temperatures' learning rate.
+    """
 
     alpha_stddev: DualVariable | None
     penalty_temperature: DualVariable | None

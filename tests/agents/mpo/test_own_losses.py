@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import builders, counting, networks, testing
+from minerva_acme import builders, counting, losses, networks, testing
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, improvement
 
@@ -195,3 +195,32 @@ def test_an_own_critic_gets_features_for_each_action_and_actions_within_their_bo
     assert len(seen) >= 4
     assert all(of_features == of_actions for of_features, of_actions, _ in seen)
     assert max(largest for *_, largest in seen) == 1.0
+
+
+def test_what_own_duals_add_is_trained_with_the_temperatures(continuous_spec):
+    class Own(losses.MPODuals):
+        def __init__(self):
+            super().__init__(
+                num_dimensions=NUM_DIMENSIONS,
+                init_log_temperature=1.0,
+                init_log_alpha_mean=1.0,
+                init_log_alpha_stddev=1.0,
+                action_penalty=True,
+            )
+            self.of_state = nn.Linear(NUM_DIMENSIONS, 1)
+
+    def policy_loss(states, duals, config):
+        temperature = nn.functional.softplus(duals.of_state(states.policy.mean)).mean()
+        step = losses.e_step(states.q_values, temperature, config.epsilon)
+        return mpo.Improvement(lambda policy: -policy.mean.mean(), step.temperature_loss)
+
+    duals = Own()
+    before = [parameter.clone() for parameter in duals.of_state.parameters()]
+    config = dataclasses.replace(SMALL, action_penalty=True)
+    learner, _ = make_learner(
+        continuous_spec, repeat(make_trajectory()), config, duals=duals, policy_loss=policy_loss
+    )
+    learner.step()
+    for old, new in zip(before, duals.of_state.parameters(), strict=True):
+        rate = config.temperature_learning_rate
+        torch.testing.assert_close((new - old).abs(), torch.full_like(old, rate))
