@@ -12,8 +12,8 @@ from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, choosing, placing, requirements
+from minerva_acme.agents.off_policy import checks, schedules, sequences
 from minerva_acme.agents.off_policy import config as off_policy_config
-from minerva_acme.agents.off_policy import schedules, sequences
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
@@ -179,16 +179,20 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         )
 
     def make_learner(self, parts: builders.LearnerParts[Networks]) -> core.Learner:
-        networks: Any = parts.networks
-        modules = {name: module.to(parts.device) for name, module in networks._asdict().items()}
+        agent, networks = type(self).__name__, parts.networks
+        modules = {
+            name: module.to(parts.device) for name, module in checks.modules_of(agent, networks).items()
+        }
         accelerated = acceleration.Acceleration(self.config.acceleration)
         for name, module in modules.items():
             accelerated.network(name, module)
         objectives = self.make_objectives(parts.spec)
+        checks.check_objectives(agent, objectives, Objective)
         groups = {}
         for name, own in self._trained(modules, objectives).items():
             objective, parameters = objectives[name], [{"params": own, "lr": objectives[name].learning_rate}]
             groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
+        checks.check_targets(agent, modules, objectives, self._may_move_targets)
         return self.learner_class(
             networks=networks,
             losses={name: self._loss_of_items(objective.loss) for name, objective in objectives.items()},
@@ -208,6 +212,12 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
         """Returns a loss of what the dataset yields, by a loss of `make_objectives`."""
         return loss
+
+    @property
+    def _may_move_targets(self) -> bool:
+        """True if `update_targets` is defined, or the learner's step is one of its own."""
+        is_defined = type(self).update_targets is not OffPolicyBuilder.update_targets
+        return is_defined or getattr(self.learner_class, "step", None) is not learners.LossLearner.step
 
     def _trained(
         self, modules: Mapping[str, nn.Module], objectives: Mapping[str, Objective]

@@ -124,7 +124,7 @@ class LossLearner(module_learner.ModuleLearner):
             self._losses[name] = acceleration.loss(
                 f"{name} loss",
                 loss=compute,
-                plain=functools.partial(_differentiated, compute, groups[name], others),
+                plain=functools.partial(_differentiated, name, compute, groups[name], others),
                 modules=modules.values(),
                 parameters=groups[name].parameters,
             )
@@ -170,6 +170,7 @@ class LossLearner(module_learner.ModuleLearner):
 
 
 def _differentiated(
+    name: str,
     compute: LossFunction,
     group: updates.Group,
     others: Sequence[nn.Parameter],
@@ -180,8 +181,34 @@ def _differentiated(
     """Computes a loss by autograd, and leaves the gradients of the trained parameters in their `.grad`."""
     with _without_gradient(others):
         loss = compute(nets, batch, generator)
+    _check_loss(name, loss, group)
     updates.differentiate(loss.value, group.parameters())
     return loss
+
+
+def _check_loss(name: str, loss: Any, group: updates.Group) -> None:
+    """Checks what a loss function returned.
+
+    Raises:
+        TypeError: It is no `Loss`.
+        ValueError: Its value cannot be minimised.
+    """
+    if not isinstance(loss, Loss) or not isinstance(loss.value, torch.Tensor):
+        found = f"one of a {type(loss.value).__name__}" if isinstance(loss, Loss) else type(loss).__name__
+        raise TypeError(
+            f"The loss '{name}' must return a `learners.Loss` of a tensor, got {found}. Write return "
+            "learners.Loss(value, metrics)."
+        )
+    if loss.value.ndim:
+        raise ValueError(
+            f"The value of the loss '{name}' must be one number, got the shape {list(loss.value.shape)}. "
+            "Return the mean over the batch: learners.Loss(batch.mean(values))."
+        )
+    if not loss.value.requires_grad and any(p.requires_grad for p in group.parameters()):
+        raise ValueError(
+            f"The value of the loss '{name}' must depend on what it trains, got one without a gradient. "
+            "Compute it without detach() and outside of torch.no_grad()."
+        )
 
 
 @contextlib.contextmanager

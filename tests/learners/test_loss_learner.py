@@ -292,3 +292,33 @@ def test_a_batch_that_is_not_finite_is_skipped_where_no_gradient_shows_it():
     make_learner({"policy": clipped}, samples, networks=networks, logger=logger).step()
     testing.assert_nests_equal([state(module) for module in networks], before, "Nothing may have moved.")
     assert logger.rows[0].keys() == {"steps", "walltime", "skipped_batches"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda loss: loss.value, TypeError, "The loss 'critic' must return a `learners.Loss`.*, got Tensor"),
+        (lambda loss: loss._replace(value=0.5), TypeError, "The loss 'critic' .* got one of a float"),
+        (
+            lambda loss: loss._replace(value=loss.value + torch.rand(8)),
+            ValueError,
+            r"The value of the loss 'critic' must be one number, got the shape \[8\]",
+        ),
+        (
+            lambda loss: loss._replace(value=loss.value.detach()),
+            ValueError,
+            "The value of the loss 'critic' must depend on what it trains",
+        ),
+    ],
+)
+def test_what_no_gradient_can_be_taken_of_is_refused_with_the_losss_name(change, error, message):
+    learner = make_learner({"critic": lambda *inputs: change(critic_loss(*inputs))})
+    with pytest.raises(error, match=message):
+        learner.step()
+
+
+def test_a_loss_of_frozen_parameters_needs_no_gradient():
+    networks = make_networks()
+    networks.critic.requires_grad_(False)
+    learner = make_learner({"critic": critic_loss}, networks=networks)
+    learner.step()

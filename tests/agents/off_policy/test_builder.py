@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import adders, builders, counting, experiments, replay, specs, testing, types
+from minerva_acme import adders, builders, counting, experiments, learners, replay, specs, testing, types
 from minerva_acme.agents import mpo, off_policy
 
 from . import scene
@@ -262,6 +262,79 @@ def test_a_policy_that_is_no_module_is_refused_by_name():
     )
     with pytest.raises(ValueError, match=message):
         make_parts_learner(Own(scene.QConfig(prioritized=False)))
+
+
+@pytest.mark.parametrize(
+    ("objectives", "error", "message"),
+    [
+        ([], TypeError, "`make_objectives` of PartsBuilder must return a dict, got list"),
+        ({"q_network": (scene.q_loss, 0.1)}, TypeError, "must be an `off_policy.Objective` .* got tuple"),
+        ({"q_network": off_policy.Objective(0.1, 0.1)}, TypeError, "of a loss function, got float"),
+        (
+            {"q_network": off_policy.Objective(scene.q_loss, -1e-3)},
+            ValueError,
+            r"`learning_rate` of the objective 'q_network' of PartsBuilder must be .* >= 0, got -0\.001",
+        ),
+        ({"q_network": off_policy.Objective(scene.q_loss, "1e-3")}, ValueError, "got '1e-3'"),
+        (
+            {"q_network": off_policy.Objective(scene.q_loss, 0.1, -1.0)},
+            ValueError,
+            "`max_grad_norm` of .* -1",
+        ),
+        (
+            {"q_network": off_policy.Objective(scene.q_loss, 0.1, period=0)},
+            ValueError,
+            "`period` of the objective 'q_network' of PartsBuilder must be a whole number >= 1, got 0",
+        ),
+    ],
+)
+def test_an_objective_that_cannot_be_minimised_is_refused(objectives, error, message):
+    builder = PartsBuilder(scene.QConfig(prioritized=False))
+    builder.freezes_model, builder.objectives = True, objectives
+    with pytest.raises(error, match=message):
+        make_parts_learner(builder)
+
+
+@pytest.mark.parametrize("change", [lambda nets: nets._asdict(), lambda nets: nets.q_network, tuple])
+def test_networks_that_are_no_named_tuple_are_refused(change):
+    class Own(scene.QBuilder):
+        def make_networks(self, spec, generator):
+            return change(super().make_networks(spec, generator))
+
+    with pytest.raises(TypeError, match="`make_networks` of Own must return a named tuple of modules, got "):
+        make_parts_learner(Own(scene.QConfig(prioritized=False)))
+
+
+def test_a_target_that_is_the_trained_network_is_refused():
+    class Own(scene.QBuilder):
+        def make_networks(self, spec, generator):
+            nets = super().make_networks(spec, generator)
+            return nets._replace(target=nets.q_network)
+
+    with pytest.raises(
+        ValueError, match="The target network 'target' of Own must have parameters of its own"
+    ):
+        make_parts_learner(Own(scene.QConfig(prioritized=False)))
+
+
+def test_a_target_that_nothing_moves_is_refused_unless_somebody_may_move_it():
+    class Unmoved(scene.QBuilder):
+        update_targets = off_policy.OffPolicyBuilder.update_targets
+
+        def update_target(self, networks, num_steps):
+            raise AssertionError
+
+    with pytest.raises(ValueError, match="Unmoved must define `update_targets`, .* target network 'target'"):
+        make_parts_learner(Unmoved(scene.QConfig(prioritized=False)))
+
+    class MovesIt(learners.LossLearner):
+        def step(self):
+            raise AssertionError
+
+    class Moved(Unmoved):
+        learner_class = MovesIt
+
+    assert make_parts_learner(Moved(scene.QConfig(prioritized=False)))
 
 
 @pytest.mark.parametrize(
