@@ -84,6 +84,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             priorities=self.make_priorities(parts.client, parts.num_learner_steps),
             objective_functions=self.make_objective_functions(),
             ranks=parts.ranks,
+            spec=parts.spec,
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:

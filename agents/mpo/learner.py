@@ -83,6 +83,7 @@ class MPOLearner(learners.ModuleLearner):
         priorities: learners.Priorities | None = None,
         objective_functions: Mapping[str, objectives.ObjectiveFunction] = MappingProxyType({}),
         ranks: learners.Ranks | None = None,
+        spec: specs.EnvironmentSpec | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -108,6 +109,7 @@ class MPOLearner(learners.ModuleLearner):
             objective_functions: The functions that `objectives` of the config may name; the other names are
                 rewards.
             ranks: The learners that make the same steps, each from its share of the batch, or None.
+            spec: The environment's spec, by which the first batch is checked, or None.
 
         Raises:
             ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
@@ -147,6 +149,7 @@ class MPOLearner(learners.ModuleLearner):
                 *["running_return"] * (self._scale is not None),
             ),
             needs_info=priorities is not None,
+            spec=spec,
         )
         self._priorities = priorities
         self._critic_target = critic_target

@@ -207,6 +207,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             logger=parts.logger,
             generator=parts.generator,
             ranks=parts.ranks,
+            spec=parts.spec,
         )
 
     def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:

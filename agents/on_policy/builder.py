@@ -201,6 +201,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             "logger": parts.logger,
             "generator": parts.generator,
             "ranks": parts.ranks,
+            "spec": parts.spec,
         }
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:

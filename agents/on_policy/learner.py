@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, learners, loggers, losses, networks, types
+from minerva_acme import acceleration, counting, learners, loggers, losses, networks, specs, types
 from minerva_acme.agents.on_policy import batch as on_policy_batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -46,6 +46,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         modules: Mapping[str, nn.Module] = MappingProxyType({}),
         groups: Mapping[str, learners.Group] = MappingProxyType({}),
         ranks: learners.Ranks | None = None,
+        spec: specs.EnvironmentSpec | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -65,6 +66,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             modules: Modules other than the network that are saved, by name.
             groups: The optimisers of these modules, by name.
             ranks: The learners that make the same steps, each from its share of the rollouts, or None.
+            spec: The environment's spec, by which the first rollout is checked, or None.
 
         Raises:
             ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
@@ -86,7 +88,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             optimizer, final_share=0.0 if config.anneal_learning_rate else 1.0, num_steps=num_updates
         )
         self._dataset = learners.checked_samples(
-            dataset, modules=[network], kind=types.Rollout, layout="RolloutLayout", extras=extras
+            dataset, modules=[network], kind=types.Rollout, layout="RolloutLayout", extras=extras, spec=spec
         )
         self._preparer = preparer
         preparer.statistics.ranks = ranks

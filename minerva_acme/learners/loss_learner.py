@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, core, counting, loggers
+from minerva_acme import acceleration, core, counting, loggers, specs
 from minerva_acme.learners import batches, finite, module_learner, samples, updates
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
@@ -67,6 +67,7 @@ class LossLearner(module_learner.ModuleLearner):
         logger: loggers.Logger,
         generator: torch.Generator,
         ranks: learner_ranks.Ranks | None = None,
+        spec: specs.EnvironmentSpec | None = None,
     ) -> None:
         """Makes the learner.
 
@@ -90,6 +91,7 @@ class LossLearner(module_learner.ModuleLearner):
                 of each loss.
             generator: The generator for the losses, on the networks' device.
             ranks: The learners that make the same steps, or None; each loss must then be a mean over items.
+            spec: The environment's spec, by which the first sample is checked, or None.
 
         Raises:
             ValueError: A loss has no module of its name, or no group.
@@ -134,6 +136,7 @@ class LossLearner(module_learner.ModuleLearner):
             dataset,
             modules=modules.values(),
             needs_info=priorities is not None,
+            spec=spec,
         )
         self._priorities = priorities
 

@@ -16,6 +16,7 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
 
 _AXES: dict[type[Any], str] = {types.Transition: "[B]", types.Trajectory: "[B, T]", types.Rollout: "[T, E]"}
+_NUM_AXES = {kind: 1 + axes.count(",") for kind, axes in _AXES.items()}
 
 
 def checked_samples(
@@ -27,6 +28,7 @@ def checked_samples(
     layout: str = "",
     extras: Sequence[str] = (),
     needs_info: bool = False,
+    spec: specs.EnvironmentSpec | None = None,
 ) -> Iterator[Any]:
     """Returns a dataset whose samples have the form that learners take, wherever they come from.
 
@@ -42,11 +44,13 @@ def checked_samples(
         layout: The name of the layout that packs and unpacks the kind, for the message.
         extras: The names that the data's `extras` must have.
         needs_info: Whether a sample must have the `replay.SampleInfo` of its items.
+        spec: The environment's spec, whose shapes and bounds of actions the data must have; None if unknown.
 
     Raises:
         TypeError: `dataset` is not an iterator, or (with the first sample) holds data that cannot be learned
             from. The message says what the data should be and how to write it.
-        ValueError: With the first sample: its leading axes do not match each other.
+        ValueError: With the first sample: its leading axes do not match each other, a discount is not in
+            [0, 1], or a field does not fit the spec.
     """
     if not hasattr(dataset, "__next__"):
         raise TypeError(
@@ -58,7 +62,7 @@ def checked_samples(
     modules = list(modules)
     if device is None:
         device = next(parameter.device for module in modules for parameter in module.parameters())
-    return _CheckedSamples(dataset, modules, device, kind, layout, extras, needs_info)
+    return _CheckedSamples(dataset, modules, device, kind, layout, extras, needs_info, spec)
 
 
 def check_kind(data: Any, kind: type[Any], layout: str) -> None:
@@ -106,6 +110,7 @@ class _CheckedSamples(Iterator[Any]):
         layout: str,
         extras: Sequence[str],
         needs_info: bool,
+        spec: specs.EnvironmentSpec | None,
     ) -> None:
         self._dataset = dataset
         self._modules = modules
@@ -114,6 +119,7 @@ class _CheckedSamples(Iterator[Any]):
         self._layout = layout
         self._extras = extras
         self._needs_info = needs_info
+        self._spec = spec
         self._dtype: torch.dtype | None = None  # that replaces float64; None keeps it
         self._is_checked = False
         self._passes = False  # whether samples arrive complete
@@ -169,16 +175,29 @@ class _CheckedSamples(Iterator[Any]):
         for kind in _AXES:
             if isinstance(data, kind):
                 _check_axes(data, kind)
+                if self._spec is not None:
+                    _check_fits(data, kind, self._spec)
 
 
 def _check_axes(data: Any, kind: type[Any]) -> None:
     """Checks that all leaves of a batch have the same leading axes as its discounts.
 
     Raises:
-        ValueError: A leaf does not; the message names it.
+        ValueError: A leaf does not, or a discount is not in [0, 1]; the message names it.
     """
-    num_axes = 1 if kind is types.Transition else 2
-    discount = tree.flatten(data.discount)[0]
+    num_axes = _NUM_AXES[kind]
+    discount = next(iter(tree.flatten(data.discount)), None)
+    if not isinstance(discount, torch.Tensor):
+        raise ValueError(
+            f"`discount` of a batch must be {_AXES[kind]}, got {_describe(data.discount)}. Give one number "
+            "to each step: 0 where the episode ended, 1 elsewhere."
+        )
+    if not discount.is_meta and ((discount < 0) | (discount > 1)).any():
+        raise ValueError(
+            "`discount` of a batch must be in [0, 1], got numbers from "
+            f"{float(discount.min()):g} to {float(discount.max()):g}. It is 0 where the episode ended, and "
+            "elsewhere the factor of what follows."
+        )
     for path, leaf in tree.flatten_with_path(data):
         if not isinstance(leaf, torch.Tensor):
             continue
@@ -200,6 +219,59 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
                 f"{list(leaf.shape)}. The discounts of a {kind.__name__} are {_AXES[kind]}, here "
                 f"{list(discount.shape)}: stack the items of a batch along these axes."
             )
+
+
+def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None:
+    """Checks that a batch has the entries, shapes and bounds of actions of an environment's spec.
+
+    Raises:
+        ValueError: A field does not; the message names it.
+    """
+    of_spec = {
+        "observation": spec.observations,
+        "action": spec.actions,
+        "reward": spec.rewards,
+        "discount": spec.discounts,
+        "next_observation": spec.observations,
+    }
+    for field in of_spec.keys() & {*data._fields}:
+        wanted = {(field, *path): leaf for path, leaf in tree.flatten_with_path(of_spec[field])}
+        found = {(field, *path): leaf for path, leaf in tree.flatten_with_path(getattr(data, field))}
+        if found and wanted.keys() != found.keys():  # () stands for what a loss does not use
+            raise ValueError(
+                f"`{field}` of a batch must have the entries of the environment's spec, "
+                f"{', '.join(map(_name, wanted))}, got {', '.join(map(_name, found))}."
+            )
+        for path, leaf in found.items():
+            shape, own = list(leaf.shape), list(wanted[path].shape)
+            if shape[_NUM_AXES[kind] :] != own:
+                raise ValueError(
+                    f"`{_name(path)}` of a batch must have the shape {_AXES[kind]} + {own}, by the "
+                    f"environment's spec, got {shape}. Give each item what the environment gives or takes."
+                )
+            if field == "action" and isinstance(wanted[path], specs.BoundedArray):
+                _check_bounds(_name(path), leaf, wanted[path], getattr(data, "mask", None))
+
+
+def _check_bounds(
+    name: str, action: torch.Tensor, spec: specs.BoundedArray, mask: torch.Tensor | None
+) -> None:
+    """Checks that the actions of steps that happened are within their bounds, up to rounding.
+
+    Raises:
+        ValueError: Some are not.
+    """
+    low, high = (torch.from_numpy(bound).to(action.device).double() for bound in specs.bounds(spec))
+    slack = 1e-3 * (high - low)
+    beyond = (action < low - slack) | (action > high + slack)
+    if mask is not None:
+        beyond = beyond & (mask > 0).reshape(*mask.shape, *[1] * (beyond.ndim - mask.ndim))
+    if beyond.any():
+        raise ValueError(
+            f"`{name}` of a batch must be within the bounds of the environment's spec, "
+            f"{specs.describe(spec)}, got numbers from {float(action.min()):g} to {float(action.max()):g}. "
+            "Scale or clip actions to what the agent executes."
+        )
 
 
 def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:

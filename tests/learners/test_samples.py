@@ -8,7 +8,7 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import learners, replay, types
+from minerva_acme import learners, replay, specs, types
 from minerva_acme.agents import acting
 from minerva_acme.replay import dataset as datasets
 
@@ -216,3 +216,59 @@ def test_extras_of_ones_own_may_be_anything():
 def test_next_batch_takes_bare_data_too():
     batch = trajectory()
     assert learners.next_batch(iter([batch]), types.Trajectory, "TrajectoryLayout") is batch
+
+
+OWN_SPEC = specs.EnvironmentSpec(
+    observations={"arm": specs.Array((2,), np.float32), "camera": specs.Array((5,), np.uint8)},
+    actions=specs.BoundedArray((1,), np.float32, -4.0, 4.0),
+    rewards=specs.Array((), np.float32),
+    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+)
+
+
+def test_what_fits_the_spec_is_taken_and_only_the_first_sample_is_checked():
+    beyond = transition(action=np.full((B, 1), 7.0))
+    unused = transition(next_observation=())
+    samples = check(iter([transition(1), beyond]), spec=OWN_SPEC)
+    assert [float(next(samples).data.action.max()) < 4.0 for _ in range(2)] == [True, False]
+    assert next(check(iter([unused]), spec=OWN_SPEC)).data.next_observation == ()
+    rounded = transition(action=np.full((B, 1), 4.0 + 1e-6), discount=np.linspace(0.0, 1.0, B))
+    assert next(check(iter([rounded]), spec=OWN_SPEC))
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (transition(discount=()), r"`discount` of a batch must be \[B\], got \(\)"),
+        (transition(discount=np.linspace(-1.0, 3.0, B)), r"`discount` .* in \[0, 1\], got .* from -1 to 3"),
+        (transition(action=np.zeros((B, 2))), r"`action` .* the shape \[B\] \+ \[1\], .* got \[4, 2\]"),
+        (
+            transition(action=np.full((B, 1), 7.0)),
+            "`action` .* within the bounds .*, got numbers from 7 to 7",
+        ),
+        (
+            transition(observation={"arm": np.zeros((B, 2))}),
+            r"`observation` .* entries .* got observation\['arm",
+        ),
+        (
+            transition(next_observation={"arm": np.zeros((B, 3)), "camera": np.zeros((B, 5))}),
+            r"`next_observation\['arm'\]` .* \[B\] \+ \[2\], .* got \[4, 3\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_spec_is_named(sample, message):
+    with pytest.raises(ValueError, match=message):
+        next(check(iter([Sample(sample)]), spec=OWN_SPEC))
+
+
+def test_padding_may_be_out_of_the_bounds_of_actions():
+    spec = OWN_SPEC._replace(
+        observations=specs.Array((2,), np.float32), actions=specs.BoundedArray((1,), np.float32, 1.0, 2.0)
+    )
+    action = torch.ones(B, T, 1)
+    action[1, 2:] = 0.0
+    mask = torch.ones(B, T)
+    with pytest.raises(ValueError, match="`action` of a batch must be within the bounds"):
+        next(check(iter([trajectory(action=action, mask=mask)]), spec=spec))
+    mask[1, 2:] = 0.0
+    assert next(check(iter([trajectory(action=action, mask=mask)]), spec=spec))
