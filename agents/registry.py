@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minerva_acme import readable
+
 if TYPE_CHECKING:
     from minerva_acme import builders
 
@@ -224,19 +226,21 @@ def load(path: str, what: str) -> Any:
         ValueError: The module does not exist, needs a package that is not installed, or has no such name.
     """
     module, _, name = path.partition(":")
+    hint = "Install its package, or put the folder of its module into PYTHONPATH."
     try:
         if not re.fullmatch(r"\w[\w.]*:\w[\w.]*", path):
             raise ImportError("it is not of the form module:name")
         found = importlib.import_module(module)
         for part in name.split("."):
             if not hasattr(found, part):
-                raise ImportError(f"{module} has no {name}{_inside(found)}")
+                inside = _inside(found)
+                hint = hint if inside else readable.of_names_in(found, part)
+                raise ImportError(f"{module} has no {name}{inside}")
             found = getattr(found, part)
     except ImportError as error:
-        raise ValueError(
-            f"{what} is `{path}`, which cannot be imported: {error}. Install its package, or put the folder "
-            "of its module into PYTHONPATH."
-        ) from error
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            hint = readable.of_modules_like(module, name)
+        raise ValueError(f"{what} is `{path}`, which cannot be imported: {error}. {hint}") from error
     return found
 
 

@@ -1,8 +1,13 @@
-"""Text for people: counts, and the `repr` of objects that they look at in a session, without addresses."""
+"""Text for people: counts, the `repr` of objects without addresses, and what a wrong name may mean."""
 
 import dataclasses
-from collections.abc import Mapping
+import difflib
+import os
+import pkgutil
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+_MAX_LISTED = 8
 
 
 def count(number: int, noun: str) -> str:
@@ -41,3 +46,35 @@ def of_config(config: Any) -> str:
         if field.repr and (default is dataclasses.MISSING or value != default):
             changed.append(f"{field.name}={value!r}")
     return f"{type(config).__name__}({', '.join(changed)})"
+
+
+def of_names_in(found: Any, name: str, others: Sequence[str] = ()) -> str:
+    """Says which class or function may be meant by a name that a module or class does not have.
+
+    Args:
+        found: The module, or a class.
+        name: The name, which it does not have.
+        others: Names besides those that are defined in it.
+    """
+    module = getattr(found, "__module__", found.__name__)
+    own = [
+        key
+        for key, value in vars(found).items()
+        if getattr(value, "__module__", "") == module and callable(value) and not key.startswith("_")
+    ]
+    near = difflib.get_close_matches(name, [*own, *others], n=2)
+    if not near:
+        return f"It has {', '.join([*own, *others][:_MAX_LISTED]) or 'no class and no function'}."
+    place = f"{module}:" if module == found.__name__ else f"{module}:{found.__qualname__}."
+    return f"Did you mean {' or '.join(f'{place}{one}' for one in near)}?"
+
+
+def of_modules_like(module: str, name: str) -> str:
+    """Says what may be meant by `module:name` if there is no such module."""
+    if module.endswith(".py"):
+        stem = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        return f"A module has no suffix: {stem}:{name}"
+    here = [found.name for found in pkgutil.iter_modules([os.getcwd()])]
+    if near := difflib.get_close_matches(module, here, n=1):
+        return f"Did you mean {near[0]}:{name}?"
+    return "Install its package, run the command in its folder, or put that folder into PYTHONPATH."

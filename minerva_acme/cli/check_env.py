@@ -52,6 +52,7 @@ def run(command: commands.CheckEnv) -> int:
         counts = verdicts.show(checks, console, name_width=_NAME_WIDTH)
         counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
     num_agents = counts_of_agents["ok"]
+    counts["wrong"] += counts_of_agents["wrong"]
     supported = f"{readable.count(num_agents, 'agent')} support{'s' * (num_agents == 1)}"
     console.print(f"{command.environment}: {verdicts.sum_up(counts)} {supported} it.")
     return int(counts["wrong"] > 0 or num_agents == 0)

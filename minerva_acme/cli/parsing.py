@@ -156,7 +156,8 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
             ("agent", tyro.conf.Positional[Literal[tuple({**registry.entries(), agent: entry})]]),  # type: ignore[misc]
             ("preset", Literal[presets], "default"),
             ("run", commands.TrainOptions, run),
-            ("hyperparameters", entry.config, dataclasses.field(default=config)),
+            # A config that is not frozen is no default by itself.
+            ("hyperparameters", entry.config, dataclasses.field(default_factory=lambda: config)),
             ("steps_by_default", tyro.conf.Suppress[str], steps_by_default),
         ],
         bases=(commands.Train,),

@@ -9,7 +9,6 @@ import difflib
 import inspect
 import logging
 import os
-import pkgutil
 import re
 import reprlib
 import sys
@@ -20,12 +19,12 @@ from typing import Any
 
 import dm_env
 
+from minerva_acme import readable
 from minerva_acme.environments import importing, multi_agent, vector
 
 _LOG = logging.getLogger(__name__)
 _DM_CONTROL, _GYMNASIUM = "dm_control/", "gymnasium/"
 _MODULE = re.compile(r"\w+(\.\w+)*")
-_MAX_LISTED = 8
 _NOT_THE_USERS = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(os.__file__), "<")
 _unseeded: set[str] = set()  # of which it was said
 
@@ -127,16 +126,8 @@ def unknown(name: str) -> ValueError:
 
     module_name, _, attribute = name.partition(":")
     module = sys.modules[module_name]
-    own = [
-        key
-        for key, value in vars(module).items()
-        if getattr(value, "__module__", "") == module_name and callable(value) and not key.startswith("_")
-    ]
     registered = [key for key, spec in gymnasium.registry.items() if module_name in str(spec.entry_point)]
-    near = difflib.get_close_matches(attribute, [*own, *registered], n=2)
-    hint = f"It has {', '.join([*own, *registered][:_MAX_LISTED]) or 'no class and no function'}."
-    if near:
-        hint = f"Did you mean {' or '.join(f'{module_name}:{one}' for one in near)}?"
+    hint = readable.of_names_in(module, attribute, registered)
     place = getattr(module, "__file__", None) or "built into Python"
     return ValueError(
         f"The module {module_name} ({place}) has no '{attribute}', and has registered no id of that name in "
@@ -164,15 +155,9 @@ def _no_module(name: str, module_name: str) -> str:
     import gymnasium
 
     attribute = name.partition(":")[2]
-    here = [found.name for found in pkgutil.iter_modules([os.getcwd()])]
-    hint = "Install its package, run the command in its folder, or put that folder into PYTHONPATH."
-    if module_name.endswith(".py"):
-        stem = module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
-        hint = f"A module has no suffix: {stem}:{attribute}"
-    elif attribute in gymnasium.registry:
+    hint = readable.of_modules_like(module_name, attribute)
+    if attribute in gymnasium.registry and not module_name.endswith(".py"):
         hint = f"Gymnasium has {attribute} without a module before it."
-    elif near := difflib.get_close_matches(module_name, here, n=1):
-        hint = f"Did you mean {near[0]}:{attribute}?"
     return f"There is no module '{module_name}', which `{name}` names. {hint}"
 
 

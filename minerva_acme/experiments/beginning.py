@@ -103,7 +103,8 @@ def begin(
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
     check_agent(config.builder, spec, "reverb" if num_actors else config.replay, config.dataset)
-    if config.lacks_data(getattr(config.builder, "config", None)):
+    # Without steps of its own, it learns from what its `make_dataset` returns.
+    if config.num_env_steps and config.lacks_data(getattr(config.builder, "config", None)):
         _logger.warning(
             "%s with these settings learns from recorded episodes, but is given none: it learns from its own "
             "play. Set `dataset` and `num_learner_steps`, or `demonstrations`.",

@@ -108,7 +108,7 @@ def test_a_name_that_two_packages_have_is_refused_where_it_is_used(install: Call
     ("value", "message"),
     [
         ("no_such_module:A", "agent 'broken' of their_package 1.2 is `no_such_module:A`, which cannot be"),
-        ("their_package:Missing", "cannot be imported: their_package has no Missing. Install its package"),
+        ("their_package:Missing", "cannot be imported: their_package has no Missing. It has "),
         ("their_package:not_a_builder", "`their_package:not_a_builder` must be a subclass of `AgentBuilder`"),
         ("their_package", "cannot be imported: it is not of the form module:name"),
     ],

@@ -145,6 +145,8 @@ def verdicts(tmp_path, monkeypatch, capsys):
         lines = capsys.readouterr().out.splitlines()
         # The last line sums up; one that begins with spaces is the advice of the line before.
         rows = {line[8:32].strip(): (line[:8].strip(), line[33:]) for line in lines[:-1] if line[0] != " "}
+        num_wrong = sum(line.startswith("wrong ") for line in lines[:-1])
+        assert f", {num_wrong} wrong. " in lines[-1]
         return status, rows
 
     return check

@@ -58,6 +58,15 @@ class Wrong(ppo.PPOBuilder):
     config_class = "MyConfig"
 
 
+@dataclasses.dataclass
+class Changeable:
+    units: int = 8
+
+
+class ChangeableBuilder(ppo.PPOBuilder):
+    config_class = Changeable
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WithFunction(MyConfig):
     activation: type = float
@@ -239,6 +248,12 @@ def test_the_agent_may_stand_anywhere(words: str) -> None:
     assert parsing.parse(words.replace("my_agent:MyBuilder", "ppo").split()).agent == "ppo"
 
 
+def test_a_config_that_is_not_frozen_has_flags() -> None:
+    words = ["train", "--agent", "my_agent:ChangeableBuilder", "--env", "Pendulum-v1", "--num-env-steps", "9"]
+    assert parsing.parse(words).hyperparameters.units == 8
+    assert parsing.parse([*words, "--units", "3"]).hyperparameters.units == 3
+
+
 def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: Call) -> None:
     flags_ = FLAGS.replace("--directory run", "")
     assert call("train", "--agent", "my_agent:MyBuilder", *flags_.split())[0] == 0
@@ -253,7 +268,12 @@ def test_without_a_directory_the_run_is_in_a_folder_of_the_builders_name(call: C
             "--agent my_agnet:MyBuilder",
             "The agent is `my_agnet:MyBuilder`, which cannot be imported: No module",
         ),
-        ("--agent my_agent:MyBuider", "cannot be imported: my_agent has no MyBuider."),
+        (
+            "--agent my_agent:MyBuider",
+            "cannot be imported: my_agent has no MyBuider. Did you mean my_agent:MyBuilder?",
+        ),
+        ("--agent my_agent:Nope", "my_agent has no Nope. It has MyConfig, MyBuilder, "),
+        ("--agent my_agent.py:MyBuilder", "A module has no suffix: my_agent:MyBuilder"),
         ("--agent my_agent:MyConfig", "`my_agent:MyConfig` must be a subclass of `AgentBuilder`, got <class"),
         (
             "--agent my_agent",

@@ -267,6 +267,24 @@ def test_the_environment_of_the_how_to_keeps_to_dm_env() -> None:
         test()
 
 
+def test_the_environment_of_several_rewards_is_one_that_the_commands_of_mpo_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = (b.text for b in blocks("docs/how-to/environments.md") if "class Thrifty" in b.text)
+    (tmp_path / "my_module.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    calls = [
+        arguments
+        for page, arguments in commands_of("minerva")
+        if page == "agents/mpo/README.md" and "--objectives" in arguments and "--env" in arguments
+    ]
+    names = {arguments[arguments.index("--env") + 1] for arguments in calls}
+    assert len(names) == 1
+    environment = environments.make_training_environment(names.pop(), seed=0)
+    assert {*environment.reward_spec()} == {"return", "energy"}
+    del sys.modules["my_module"]
+
+
 @pytest.mark.parametrize(
     "page, arguments",
     commands_of("minerva"),

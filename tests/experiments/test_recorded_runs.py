@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import dataclasses
+import itertools
 import json
 import shutil
 
@@ -152,6 +153,25 @@ def test_an_agent_that_learns_from_its_own_play_instead_of_data_says_so(name, tm
     options = {"dataset": None, "num_env_steps": 5, "num_learner_steps": 0}
     experiments.run_experiment(make_config(tmp_path, BUILDERS[name], None, **options))
     assert ("learns from recorded episodes, but is given none" in caplog.text) == (name != "mpo")
+
+
+def test_an_agent_with_a_dataset_of_its_own_and_no_play_is_not_said_to_play(data, tmp_path, caplog):
+    builder, batches = BUILDERS["crr"], []
+
+    class Own(type(builder)):
+        def make_dataset(self, client, spec, device):
+            yield from itertools.repeat(batches[0])
+
+    class Taken(type(builder)):
+        def make_dataset(self, client, spec, device):
+            dataset = super().make_dataset(client, spec, device)
+            batches.append(next(dataset))
+            return dataset
+
+    options = {"num_env_steps": 0, "num_learner_steps": 1}
+    experiments.run_experiment(make_config(tmp_path / "taken", Taken(builder.config), data, **options))
+    experiments.run_experiment(make_config(tmp_path / "own", Own(builder.config), None, **options))
+    assert "learns from its own play" not in caplog.text.replace("\n", " ")
 
 
 def test_data_of_another_environment_is_refused(data, tmp_path):
