@@ -410,9 +410,10 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
     for name, value in vars(builder).items():
         is_part = callable(value) or isinstance(value, classmethod | staticmethod | property)
         if is_part and len(made[name]) > 1 and not name.startswith("_") and name not in called:
+            known = [f"`{caller}`" for caller in sorted(callers[name]) if not caller.startswith("_")]
             raise ValueError(
                 f"`{name}` of {builder.__name__} must have an effect, but nothing calls it: only "
-                f"{', '.join(f'`{caller}`' for caller in sorted(callers[name]))} of a base class would, and "
+                f"{', '.join(known) or 'a method'} of a base class would, and "
                 "that is overridden. Leave it out and override what replaces it, or call it in a method."
             )
 

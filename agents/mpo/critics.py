@@ -56,24 +56,26 @@ class Critic(abc.ABC):
 
 
 class ContinuousCritic(Critic):
-    """A critic from a module that takes features [..., F] and actions [..., D] within their bounds."""
+    """A critic from a module that takes features [..., F] and actions [..., D]."""
 
     def __init__(
         self,
         module: Callable[..., Any],
         has_objectives: bool = False,
         *,
-        low: torch.Tensor,
-        high: torch.Tensor,
+        low: torch.Tensor | None = None,
+        high: torch.Tensor | None = None,
     ) -> None:
-        """Takes the critic, and the bounds [D] to which actions are clipped."""
+        """Takes the critic, and the bounds [D] to which actions are clipped, or None if it clips itself."""
         super().__init__(module, has_objectives)
         self._low, self._high = low, high
 
     def _prediction(self, *inputs: torch.Tensor) -> networks.Prediction:
         features, action = inputs
         features = features.expand(*action.shape[:-1], features.shape[-1])
-        return super()._prediction(features, action.clamp(self._low, self._high))
+        if self._low is not None:
+            action = action.clamp(self._low, self._high)
+        return super()._prediction(features, action)
 
     def predict(self, features: torch.Tensor, action: torch.Tensor) -> networks.Prediction:
         return self._prediction(features, action)

@@ -58,7 +58,7 @@ def check_objectives(agent: str, objectives: Any, kind: type[Any]) -> None:
             ("max_grad_norm", lambda norm: norm > 0.0, "a number > 0; math.inf clips nothing"),
             (
                 "period",
-                lambda period: isinstance(period, numbers.Integral) and period >= 1,
+                lambda period: isinstance(period, numbers.Integral) and int(period) >= 1,
                 "a whole number >= 1",
             ),
         ):

@@ -175,6 +175,7 @@ class _CheckedSamples(Iterator[Any]):
         for kind in _AXES:
             if isinstance(data, kind):
                 _check_axes(data, kind)
+                _check_discounts(data)
                 if self._spec is not None:
                     _check_fits(data, kind, self._spec)
 
@@ -183,7 +184,7 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
     """Checks that all leaves of a batch have the same leading axes as its discounts.
 
     Raises:
-        ValueError: A leaf does not, or a discount is not in [0, 1]; the message names it.
+        ValueError: A leaf does not; the message names it.
     """
     num_axes = _NUM_AXES[kind]
     discount = next(iter(tree.flatten(data.discount)), None)
@@ -191,12 +192,6 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
         raise ValueError(
             f"`discount` of a batch must be {_AXES[kind]}, got {_describe(data.discount)}. Give one number "
             "to each step: 0 where the episode ended, 1 elsewhere."
-        )
-    if not discount.is_meta and ((discount < 0) | (discount > 1)).any():
-        raise ValueError(
-            "`discount` of a batch must be in [0, 1], got numbers from "
-            f"{float(discount.min()):g} to {float(discount.max()):g}. It is 0 where the episode ended, and "
-            "elsewhere the factor of what follows."
         )
     for path, leaf in tree.flatten_with_path(data):
         if not isinstance(leaf, torch.Tensor):
@@ -221,6 +216,30 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
             )
 
 
+def _check_discounts(data: Any) -> None:
+    """Checks that the discounts of all steps that happened are in [0, 1].
+
+    Raises:
+        ValueError: One is not.
+    """
+    discount = tree.flatten(data.discount)[0]
+    if discount.is_meta:  # without values
+        return
+    happened = discount[_happened(data, discount)]
+    if ((happened < 0) | (happened > 1)).any():
+        raise ValueError(
+            "`discount` of a batch must be in [0, 1], got numbers from "
+            f"{float(happened.min()):g} to {float(happened.max()):g}. It is 0 where the episode ended, and "
+            "elsewhere the factor of what follows."
+        )
+
+
+def _happened(data: Any, leaf: torch.Tensor) -> torch.Tensor:
+    """Returns whether the step of each item of a leaf happened, in the leading axes that all leaves share."""
+    mask = getattr(data, "mask", None)
+    return torch.ones(leaf.shape[:1], dtype=torch.bool, device=leaf.device) if mask is None else mask > 0
+
+
 def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None:
     """Checks that a batch has the entries, shapes and bounds of actions of an environment's spec.
 
@@ -234,9 +253,9 @@ def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None
         "discount": spec.discounts,
         "next_observation": spec.observations,
     }
-    for field in of_spec.keys() & {*data._fields}:
-        wanted = {(field, *path): leaf for path, leaf in tree.flatten_with_path(of_spec[field])}
-        found = {(field, *path): leaf for path, leaf in tree.flatten_with_path(getattr(data, field))}
+    for field, nest in of_spec.items():
+        wanted = {(field, *path): leaf for path, leaf in tree.flatten_with_path(nest)}
+        found = {(field, *path): leaf for path, leaf in tree.flatten_with_path(getattr(data, field, ()))}
         if found and wanted.keys() != found.keys():  # () stands for what a loss does not use
             raise ValueError(
                 f"`{field}` of a batch must have the entries of the environment's spec, "
@@ -250,23 +269,18 @@ def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None
                     f"environment's spec, got {shape}. Give each item what the environment gives or takes."
                 )
             if field == "action" and isinstance(wanted[path], specs.BoundedArray):
-                _check_bounds(_name(path), leaf, wanted[path], getattr(data, "mask", None))
+                _check_bounds(_name(path), leaf[_happened(data, leaf)], wanted[path])
 
 
-def _check_bounds(
-    name: str, action: torch.Tensor, spec: specs.BoundedArray, mask: torch.Tensor | None
-) -> None:
-    """Checks that the actions of steps that happened are within their bounds, up to rounding.
+def _check_bounds(name: str, action: torch.Tensor, spec: specs.BoundedArray) -> None:
+    """Checks that actions are within their bounds, up to rounding.
 
     Raises:
         ValueError: Some are not.
     """
     low, high = (torch.from_numpy(bound).to(action.device).double() for bound in specs.bounds(spec))
     slack = 1e-3 * (high - low)
-    beyond = (action < low - slack) | (action > high + slack)
-    if mask is not None:
-        beyond = beyond & (mask > 0).reshape(*mask.shape, *[1] * (beyond.ndim - mask.ndim))
-    if beyond.any():
+    if ((action < low - slack) | (action > high + slack)).any():
         raise ValueError(
             f"`{name}` of a batch must be within the bounds of the environment's spec, "
             f"{specs.describe(spec)}, got numbers from {float(action.min()):g} to {float(action.max()):g}. "

@@ -170,7 +170,9 @@ def test_an_agent_with_a_dataset_of_its_own_and_no_play_is_not_said_to_play(data
 
     options = {"num_env_steps": 0, "num_learner_steps": 1}
     experiments.run_experiment(make_config(tmp_path / "taken", Taken(builder.config), data, **options))
-    experiments.run_experiment(make_config(tmp_path / "own", Own(builder.config), None, **options))
+    experiments.run_experiment(
+        make_config(tmp_path / "own", Own(builder.config), None, dataset=None, **options)
+    )
     assert "learns from its own play" not in caplog.text.replace("\n", " ")
 
 
