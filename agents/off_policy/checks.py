@@ -92,7 +92,8 @@ def check_targets(
         if any(p.requires_grad for p in parameters) and all(p in taken for p in parameters):
             raise ValueError(
                 f"The target network '{name}' of {agent} must have parameters of its own, but all of them "
-                "are trained by an objective. Make a copy: copy.deepcopy(network).requires_grad_(False)."
+                "are trained by an objective. Make a copy: copy.deepcopy(network).requires_grad_(False). To "
+                "learn without a target network, leave it out of the networks."
             )
         if not moves_targets:
             raise ValueError(

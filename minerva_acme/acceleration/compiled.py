@@ -272,17 +272,17 @@ class _Called(nn.Module):
         return self.loss(*inputs)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _number() -> int:
-    """Returns the number of a program: called while it is made, a constant in it."""
-    return next(_numbers)
-
-
 def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
     """Returns a function of functional parameters, buffers and inputs, whose results `_Computed` takes.
 
     It makes a program at its first call, and another one whenever none of those that it has made suits.
     """
+
+    # Marked here, not when this module is imported: this imports torch's compiler.
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def number() -> int:
+        """Returns the number of a program: called while it is made, a constant in it."""
+        return next(_numbers)
 
     # A transform must not change outside tensors in place, so buffers that a loss writes to are copied.
     def differentiate(
@@ -302,7 +302,7 @@ def _compile(called: nn.Module, backend: str) -> Callable[..., Any]:
         ((structure, are_tensors, others),) = rest
         found, constants = iter(tensors), iter(others)
         leaves = [next(found) if is_tensor else next(constants) for is_tensor in are_tensors]
-        return pytree.tree_unflatten(leaves, structure), gradients, copies, _number()
+        return pytree.tree_unflatten(leaves, structure), gradients, copies, number()
 
     # torch.compile stores and counts compiled code by code object, so each program gets its own.
     own = types.FunctionType(

@@ -136,6 +136,10 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     preset = choices.choose("preset", preset or "default", presets)
     run, steps_by_default = dataclasses.field(), ""
     config = find_preset(agent, preset, env)
+    if type(config).__hash__ is None:  # not frozen, which a dataclass refuses as a default
+        hyperparameters = dataclasses.field(default_factory=lambda: config)
+    else:
+        hyperparameters = dataclasses.field(default=config)
     if env is not None:  # otherwise the parser reports that it is missing
         num_env_steps, why = tasks.default_num_env_steps(agent, env)
         if preset == _TASK:
@@ -156,8 +160,7 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
             ("agent", tyro.conf.Positional[Literal[tuple({**registry.entries(), agent: entry})]]),  # type: ignore[misc]
             ("preset", Literal[presets], "default"),
             ("run", commands.TrainOptions, run),
-            # A config that is not frozen is no default by itself.
-            ("hyperparameters", entry.config, dataclasses.field(default_factory=lambda: config)),
+            ("hyperparameters", entry.config, hyperparameters),
             ("steps_by_default", tyro.conf.Suppress[str], steps_by_default),
         ],
         bases=(commands.Train,),

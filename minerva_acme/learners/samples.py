@@ -268,7 +268,7 @@ def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None
                     f"`{_name(path)}` of a batch must have the shape {_AXES[kind]} + {own}, by the "
                     f"environment's spec, got {shape}. Give each item what the environment gives or takes."
                 )
-            if field == "action" and isinstance(wanted[path], specs.BoundedArray):
+            if field == "action" and isinstance(wanted[path], specs.BoundedArray) and not leaf.is_meta:
                 _check_bounds(_name(path), leaf[_happened(data, leaf)], wanted[path])
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import builders, counting, testing, types
+from minerva_acme import builders, counting, specs, testing, types
 from minerva_acme.agents import impala, mpo, ppo, r2d2, sac, td3, vmpo
 from tests import side_by_side
 
@@ -110,10 +110,13 @@ def make_mpo(**changes):
         number = torch.tensor([1, 4, 1, 4, 4, 3]).roll(seed)[:, None]
         mask = (torch.arange(4) < number).double()
         state = make_states(BATCH) if "memory" in changes else ()
-        return doubled(mpo_scene.make_trajectory(BATCH, 4, seed, mask=mask, state=state))
+        batch = mpo_scene.make_trajectory(BATCH, 4, seed, mask=mask, state=state)
+        return doubled(batch._replace(action=batch.action.clamp(low, high)))
 
+    spec = transition_scene.make_spec()
+    low, high = map(torch.from_numpy, specs.bounds(spec.actions))
     builder = mpo.MPOBuilder(mpo.MPOConfig(**(MPO | changes)))
-    scene = Scene(builder, transition_scene.make_spec(), make_batch)
+    scene = Scene(builder, spec, make_batch)
     if builder.config.policy_loss_steps == "all":
         scene.count_states = lambda batch: [int(share.sum()) for share in batch.mask.tensor_split(2)]
     return scene

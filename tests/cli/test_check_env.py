@@ -226,7 +226,7 @@ def test_each_agent_says_why_it_does_not_take_an_environment(verdicts):
         "MPO needs actions that are one discrete number or one float32 vector, got s"
     )
     assert rows["ppo"][1] == (
-        "supported: observations Array(5,) float32; actions BoundedArray(2,) int32 in [0, 2]"
+        "supported: observations Array(5,) float32; actions BoundedArray(2,) int32 in [0, 1], [0, 2]"
     )
 
 

@@ -1,5 +1,6 @@
 """A run that is killed or stopped, and resumed, is bit for bit the run that was not."""
 
+import copy
 import csv
 import dataclasses
 import multiprocessing.forkserver
@@ -195,7 +196,7 @@ class DrawsGlobally(dqn.DQNBuilder):
         network = nn.Sequential(
             nn.Linear(2, 8), nn.ReLU(), AlwaysDrops(), nn.Linear(8, spec.actions.num_values)
         )
-        return dqn.DQNNetworks(network, network)
+        return dqn.DQNNetworks(network, copy.deepcopy(network))
 
     def make_objectives(self, spec):
         return {"q_network": off_policy.Objective(self.loss, learning_rate=0.01)}

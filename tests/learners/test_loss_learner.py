@@ -321,4 +321,6 @@ def test_a_loss_of_frozen_parameters_needs_no_gradient():
     networks = make_networks()
     networks.critic.requires_grad_(False)
     learner = make_learner({"critic": critic_loss}, networks=networks)
+    before = copy.deepcopy(networks.critic.state_dict())
     learner.step()
+    testing.assert_nests_equal(networks.critic.state_dict(), before, "What is frozen must stay.")

@@ -173,11 +173,20 @@ def test_an_id_that_names_a_module_is_code_too(tmp_path, theirs):
     assert was_imported(theirs)
 
 
-@pytest.mark.parametrize("path", ["no_such_module:A", "their_agents:no_such", "their_agents", "a b:c", ""])
-def test_a_path_that_cannot_be_imported_is_said(path, tmp_path, theirs):
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("no_such_module:A", "PYTHONPATH"),
+        ("their_agents:no_such", "It has MyConfig, MyBuilder"),
+        ("their_agents", "PYTHONPATH"),
+        ("a b:c", "PYTHONPATH"),
+        ("", "PYTHONPATH"),
+    ],
+)
+def test_a_path_that_cannot_be_imported_is_said(path, hint, tmp_path, theirs):
     description = describe(tmp_path, theirs.MyBuilder(TINY), theirs.make_environment)
     description = dataclasses.replace(description, agent=path)
-    with pytest.raises(ValueError, match=f"builder is `{path}`, which cannot be imported: .*PYTHONPATH"):
+    with pytest.raises(ValueError, match=f"builder is `{path}`, which cannot be imported: .*{hint}"):
         description.make_builder(import_code=True)
 
 

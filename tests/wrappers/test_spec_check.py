@@ -273,8 +273,8 @@ def test_an_observation_that_leaves_its_bounds_is_warned_of_once_for_each_field(
     inner.observation = {"a": np.array([1.25, 9.0]), "b": 0.5}
     play(environment, 6)
     assert [message.partition(" Its")[0] for message in told()] == [
-        "Played-v0, step 3 of episode 1: `observation['a']` must be BoundedArray(2,) float64 in [-1, inf], "
-        "got 1.25."
+        "Played-v0, step 3 of episode 1: `observation['a']` must be BoundedArray(2,) float64 in [-1, 1], "
+        "[-1, inf], got 1.25."
     ]
     # Another of that name says nothing anew, the other field does.
     _, other = trained_in(observation={"a": np.array([1.25, 9.0]), "b": -1.0}, observation_spec=spec)

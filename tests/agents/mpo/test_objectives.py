@@ -127,7 +127,7 @@ def make_learner(config, spec, reward, seed=0):
             yield Sample(
                 types.Trajectory(
                     observation=torch.randn(8, 5, 3, generator=noise),
-                    action=raw,
+                    action=raw if is_discrete else raw.clamp(torch.tensor(LOW), torch.tensor(HIGH)),
                     reward=reward(torch.randn(8, 4, generator=noise)),
                     discount=torch.ones(8, 4),
                     mask=(torch.rand(8, 4, generator=noise) < 0.8).float(),

@@ -37,7 +37,8 @@ GRIPPER = {"arm": specs.BoundedArray((2,), np.float32, -1.0, 1.0), "grip": specs
         (
             "actions",
             specs.BoundedArray((2,), np.int32, [0, 0], [3, 99_999]),
-            r"needs discrete choices of 1 to 10000 values each, got BoundedArray\(2,\) int32 in \[0, 99999\]",
+            "needs discrete choices of 1 to 10000 values each, "
+            r"got BoundedArray\(2,\) int32 in \[0, 3\], \[0, 99999\]",
         ),
         ("actions", specs.BoundedArray((), np.float32, -1.0, 1.0), r"got BoundedArray\(\) float32"),
         (
