@@ -4,6 +4,9 @@ import abc
 import copy
 import dataclasses
 import difflib
+import dis
+import inspect
+import itertools
 import types as python_types
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -391,6 +394,13 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
     for kind in builder.__mro__:
         for name, value in vars(kind).items():
             made.setdefault(name, []).append(value)
+    ours = __name__.partition(".")[0]
+    own = {
+        id(value)
+        for kind in builder.__mro__
+        if kind.__module__.partition(".")[0] != ours and kind not in (object, abc.ABC, Generic)
+        for value in vars(kind).values()
+    }
     callers: dict[str, set[str]] = {name: set() for name in made}
     for name, values in made.items():
         for used in made.keys() & {used for value in values for used in _names_used(value)} - {name}:
@@ -403,6 +413,8 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
         if name not in called:
             called.add(name)
             for value in made[name]:
+                if id(value) in own and _may_call_others(value):
+                    return
                 used_here = {*_names_used(value)}
                 left += made.keys() & used_here
                 if not used_here & {"super", name}:
@@ -416,6 +428,30 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
                 f"{', '.join(known) or 'a method'} of a base class would, and "
                 "that is overridden. Leave it out and override what replaces it, or call it in a method."
             )
+
+
+_OF_SELF = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")  # operations on it alone
+
+
+def _may_call_others(value: Any) -> bool:
+    """Returns whether a class member may call methods that it does not name: it hands `self` on."""
+    if isinstance(value, staticmethod):
+        return False
+    function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    if not isinstance(function, python_types.FunctionType):
+        return callable(value) and not isinstance(value, type)
+    code = function.__code__
+    if code.co_flags & inspect.CO_VARARGS or not code.co_argcount or hasattr(function, "__wrapped__"):
+        return True
+    own = code.co_varnames[0]
+    steps = [*dis.get_instructions(code), None]
+    return own in code.co_cellvars or any(
+        step is not None
+        and step.opname.startswith("LOAD_FAST")
+        and step.argval == own
+        and (following is None or following.opname not in _OF_SELF)
+        for step, following in itertools.pairwise(steps)
+    )
 
 
 def _names_used(value: Any) -> Iterator[str]:

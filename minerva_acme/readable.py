@@ -56,16 +56,19 @@ def of_names_in(found: Any, name: str, others: Sequence[str] = ()) -> str:
         name: The name, which it does not have.
         others: Names besides those that are defined in it.
     """
-    module = getattr(found, "__module__", found.__name__)
+    title = getattr(found, "__name__", type(found).__name__)
+    module = getattr(found, "__module__", title)
     own = [
         key
-        for key, value in vars(found).items()
-        if getattr(value, "__module__", "") == module and callable(value) and not key.startswith("_")
+        for key, value in getattr(found, "__dict__", {}).items()
+        if f"{getattr(value, '__module__', '')}.".startswith(f"{module}.")
+        and callable(value)
+        and not key.startswith("_")
     ]
     near = difflib.get_close_matches(name, [*own, *others], n=2)
     if not near:
         return f"It has {', '.join([*own, *others][:_MAX_LISTED]) or 'no class and no function'}."
-    place = f"{module}:" if module == found.__name__ else f"{module}:{found.__qualname__}."
+    place = f"{module}:" if module == title else f"{module}:{getattr(found, '__qualname__', title)}."
     return f"Did you mean {' or '.join(f'{place}{one}' for one in near)}?"
 
 

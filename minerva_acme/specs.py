@@ -16,6 +16,7 @@ StringArray = specs.StringArray
 
 _ARRAYS = (np.ndarray, np.generic)
 _PLAIN = (specs.Array.validate, specs.BoundedArray.validate)  # everything that these check is checked here
+_ROUNDING = 1e-5  # relative to the size of the bounds
 _NAMED_RANGES = 4  # in a description, of bounds that are not the same everywhere
 _WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # when a product overflows
 
@@ -91,6 +92,22 @@ def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
 def is_bounded(spec: Any) -> bool:
     """Returns whether a spec has finite bounds on both sides."""
     return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
+
+
+def is_out_of_bounds(array: np.ndarray, spec: specs.BoundedArray) -> np.ndarray:
+    """Returns where numbers are out of the bounds of their spec, by more than rounding if they are floats.
+
+    Args:
+        array: The numbers, [..., *spec.shape].
+        spec: The spec.
+    """
+    low, high = bounds(spec)
+    if array.dtype.kind == "f":  # float32, scaled twice
+        ends = np.asarray([low, high], np.float64)
+        slack = _ROUNDING * np.abs(np.where(np.isfinite(ends), ends, 0.0)).max(axis=0)
+        low, high = ends[0] - slack, ends[1] + slack
+    is_out: np.ndarray = (array < low) | (array > high)
+    return is_out
 
 
 def describe(spec: Any) -> str:

@@ -93,6 +93,30 @@ def test_an_override_whose_caller_is_overridden_is_refused(name):
         type("Own", (mpo.MPOBuilder,), {name: lambda self, *arguments: None})
 
 
+def make_by(builder, parts):
+    return builder.make_objectives(parts.spec)
+
+
+def without_wraps(method):
+    return lambda *arguments: method(*arguments)
+
+
+@pytest.mark.parametrize(
+    "make_learner",
+    [
+        lambda self, parts: make_by(self, parts),
+        lambda self, parts: getattr(self, "make_objectives")(parts.spec),  # noqa: B009
+        lambda self, parts: (lambda: make_by(self, parts))(),
+        without_wraps(lambda self, parts: self.make_objectives(parts.spec)),
+        functools.partialmethod(make_by, None),
+    ],
+)
+def test_an_override_may_be_called_by_what_is_handed_the_builder(make_learner):
+    own = {"make_learner": make_learner, "make_objectives": lambda self, spec: {}}
+    assert issubclass(type("Own", (td3.TD3Builder,), own), td3.TD3Builder)
+    assert issubclass(type("Own", (mpo.MPOBuilder,), own), mpo.MPOBuilder)
+
+
 def test_an_override_is_refused_beside_an_override_of_its_caller_that_does_not_call_it():
     class Without(td3.TD3Builder):
         def make_learner(self, parts):

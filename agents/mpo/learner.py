@@ -219,6 +219,7 @@ class MPOLearner(learners.ModuleLearner):
             # Once for both losses, as many states of a sequence as either needs.
             length = max(steps.mask.shape[1], self._num_improved(batch))
             features = self._encode(self._online, observed, length)
+            acting = self._encode_to_act(observed, length, features)
             critic, policy = self._acceleration.side_by_side(
                 (
                     lambda: self._improve_critic(steps, features, estimates, info),
@@ -226,7 +227,7 @@ class MPOLearner(learners.ModuleLearner):
                     num_pairs,
                 ),
                 (
-                    lambda: self._improve_policy(batch, observed, features, estimates),
+                    lambda: self._improve_policy(batch, observed, features, acting, estimates),
                     trained["policy"],
                     num_states,
                 ),
@@ -267,6 +268,13 @@ class MPOLearner(learners.ModuleLearner):
             observed = learners.at(observed, (slice(None), slice(num_states)))
         features: torch.Tensor = of.encoder(observed)
         return features
+
+    def _encode_to_act(self, observed: Observed, num_states: int, features: torch.Tensor) -> torch.Tensor:
+        """Encodes the first states as for acting, [B, num_states, F]; `features` are those for training."""
+        if not self._for_training:
+            return features
+        with modes.as_in_acting(self._for_training):
+            return self._encode(self._online, observed, num_states)
 
     def _update_statistics(self, batch: types.Trajectory) -> None:
         """Updates the running statistics with each sequence's first step, drawn as often as it occurs.
@@ -386,18 +394,22 @@ class MPOLearner(learners.ModuleLearner):
         batch: types.Trajectory,
         observed: Observed,
         features: torch.Tensor,
+        acting: torch.Tensor,
         estimates: Estimates,
     ) -> learners.Metrics:
         """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
         config, duals, target = self._config, self._duals, estimates.states.policy
-        features = features[estimates.where].detach()
+        features, acting = features[estimates.where].detach(), acting[estimates.where].detach()
         improved = self._policy_loss(estimates.states, duals, config)
         for m_step in range(config.m_steps):
             if config.trains_encoder("policy"):  # again, since every M-step changes the encoder
-                features = self._encode(self._online, observed, self._num_improved(batch))[estimates.where]
+                encoded = self._encode(self._online, observed, self._num_improved(batch))
+                acting = self._encode_to_act(observed, self._num_improved(batch), encoded)[estimates.where]
+                features = encoded[estimates.where]
             online = self._online.policy(features)
-            acting = self._as_it_acts(online, batch, observed, estimates)
-            kls = losses.decoupled_kls(acting, target, config.per_dimension_constraint)
+            kls = losses.decoupled_kls(
+                self._as_it_acts(online, acting), target, config.per_dimension_constraint
+            )
             if m_step == 0:
                 dual_loss, dual_metrics = improvement.dual_loss(improved.temperature_loss, kls, duals, config)
                 self.updates.minimise("duals", estimates.share * dual_loss)
@@ -416,16 +428,11 @@ class MPOLearner(learners.ModuleLearner):
             "policy/clipped_actions": ((raw_action < self._low) | (raw_action > self._high)).float().mean(),
         }
 
-    def _as_it_acts(
-        self, online: Any, batch: types.Trajectory, observed: Observed, estimates: Estimates
-    ) -> Any:
-        """Returns the trained policy at the states, [S], as it acts: dropout would have a KL."""
+    def _as_it_acts(self, online: Any, features: torch.Tensor) -> Any:
+        """Returns the trained policy at features, [S, F], as it acts: dropout would have a KL."""
         if not self._for_training:
             return online
         with modes.as_in_acting(self._for_training):
-            features = self._encode(self._online, observed, self._num_improved(batch))[estimates.where]
-            if not self._config.trains_encoder("policy"):
-                features = features.detach()
             return self._online.policy(features)
 
     def restore(self, state: core.State) -> None:

@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 
@@ -63,7 +64,7 @@ def check_objectives(agent: str, objectives: Any, kind: type[Any]) -> None:
             ),
         ):
             value = getattr(objective, field)
-            if not isinstance(value, numbers.Real) or not is_right(value):
+            if not isinstance(value, numbers.Real | torch.Tensor) or not is_right(value):
                 raise ValueError(
                     f"`{field}` of the objective '{name}' of {agent} must be {range_}, got {value!r}."
                 )

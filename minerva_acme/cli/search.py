@@ -1,7 +1,6 @@
 """`minerva sweep --optuna`: a search for settings with a high return."""
 
 import contextlib
-import dataclasses
 import math
 import pathlib
 import shlex
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Column, Table
 
-from minerva_acme import distributed, experiments, plotting
+from minerva_acme import distributed, plotting
 from minerva_acme.cli import (
     commands,
     extras,
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 
 FILE = "study.db"
 _NUM_SHOWN = 10
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(experiments.RunOptions)}
-_ADDED: Mapping[str, Any] = {"env_kwargs": {}, **{name: _DEFAULTS[name] for name in run_results.OPTIONS}}
-"""What an older version did not store, by default."""
 
 
 def run(command: commands.Sweep) -> int:
@@ -66,7 +62,6 @@ def run(command: commands.Sweep) -> int:
             directory / FILE,
             space,
             identity=_identity(command, space, base.train),
-            added=_ADDED,
             seed=command.search_seed,
             num_steps=base.train.run.num_steps,
         )

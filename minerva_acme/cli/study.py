@@ -45,7 +45,6 @@ class Study:
         space: search_space.Space,
         *,
         identity: Mapping[str, Any],
-        added: Mapping[str, Any],
         seed: int,
         num_steps: int,
     ) -> None:
@@ -55,7 +54,6 @@ class Study:
             path: The SQLite file.
             space: What the search varies.
             identity: Plain values that all trials of a study have in common.
-            added: The values of these that a study of an older version has without storing them.
             seed: The seed of the settings that are chosen.
             num_steps: The steps of a run.
 
@@ -69,18 +67,18 @@ class Study:
             storage=f"sqlite:///{path}", study_name=_NAME, direction="maximize", load_if_exists=True
         )
         asked: dict[str, Any] = json.loads(json.dumps(identity))
-        there = {**added, **self._study.user_attrs.get(_IDENTITY, asked)}
-        if _IDENTITY not in self._study.user_attrs:
-            self._study.set_user_attr(_IDENTITY, asked)
-        elif there != asked:
-            different = [name for name in sorted({*asked, *there}) if asked.get(name) != there.get(name)]
+        there = self._study.user_attrs.get(_IDENTITY, {})
+        # A study of an older version stores less; what it lacks is taken to be the same.
+        if different := [name for name in sorted(there) if asked.get(name) != there[name]]:
             raise ValueError(
                 f"{path.parent} holds another search: "
                 + "; ".join(
-                    f"{name} is {there.get(name)!r} there, {asked.get(name)!r} here" for name in different
+                    f"{name} is {there[name]!r} there, {asked.get(name)!r} here" for name in different
                 )
                 + ". Choose another --directory."
             )
+        if there.keys() != asked.keys():
+            self._study.set_user_attr(_IDENTITY, asked)
         self._pruner = optuna.pruners.MedianPruner(
             n_startup_trials=_NUM_UNPRUNED, n_warmup_steps=int(_SHARE_UNPRUNED * num_steps)
         )

@@ -42,7 +42,6 @@ Recorded: TypeAlias = Episode | Mapping[str, Any] | Sequence[tuple[Any, ...]]
 """An episode in any of the forms that `as_episode` takes."""
 
 _NAMES = {"observations": "observation", "actions": "action", "rewards": "reward", "infos": "extras"}
-_ROUNDING = 1e-5  # by which an action may exceed a bound, relative to the bounds' size: float32, scaled twice
 
 
 def as_episode(recorded: Recorded) -> Episode:
@@ -237,15 +236,10 @@ def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_bounded: 
         )
     if not is_bounded or not isinstance(spec, specs.BoundedArray) or array.dtype.kind not in "iuf":
         return
-    low, high = specs.bounds(spec)
-    slack = 0.0
-    if array.dtype.kind == "f":
-        slack = _ROUNDING * np.abs(np.nan_to_num([low, high], posinf=0.0, neginf=0.0)).max(axis=0)
-    is_out = (array < low - slack) | (array > high + slack)
-    if is_out.any():
+    if (is_out := specs.is_out_of_bounds(array, spec)).any():
         step, value = _first(array, is_out)
         place = np.argwhere(is_out)[0][1:]
-        bounds = ", ".join(f"{bound[tuple(place)]:g}" for bound in (low, high))
+        bounds = ", ".join(f"{bound[tuple(place)]:g}" for bound in specs.bounds(spec))
         raise specs.SpecError(
             f"`{name}` of an episode must be in [{bounds}], the bounds of its spec, got {value} at step "
             f"{step}, counted from 0. Actions must be as the agent of training chooses them: scale the "

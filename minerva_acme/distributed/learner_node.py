@@ -144,6 +144,8 @@ class LearnerNode(graph.Part):
                 share=self._share,
             )
             self._restore(learner)
+            if self._saved_at >= config.num_env_steps:  # nothing is left to play
+                self._finishing.set()
             self._reporter.start()
             self._learner = learner  # from here on the node answers calls
             self._learn(learner)

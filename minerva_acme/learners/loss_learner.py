@@ -196,13 +196,14 @@ def _check_loss(name: str, loss: Any, group: updates.Group) -> None:
         TypeError: It is no `Loss`.
         ValueError: Its value cannot be minimised.
     """
-    if not isinstance(loss, Loss) or not isinstance(loss.value, torch.Tensor):
-        found = f"one of a {type(loss.value).__name__}" if isinstance(loss, Loss) else type(loss).__name__
+    is_loss = all(hasattr(loss, field) for field in ("value", "metrics"))
+    if not is_loss or not isinstance(loss.value, torch.Tensor):
+        found = f"one of a {type(loss.value).__name__}" if is_loss else type(loss).__name__
         raise TypeError(
             f"The loss '{name}' must return a `learners.Loss` of a tensor, got {found}. Write return "
             "learners.Loss(value, metrics)."
         )
-    if loss.value.ndim:
+    if loss.value.numel() != 1:
         raise ValueError(
             f"The value of the loss '{name}' must be one number, got the shape {list(loss.value.shape)}. "
             "Return the mean over the batch: learners.Loss(batch.mean(values))."

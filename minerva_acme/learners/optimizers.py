@@ -55,7 +55,7 @@ class LinearDecay:
     """Decays learning rates linearly over a run, or leaves them alone.
 
     A rate that is set during the run, and the one of a group that is added, takes effect at the next step and
-    decays from there in proportion.
+    decays from there in proportion. A schedule that sets rates anew before each step replaces the decay.
     """
 
     def __init__(self, *optimizers: torch.optim.Optimizer, final_share: float, num_steps: int | None) -> None:
@@ -83,6 +83,8 @@ class LinearDecay:
             for optimizer, rates in zip(self._optimizers, self._first_rates, strict=True):
                 for group, first_rate in zip(optimizer.param_groups, rates, strict=True):
                     share = group.get(SHARE)  # None in a checkpoint of an older version
+                    if share == 0.0 and group["lr"] != 0.0:  # set after the end, for the steps that follow
+                        continue
                     if share and group["lr"] != share * first_rate:  # set since the last step
                         first_rate = group["lr"] / share
                     group["lr"], group[SHARE] = left * first_rate, left

@@ -16,6 +16,7 @@ from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
 
 _AXES: dict[type[Any], str] = {types.Transition: "[B]", types.Trajectory: "[B, T]", types.Rollout: "[T, E]"}
+_ROUNDING = 1e-5
 _NUM_AXES = {kind: 1 + axes.count(",") for kind, axes in _AXES.items()}
 
 
@@ -187,12 +188,18 @@ def _check_axes(data: Any, kind: type[Any]) -> None:
         ValueError: A leaf does not; the message names it.
     """
     num_axes = _NUM_AXES[kind]
-    discount = next(iter(tree.flatten(data.discount)), None)
-    if not isinstance(discount, torch.Tensor):
-        raise ValueError(
-            f"`discount` of a batch must be {_AXES[kind]}, got {_describe(data.discount)}. Give one number "
-            "to each step: 0 where the episode ended, 1 elsewhere."
-        )
+    for name, meaning in (
+        ("discount", "0 where the episode ended, 1 elsewhere"),
+        ("mask", "1 where the step happened, 0 where it is padding"),
+    ):
+        found = getattr(data, name, None)
+        leaf = next(iter(tree.flatten(found)), None)
+        if hasattr(data, name) and not isinstance(leaf, torch.Tensor):
+            raise ValueError(
+                f"`{name}` of a batch must be {_AXES[kind]}, got {_describe(found)}. Give one number to each "
+                f"step: {meaning}."
+            )
+    discount = tree.flatten(data.discount)[0]
     for path, leaf in tree.flatten_with_path(data):
         if not isinstance(leaf, torch.Tensor):
             continue
@@ -226,7 +233,7 @@ def _check_discounts(data: Any) -> None:
     if discount.is_meta:  # without values
         return
     happened = discount[_happened(data, discount)]
-    if ((happened < 0) | (happened > 1)).any():
+    if ((happened < -_ROUNDING) | (happened > 1.0 + _ROUNDING)).any():
         raise ValueError(
             "`discount` of a batch must be in [0, 1], got numbers from "
             f"{float(happened.min()):g} to {float(happened.max()):g}. It is 0 where the episode ended, and "
@@ -278,9 +285,7 @@ def _check_bounds(name: str, action: torch.Tensor, spec: specs.BoundedArray) -> 
     Raises:
         ValueError: Some are not.
     """
-    low, high = (torch.from_numpy(bound).to(action.device).double() for bound in specs.bounds(spec))
-    slack = 1e-3 * (high - low)
-    if ((action < low - slack) | (action > high + slack)).any():
+    if specs.is_out_of_bounds(action.detach().double().cpu().numpy(), spec).any():
         raise ValueError(
             f"`{name}` of a batch must be within the bounds of the environment's spec, "
             f"{specs.describe(spec)}, got numbers from {float(action.min()):g} to {float(action.max()):g}. "

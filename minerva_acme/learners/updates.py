@@ -198,7 +198,8 @@ class Updates(core.Saveable):
             for optimizer, state, of_groups in zip(optimizers, states, settings, strict=True):
                 optimizer.state.clear()
                 optimizer.state.update(state)
-                for group, before in zip(optimizer.param_groups, of_groups, strict=True):
+                # A group that the step has added stays.
+                for group, before in zip(optimizer.param_groups, of_groups, strict=False):
                     parameters = group["params"]
                     group.clear()
                     group.update(before, params=parameters)

@@ -221,7 +221,7 @@ def _notes(
 
 
 def _ends(methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison) -> Iterator[str]:
-    """Yields a note for each curve over all environments that ends before its runs, or that there is not.
+    """Yields a note for each curve over all environments that ends before its runs, or is missing.
 
     A published curve that ends behind all runs needs none.
     """
@@ -485,10 +485,10 @@ def _score_table(
     return Table(
         f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
         "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments; all environments "
-        "have equal weight, whatever their number of seeds. With its 95% stratified percentile bootstrap "
-        f"interval ({statistics.NUM_RESAMPLES} resamples); for two or three seeds of one environment, this "
-        "is their range. For published results only the means over seeds are known: compare them by mean and "
-        f"IQM of means. {_UNITS[comparison.unit]}",
+        "have equal weight, whatever their number of seeds. The interval is the 95% stratified percentile "
+        f"bootstrap interval of the IQM ({statistics.NUM_RESAMPLES} resamples); of two or three seeds in "
+        "one environment it is the range. For published results only the means over seeds are known: compare "
+        f"them by mean and IQM of means. {_UNITS[comparison.unit]}",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
         figure="scores",

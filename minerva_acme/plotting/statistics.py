@@ -18,6 +18,9 @@ NUM_RESAMPLES = 2000
 _TRIMMED = 0.25  # share of the scores, at each end
 
 
+_ROUNDING = 1e-9  # of a weight
+
+
 class Interval(NamedTuple):
     """A confidence interval at each step."""
 
@@ -56,8 +59,8 @@ def interquartile_mean(scores: np.ndarray, weights: np.ndarray | None = None) ->
     ends = sizes.cumsum(axis=-1)
     kept = np.minimum(ends, num_scores - cut) - np.maximum(ends - sizes, cut)
     ordered = np.take_along_axis(scores, order, axis=-1)
-    # What is left out is not multiplied by 0: it may be infinite.
-    inside = np.multiply(ordered, kept, out=np.zeros_like(kept), where=kept > 0.0)
+    # What is left out, up to rounding, is not multiplied by 0: it may be infinite.
+    inside = np.multiply(ordered, kept, out=np.zeros_like(kept), where=kept > _ROUNDING)
     means: np.ndarray = inside.sum(axis=-1) / (num_scores - 2 * cut)
     return means
 

@@ -112,7 +112,7 @@ def collect(
         settings = _settings(directory)
         first, others = of_name.setdefault(made.exp_name, (directory, settings))
         other = [key for key in settings.keys() & others.keys() if settings[key] != others[key]]
-        if other and not name:
+        if other and first != directory and not name:
             key = min(other)
             raise ValueError(
                 f"The runs of {made.exp_name} must have the same settings, got `{key}` {others[key]!r} in "
@@ -192,7 +192,12 @@ def _make_experiment(
 def _settings(directory: pathlib.Path) -> Mapping[str, Any]:
     """Returns the settings that make a run another experiment."""
     description = run_folder.read(directory)
-    return {**description.hyperparameters, "stop_at_return": description.options.get("stop_at_return")}
+    return {
+        "agent": description.agent,
+        **description.hyperparameters,
+        **description.data(),
+        "stop_at_return": description.options.get("stop_at_return"),
+    }
 
 
 def _play_unseen(

@@ -28,13 +28,11 @@ def open_study(
     *,
     seed: int = 0,
     identity: dict[str, Any] | None = None,
-    added: dict[str, Any] | None = None,
 ) -> studies.Study:
     return studies.Study(
         folder / "study.db",
         SPACE,
         identity=identity or {"env": "a"},
-        added=added or {},
         seed=seed,
         num_steps=NUM_STEPS,
     )
@@ -107,13 +105,13 @@ def add(study: studies.Study, value: float, state: str = "complete") -> None:
     study.add(trial, state, None if state == "failed" else value, values)
 
 
-def test_a_study_of_an_older_version_goes_on_if_what_it_did_not_know_has_its_default(
+def test_a_study_of_an_older_version_goes_on_and_is_then_known_by_what_it_did_not_store(
     tmp_path: pathlib.Path,
 ) -> None:
     open_study(tmp_path)
-    open_study(tmp_path, identity={"env": "a", "replay": "auto"}, added={"replay": "auto"})
-    with pytest.raises(ValueError, match="another search: replay is 'auto' there, 'memory' here"):
-        open_study(tmp_path, identity={"env": "a", "replay": "memory"}, added={"replay": "auto"})
+    open_study(tmp_path, identity={"env": "a", "replay": "memory"})
+    with pytest.raises(ValueError, match="another search: replay is 'memory' there, 'auto' here"):
+        open_study(tmp_path, identity={"env": "a", "replay": "auto"})
 
 
 def test_a_trial_is_pruned_where_it_is_worse_than_the_median_of_those_before(tmp_path: pathlib.Path) -> None:

@@ -147,6 +147,14 @@ def test_rates_that_are_set_and_groups_that_are_added_decay_in_proportion():
     assert rates == [pytest.approx([0.4, 0.25]), pytest.approx([0.05])]
 
 
+def test_a_rate_that_is_set_after_the_end_of_the_decay_stays():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
+    decay = learners.LinearDecay(optimizer, final_share=0.0, num_steps=2)
+    assert [decay.set(step) for step in range(3)] == [0.5, 0.25, 0.0]
+    optimizer.param_groups[0]["lr"] = 0.1
+    assert [decay.set(step) for step in (3, 4)] == [0.1, 0.1]
+
+
 @pytest.mark.parametrize("kind", ["", "set during the run", "of an older version"])
 def test_a_decay_that_is_continued_is_the_uninterrupted_one(kind):
     def make():

@@ -261,6 +261,24 @@ def test_what_does_not_fit_the_spec_is_named(sample, message):
         next(check(iter([Sample(sample)]), spec=OWN_SPEC))
 
 
+@pytest.mark.parametrize(
+    ("action", "spec"),
+    [
+        (np.full(B, 5003), specs.DiscreteArray(5000)),
+        (np.full((B, 1), -5.0), specs.BoundedArray((1,), np.float32, 0.0, np.inf)),
+        (np.full((B, 1), 1.001), specs.BoundedArray((1,), np.float32, -1.0, 1.0)),
+    ],
+)
+def test_actions_may_be_out_of_bounds_by_rounding_alone(action, spec):
+    spec = OWN_SPEC._replace(actions=spec)
+    with pytest.raises(ValueError, match="`action` of a batch must be within the bounds"):
+        next(check(iter([Sample(transition(action=action))]), spec=spec))
+
+
+def test_a_discount_may_be_1_up_to_rounding():
+    assert next(check(iter([transition(discount=np.full(B, 1.0 + 1e-7))])))
+
+
 def test_padding_may_be_out_of_the_bounds_of_actions():
     spec = OWN_SPEC._replace(
         observations=specs.Array((2,), np.float32), actions=specs.BoundedArray((1,), np.float32, 1.0, 2.0)

@@ -111,6 +111,18 @@ def test_what_an_optimiser_keeps_in_its_groups_is_as_before_too():
     assert optimizer.param_groups[0]["params"] is parameters
 
 
+def test_a_skipped_batch_may_have_added_a_group():
+    scene = Scene()
+    optimizer = scene.groups["critic"].optimizer
+    before = scene.state()["modules"]
+    with scene.updates.whole_or_nothing(0) as metrics:
+        scene.updates.minimise("critic", scene.loss("critic", batch(0)))
+        optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.1})
+        learners.require_finite({"rewards": torch.tensor([NAN])})
+    assert metrics == {"skipped_batches": 1} and len(optimizer.param_groups) == 2
+    testing.assert_nests_equal(scene.state()["modules"], before, "A skipped batch must leave no trace.")
+
+
 def test_a_state_can_be_restored_more_than_once():
     scene, *others = Scene(), Scene(), Scene()
     scene.learn(batch(0))

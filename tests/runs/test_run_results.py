@@ -184,6 +184,25 @@ def test_runs_of_ones_own_agent_with_other_settings_are_no_one_experiment(make_r
     assert len(run_results.collect(directories, name="both")) == 1
 
 
+@pytest.mark.parametrize("options", [{"demonstrations": "data/a"}, {"from_run": "runs/a"}])
+def test_runs_of_ones_own_agent_with_other_data_are_no_one_experiment(make_run, options):
+    directories = [make_run("a"), make_run("b", seed=1, options=options)]
+    for directory in directories:
+        content = json.loads((directory / run_folder.FILE).read_text())
+        (directory / run_folder.FILE).write_text(json.dumps(content | {"agent": "m:Mine", "config": "m:C"}))
+    with pytest.raises(ValueError, match=f"must have the same settings, got `{next(iter(options))}`"):
+        run_results.collect(directories)
+
+
+def test_a_setting_that_is_no_number_is_the_runs_own(make_run):
+    directory = make_run("a")
+    content = json.loads((directory / run_folder.FILE).read_text())
+    content |= {"agent": "m:Mine", "config": "m:C", "hyperparameters": {"clip": float("nan")}}
+    (directory / run_folder.FILE).write_text(json.dumps(content))
+    (experiment,) = run_results.collect([directory])
+    assert len(experiment.trainings) == 1
+
+
 def test_runs_that_stop_at_other_returns_are_no_one_experiment(make_run):
     directories = [make_run("a"), make_run("b", seed=1, options={"stop_at_return": 5.0})]
     with pytest.raises(ValueError, match="must have the same settings, got `stop_at_return` None in"):

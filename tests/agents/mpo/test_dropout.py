@@ -9,6 +9,7 @@ from torch import nn
 
 from minerva_acme import networks, specs
 from minerva_acme.agents import mpo
+from minerva_acme.agents.mpo import modes
 
 from .scene import SMALL, make_learner, make_trajectory, repeat
 
@@ -52,6 +53,54 @@ def test_equal_weights_have_no_kl(spec, dropout, encoder_loss, in_encoder):
     assert max(row[f"kl/{name}_rel"] for row in rows for name in ("mean", "stddev")) < 1e-6
     assert made.policy.training
     assert not any(part.training for module in learner._target for part in module.modules())
+
+
+def test_the_step_of_the_critic_is_in_no_kl(spec):
+    config = dataclasses.replace(
+        SMALL, policy_learning_rate=1e-12, target_policy_update_period=1, target_critic_update_period=1
+    )
+    learner, rows, _ = make(spec, nn.Dropout(0.0), config, in_encoder=True)
+    for _ in range(3):
+        learner.step()
+    assert max(row[f"kl/{name}_rel"] for row in rows for name in ("mean", "stddev")) < 1e-6
+
+
+class Derived(nn.Dropout):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Helped(nn.Module):
+    def forward(self, x):
+        return x + self._noise(x)
+
+    def _noise(self, x):
+        return torch.randn_like(x) if self.training else 0.0
+
+
+class Inside(nn.Module):
+    def forward(self, x):
+        return (lambda: nn.functional.dropout(x, 0.5, self.training))()
+
+
+def decorated(function):
+    return lambda *args: function(*args)
+
+
+class Decorated(nn.Module):
+    @decorated
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.RReLU, OwnDropout, Derived, Helped, Inside, Decorated])
+def test_parts_for_training_are_found(kind):
+    part = kind()
+    parts = modes.parts_for_training(nn.Sequential(nn.Linear(2, 2), part), nn.LSTM(2, 2), nn.LayerNorm(2))
+    assert parts == [part]
+    with modes.as_in_acting(parts):
+        assert not part.training
+    assert part.training
 
 
 def test_the_loss_of_the_policy_is_with_dropout(spec):
