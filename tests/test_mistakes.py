@@ -680,8 +680,8 @@ def no_space_left_for_a_checkpoint(s):
     ValueError,
     "<run>/checkpoints/000000016 must belong to this agent, config and environment: The weights must have "
     "the names and shapes of this GaussianPolicy, but `torso.0.weight` is missing there, <...>. The "
-    "network's code, its config or the environment differs from that of training: use those of training, or "
-    "train again.",
+    "network's code, its config or the environment has changed since training: use the old ones, or train "
+    "again.",
 )
 def a_policy_of_another_agent(s):
     runs.load_policy(s.run, mpo.MPOBuilder(TINY_MPO), FLAT)
@@ -691,7 +691,7 @@ def a_policy_of_another_agent(s):
     ValueError,
     "<run>/checkpoints/000000016 must belong to this agent, config and environment: The weights must have "
     "the names and shapes of this ActorCritic, but <...>. The network's code, its config or the environment "
-    "differs from that of training: use those of training, or train again.",
+    "has changed since training: use the old ones, or train again.",
 )
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))

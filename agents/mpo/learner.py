@@ -219,7 +219,9 @@ class MPOLearner(learners.ModuleLearner):
             # Once for both losses, as many states of a sequence as either needs.
             length = max(steps.mask.shape[1], self._num_improved(batch))
             features = self._encode(self._online, observed, length)
-            acting = self._encode_to_act(observed, length, features)
+            acting = features  # if the policy's loss trains the encoder, each M-step encodes again
+            if not self._config.trains_encoder("policy"):
+                acting = self._encode_to_act(observed, length, features)
             critic, policy = self._acceleration.side_by_side(
                 (
                     lambda: self._improve_critic(steps, features, estimates, info),
@@ -279,8 +281,8 @@ class MPOLearner(learners.ModuleLearner):
     def _update_statistics(self, batch: types.Trajectory) -> None:
         """Updates the running statistics with each sequence's first step, drawn as often as it occurs.
 
-        The targets keep those of their last copy. They get the first ones at once, since they would otherwise
-        see observations that are not normalised.
+        Targets get new statistics with their next copy. Only the first statistics are copied to them at once:
+        without any, observations would not be normalised.
         """
         if self._normalizer is not None:
             firsts = learners.at(batch.observation, (slice(None), 0))

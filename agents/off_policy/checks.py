@@ -79,7 +79,7 @@ def check_targets(
         agent: The name of the builder's class, for messages.
         modules: All modules, by name. Those with "target" in their name that are not trained are targets.
         objectives: The objectives, by name.
-        moves_targets: Whether the builder defines `update_targets`, or the learner may move targets itself.
+        moves_targets: True if the builder or the learner may move targets.
 
     Raises:
         ValueError: A target is what is trained, or nothing moves it.

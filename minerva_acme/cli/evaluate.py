@@ -36,7 +36,7 @@ def run(command: commands.Eval) -> int:
         console.print(f"episode {index + 1:3d}  return {episode_return:10.2f}  length {length}")
     console.print(
         f"{description.agent} on {description.base_task.env_name}, {found.env_steps:,} "
-        f"{'environment' if description.plays else 'learner'} steps: "
+        f"{description.steps_name}: "
         f"return {result.mean:.2f} ± {result.std:.2f} over {readable.count(command.episodes, 'episode')}"
     )
     return 0

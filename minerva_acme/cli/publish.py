@@ -154,8 +154,8 @@ def make_card(
     yield from (f"{key}: {json.dumps(value)}" for key, value in metadata.items())  # JSON is YAML too
     yield f"---\n\n# {described.title} on {environment}\n"
     yield (
-        f"A policy that minerva-acme learned in {found.env_steps:,} "
-        f"environment steps, seed {described.seed}.\n"
+        f"A policy that minerva-acme learned in {found.env_steps:,} {described.steps_name}, "
+        f"seed {described.seed}.\n"
     )
     episodes = readable.count(score.num_episodes, "episode")
     yield (

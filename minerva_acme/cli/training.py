@@ -191,7 +191,7 @@ def _run(
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
     film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
-    num_steps = options["num_env_steps"] or options["num_learner_steps"]
+    num_steps = options[description.steps_option]
     console.print(f"{description.agent} on {description.task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
         _tell_of_checkpoint(console, directory, checkpoint, description)

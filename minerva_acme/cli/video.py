@@ -121,7 +121,7 @@ def run(command: commands.Video) -> int:
         )
     console.print(
         f"{description.agent} on {environment_id}, {found.env_steps:,} "
-        f"{'environment' if description.plays else 'learner'} steps: "
+        f"{description.steps_name}: "
         f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )

@@ -174,7 +174,7 @@ class Recorder(core.Closeable, core.Saveable):
                 f"{self._log.path} must hold the {expected:,} bytes that were recorded until the checkpoint, "
                 f"got {found:,}. Put the file back, or resume without `record`."
             )
-        # Where nothing was recorded since, the last span goes on.
+        # The last span continues if nothing was recorded after it.
         self._start = spans.pop()[0] if spans and spans[-1][1] == found else found
         self._earlier = spans
 

@@ -13,7 +13,7 @@ from minerva_acme.wrappers import flat_action
 UNKNOWN = (
     "The action spec of the task is unknown: a wrapper that does not belong to this library changes the "
     "actions, or there are only recorded episodes. Load the policy without `actions='task'`, and convert its "
-    "actions in the same way as that wrapper, or as those of the episodes' environment."
+    "actions as that wrapper does, or as the wrappers of the recorded environment do."
 )
 
 _ATTRIBUTE = "_task_actions"

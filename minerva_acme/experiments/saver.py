@@ -40,7 +40,7 @@ class Saver:
 
     @property
     def has_saved(self) -> bool:
-        """Whether the newest checkpoint is a full one that was made after the run's last step."""
+        """True if there is a full checkpoint of the run's last step."""
         return self.saved_at == self._run.steps and not self._is_light
 
     def newest(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from minerva_acme import core
+from minerva_acme.networks import weights
 from minerva_acme.runs import checkpointing
 
 _logger = logging.getLogger(__name__)
@@ -51,11 +52,8 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
     """Returns what differs between the weights of two learners, by module and name."""
     if ours.keys() != theirs.keys():
         return [f"its networks are {', '.join(theirs)} there, {', '.join(ours)} here"]
-    found = []
-    for module, own in ours.items():
-        shapes = [{name: tuple(x.shape) for name, x in weights.items()} for weights in (own, theirs[module])]
-        for name in dict.fromkeys([*shapes[0], *shapes[1]]):
-            here, there = (str(each.get(name, "missing")) for each in shapes)
-            if here != there:
-                found.append(f"'{name}' of the {module} is {there} there, {here} here")
-    return found
+    return [
+        f"'{name}' of the {module} is {there} there, {here} here"
+        for module, own in ours.items()
+        for name, here, there in weights.differences(own, theirs[module])
+    ]

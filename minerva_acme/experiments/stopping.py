@@ -72,10 +72,11 @@ def is_complete(checkpoint: pathlib.Path, run_options: Mapping[str, Any]) -> boo
     state = checkpointing.load_state(checkpoint)
     if goal is not None and _reached(state, goal) is not None:
         return True
+    if not is_made:
+        return False
     # A signal may have interrupted the last evaluation, which is then left to do.
-    is_evaluated = is_made and evaluation.Evaluations.of(state).logged_until >= num_steps
     evaluates = run_options.get("evaluation_episodes", 1) and state.get("has_evaluator", True)
-    return is_evaluated or (is_made and not evaluates)
+    return not evaluates or evaluation.Evaluations.of(state).logged_until >= num_steps
 
 
 def _reached(state: core.State, goal: float) -> float | None:

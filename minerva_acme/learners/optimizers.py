@@ -54,8 +54,8 @@ SHARE = "decayed_to"
 class LinearDecay:
     """Decays learning rates linearly over a run, or leaves them alone.
 
-    A rate that is set during the run, and the one of a group that is added, takes effect at the next step and
-    decays from there in proportion. A schedule that sets rates anew before each step replaces the decay.
+    You may set a rate during the run, or add a group: the rate counts from the next step on, and decays in
+    proportion. A scheduler that sets the rates before every step replaces this decay.
     """
 
     def __init__(self, *optimizers: torch.optim.Optimizer, final_share: float, num_steps: int | None) -> None:

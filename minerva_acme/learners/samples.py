@@ -232,7 +232,7 @@ def _check_discounts(data: Any) -> None:
     discount = tree.flatten(data.discount)[0]
     if discount.is_meta:  # without values
         return
-    happened = discount[_happened(data, discount)]
+    happened = _happened(data, discount)
     if ((happened < -_ROUNDING) | (happened > 1.0 + _ROUNDING)).any():
         raise ValueError(
             "`discount` of a batch must be in [0, 1], got numbers from "
@@ -242,9 +242,9 @@ def _check_discounts(data: Any) -> None:
 
 
 def _happened(data: Any, leaf: torch.Tensor) -> torch.Tensor:
-    """Returns whether the step of each item of a leaf happened, in the leading axes that all leaves share."""
+    """Returns the rows of a leaf whose steps happened, [N, ...]; all of them, as they are, without a mask."""
     mask = getattr(data, "mask", None)
-    return torch.ones(leaf.shape[:1], dtype=torch.bool, device=leaf.device) if mask is None else mask > 0
+    return leaf if mask is None else leaf[mask > 0]
 
 
 def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None:
@@ -276,7 +276,7 @@ def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None
                     f"environment's spec, got {shape}. Give each item what the environment gives or takes."
                 )
             if field == "action" and isinstance(wanted[path], specs.BoundedArray) and not leaf.is_meta:
-                _check_bounds(_name(path), leaf[_happened(data, leaf)], wanted[path])
+                _check_bounds(_name(path), _happened(data, leaf), wanted[path])
 
 
 def _check_bounds(name: str, action: torch.Tensor, spec: specs.BoundedArray) -> None:
@@ -285,7 +285,10 @@ def _check_bounds(name: str, action: torch.Tensor, spec: specs.BoundedArray) -> 
     Raises:
         ValueError: Some are not.
     """
-    if specs.is_out_of_bounds(action.detach().double().cpu().numpy(), spec).any():
+    # NumPy has no bfloat16. Whole numbers stay whole: they have no rounding.
+    numbers = action.detach().cpu()
+    numbers = numbers.double() if numbers.is_floating_point() else numbers
+    if specs.is_out_of_bounds(numbers.numpy(), spec).any():
         raise ValueError(
             f"`{name}` of a batch must be within the bounds of the environment's spec, "
             f"{specs.describe(spec)}, got numbers from {float(action.min()):g} to {float(action.max()):g}. "

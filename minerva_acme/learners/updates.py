@@ -176,16 +176,17 @@ class Updates(core.Saveable):
     def _snapshot(self) -> Callable[[], None]:
         """Copies everything that a step changes, for readers too; returns a function that restores it."""
         modules = _tensors(self._modules)
-        optimizers = [group.optimizer for group in self._groups.values()]
+        owned = [group.optimizer for group in self._groups.values()]
         # An optimiser changes tensors of its state and its groups in place, or puts others in their place.
-        states = [
-            {key: _containers(state) for key, state in optimizer.state.items()} for optimizer in optimizers
-        ]
+        states = [_containers(optimizer.state) for optimizer in owned]
         settings = [
-            [_containers({key: value for key, value in group.items() if key != "params"}) for group in groups]
-            for groups in (optimizer.param_groups for optimizer in optimizers)
+            [
+                _containers({key: value for key, value in group.items() if key != "params"})
+                for group in optimizer.param_groups
+            ]
+            for optimizer in owned
         ]
-        tensors = modules + _tensors_in([[*state.values()] for state in states]) + _tensors_in(settings)
+        tensors = modules + _tensors_in(states, settings)
         if not self._kept.keys().isdisjoint(modules):
             self._copies = _Copies()  # The copies of a step that ended with an exception are still read.
         copies = self._copies.take(tensors)
@@ -195,7 +196,7 @@ class Updates(core.Saveable):
             with torch.no_grad():
                 for tensor, before in zip(tensors, copies, strict=True):
                     tensor.copy_(before)
-            for optimizer, state, of_groups in zip(optimizers, states, settings, strict=True):
+            for optimizer, state, of_groups in zip(owned, states, settings, strict=True):
                 optimizer.state.clear()
                 optimizer.state.update(state)
                 # A group that the step has added stays.
@@ -335,13 +336,22 @@ def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
 def _containers(value: Any) -> Any:
     """Copies nested dicts and lists, but not what is in them."""
     if isinstance(value, dict):
-        return {key: _containers(each) for key, each in value.items()}
+        # Nearly all values are tensors: without a call for each, since this runs at each step.
+        return {
+            key: each if isinstance(each, torch.Tensor) else _containers(each) for key, each in value.items()
+        }
     return [*map(_containers, value)] if type(value) is list else value
 
 
-def _tensors_in(value: Any) -> list[torch.Tensor]:
+def _tensors_in(*nests: Any) -> list[torch.Tensor]:
     """Returns the tensors in nested dicts and lists."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for part in parts for tensor in _tensors_in(part)]
+    tensors: list[torch.Tensor] = []
+    left = [*nests]
+    for value in left:  # which grows
+        if isinstance(value, torch.Tensor):
+            tensors.append(value)
+        elif isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+    return tensors

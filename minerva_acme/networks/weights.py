@@ -1,6 +1,6 @@
-"""The weights that a network of one process takes from that of another, or from a file."""
+"""Copying weights into a network, from another process or a file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,20 @@ def set_weights(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:
         tensor.copy_(torch.from_numpy(state[name]), non_blocking=True)
 
 
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields the names of arrays that are missing or have another shape, with their shapes here and there."""
+    here, there = ({name: str(tuple(x.shape)) for name, x in each.items()} for each in (ours, theirs))
+    for name in dict.fromkeys([*here, *there]):
+        own, other = here.get(name, "missing"), there.get(name, "missing")
+        if own != other:
+            yield name, own, other
+
+
 def _describe_misfit(module: nn.Module, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    here, there = ({name: tuple(x.shape) for name, x in each.items()} for each in (ours, theirs))
-    differences = [
-        f"`{name}` is {there.get(name, 'missing')} there, {here.get(name, 'missing')} here"
-        for name in dict.fromkeys([*here, *there])
-        if here.get(name) != there.get(name)
-    ]
-    more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+    found = [f"`{name}` is {there} there, {here} here" for name, here, there in differences(ours, theirs)]
+    more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
     return (
         f"The weights must have the names and shapes of this {type(module).__name__}, but "
-        f"{', '.join(differences[:3])}{more}. The network's code, its config or the environment differs from "
-        "that of training: use those of training, or train again."
+        f"{', '.join(found[:3])}{more}. The network's code, its config or the environment has "
+        "changed since training: use the old ones, or train again."
     )

@@ -251,7 +251,7 @@ def _draw_panel(
 
 
 def _marker(curve: run_curves.Curve, most: int) -> str | None:
-    """Returns the mark of each point of a curve, if it has at most so many; a single one has no line."""
+    """Returns the marker of a curve's points, or None if there are more than `most`."""
     return "o" if len(curve.x) <= most else None
 
 

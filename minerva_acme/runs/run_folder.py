@@ -110,6 +110,11 @@ class RunDescription:
         return "num_env_steps" if self.plays else "num_learner_steps"
 
     @property
+    def steps_name(self) -> str:
+        """What the run's steps are, for display."""
+        return "environment steps" if self.plays else "learner steps"
+
+    @property
     def steps_key(self) -> str:
         """The name in the logs of the steps that the run makes, as in `RunOptions.steps_key`."""
         return options.steps_key(self.options.get("num_env_steps", 1))

@@ -6,7 +6,7 @@ import logging
 import pathlib
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from minerva_acme import results
 from minerva_acme.runs import (
@@ -43,6 +43,9 @@ OPTIONS = (
     "evaluation_environments",
 )
 """The options that affect the result of a run, or the precision of its evaluations."""
+
+
+_Run: TypeAlias = tuple[pathlib.Path, run_folder.RunDescription]
 
 
 class _NoEvaluationError(ValueError):
@@ -94,10 +97,11 @@ def collect(
     without: list[_NoEvaluationError] = []
     found: dict[str, results.Experiment] = {}
     places: dict[tuple[str, str, int], pathlib.Path] = {}
-    of_name: dict[str, tuple[pathlib.Path, Mapping[str, Any]]] = {}
+    firsts: dict[str, _Run] = {}  # of each experiment
     for directory in directories:
         try:
-            made = _make_experiment(directory, name, num_episodes, import_code)
+            description = run_folder.read(directory)
+            made = _make_experiment(directory, description, name, num_episodes, import_code)
         except _NoEvaluationError as error:
             without.append(error)
             continue
@@ -109,16 +113,10 @@ def collect(
                 f"minerva collect {shlex.quote(str(directory))} --name NAME"
             )
         places[place] = directory
-        settings = _settings(directory)
-        first, others = of_name.setdefault(made.exp_name, (directory, settings))
-        other = [key for key in settings.keys() & others.keys() if settings[key] != others[key]]
-        if other and first != directory and not name:
-            key = min(other)
-            raise ValueError(
-                f"The runs of {made.exp_name} must have the same settings, got `{key}` {others[key]!r} in "
-                f"{first} and {settings[key]!r} in {directory}. Collect them apart, each with a name: "
-                f"minerva collect {shlex.quote(str(directory))} --name NAME"
-            )
+        if made.exp_name not in firsts:
+            firsts[made.exp_name] = directory, description
+        elif not name:
+            _check_same_settings(made.exp_name, firsts[made.exp_name], (directory, description))
         old = found.get(made.exp_name)
         found[made.exp_name] = made if old is None else results.merge(old, made)
     if without and not found:
@@ -137,9 +135,12 @@ def random_return(directory: pathlib.Path) -> float | None:
 
 
 def _make_experiment(
-    directory: pathlib.Path, name: str, num_episodes: int, import_code: bool
+    directory: pathlib.Path,
+    description: run_folder.RunDescription,
+    name: str,
+    num_episodes: int,
+    import_code: bool,
 ) -> results.Experiment:
-    description = run_folder.read(directory)
     steps = description.steps_key
     logged = run_curves.list_metrics(directory)
     stored_as = _AT_EACH_EVALUATION | {
@@ -189,9 +190,24 @@ def _make_experiment(
     )
 
 
-def _settings(directory: pathlib.Path) -> Mapping[str, Any]:
+def _check_same_settings(exp_name: str, *runs: _Run) -> None:
+    """Checks that two runs may be one experiment.
+
+    Raises:
+        ValueError: They have different settings.
+    """
+    (first, one), (second, other) = ((directory, _settings(description)) for directory, description in runs)
+    for key in sorted(one.keys() & other.keys()):
+        if one[key] != other[key]:
+            raise ValueError(
+                f"The runs of {exp_name} must have the same settings, got `{key}` {one[key]!r} in {first} "
+                f"and {other[key]!r} in {second}. Collect them apart, each with a name: "
+                f"minerva collect {shlex.quote(str(second))} --name NAME"
+            )
+
+
+def _settings(description: run_folder.RunDescription) -> Mapping[str, Any]:
     """Returns the settings that make a run another experiment."""
-    description = run_folder.read(directory)
     return {
         "agent": description.agent,
         **description.hyperparameters,

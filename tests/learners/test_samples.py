@@ -265,6 +265,7 @@ def test_what_does_not_fit_the_spec_is_named(sample, message):
     ("action", "spec"),
     [
         (np.full(B, 5003), specs.DiscreteArray(5000)),
+        (np.full(B, 500_000), specs.DiscreteArray(500_000)),
         (np.full((B, 1), -5.0), specs.BoundedArray((1,), np.float32, 0.0, np.inf)),
         (np.full((B, 1), 1.001), specs.BoundedArray((1,), np.float32, -1.0, 1.0)),
     ],
