@@ -137,7 +137,7 @@ def _make_rollout(spec: Any, config: Any, seed: int) -> Any:
     last[-1] = 1.0
     return types.Rollout(
         observation=observation,
-        action=raw_action,
+        action=raw_action.clamp(-1.0, 1.0),
         reward=reward,
         discount=torch.ones(shape),
         next_observation=next_observation,

@@ -27,6 +27,7 @@ _CASES_OF_A_LEARNER = 10  # To make one takes as long as several steps.
 
 T, E = 4, 2  # so that a PPO rollout has two minibatches
 _OBSERVATION_SIZE, _NUM_ACTIONS = 3, 4
+_LOW, _HIGH = [-2.0, -0.5], [1.0, 3.0]  # of actions
 _NUMBERS = [
     *(float("nan"), float("inf"), -float("inf"), -0.0, 0.0, 1.0, -1.0, 1e-40),
     *(
@@ -142,7 +143,7 @@ def _make_scene(seed: int) -> _Scene:
         observations=specs.Array((_OBSERVATION_SIZE,), np.float32, name="observation"),
         actions=specs.DiscreteArray(_NUM_ACTIONS, name="action")
         if is_discrete
-        else specs.BoundedArray((2,), np.float32, [-2.0, -0.5], [1.0, 3.0], name="action"),
+        else specs.BoundedArray((2,), np.float32, _LOW, _HIGH, name="action"),
         rewards=specs.Array((), np.float32, name="reward"),
         discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
     )
@@ -185,7 +186,7 @@ def _make_trajectory(generator: torch.Generator, is_discrete: bool) -> types.Tra
     mask[1, -1] = 0.0
     return types.Trajectory(
         observation=torch.randn(E, T + 1, _OBSERVATION_SIZE, generator=generator),
-        action=raw_action.clamp(-0.5, 1.0),
+        action=raw_action.clamp(min=torch.tensor(_LOW), max=torch.tensor(_HIGH)),
         reward=torch.randn(E, T, generator=generator),
         discount=mask.clone(),
         mask=mask,
@@ -199,9 +200,11 @@ def _make_rollout(generator: torch.Generator, is_discrete: bool) -> types.Rollou
     parameters: Any
     if is_discrete:
         raw_action = torch.randint(_NUM_ACTIONS, (T, E), generator=generator)
+        action = raw_action.clone()
         parameters = distributions.Categorical(torch.randn(T, E, _NUM_ACTIONS, generator=generator))
     else:
         raw_action = torch.randn(T, E, 2, generator=generator)
+        action = raw_action.clamp(min=torch.tensor(_LOW), max=torch.tensor(_HIGH))
         parameters = distributions.DiagonalGaussian(
             torch.randn(T, E, 2, generator=generator), 0.3 * torch.randn(T, E, 2, generator=generator)
         )
@@ -210,7 +213,7 @@ def _make_rollout(generator: torch.Generator, is_discrete: bool) -> types.Rollou
     last[-1] = last[1, 0] = 1.0
     return types.Rollout(
         observation=observation[:-1],
-        action=raw_action.clone(),
+        action=action,
         reward=reward,
         discount=1.0 - last * (torch.arange(T) < T - 1)[:, None],
         next_observation=observation[1:].clone(),
