@@ -170,7 +170,8 @@ class PrioritizedConfig(OffPolicyConfig):
     prioritized: bool = True
     """Whether items are drawn by priority; otherwise the settings below have no effect."""
     priority_exponent: constraints.NonNegative = 0.6
-    """Alpha: an item is drawn with a probability proportional to priority^alpha; 0 is uniform."""
+    """Alpha: an item is drawn with a probability proportional to priority^alpha. With 0, all items whose
+    priority is above 0 are drawn equally often."""
     importance_exponent: constraints.Share = 0.4
     """Initial beta of the importance weights. It rises linearly to 1 at the end of the run, earlier if
     sequences of a period above 1 begin more often than steps say, since episodes are no multiples of it. It

@@ -11,6 +11,7 @@ share them.
 
 import abc
 import dataclasses
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -156,15 +157,25 @@ class TableConfig:
     def __post_init__(self) -> None:
         if not self.name:
             raise ValueError("`name` of a table must not be empty.")
-        if self.max_size < 1:
-            raise ValueError(f"`max_size` must be >= 1 item, got {self.max_size}.")
+        if not isinstance(self.max_size, int) or self.max_size < 1:
+            raise ValueError(f"`max_size` must be a whole number of items >= 1, got {self.max_size}.")
+        for name, field in self.signature.fields.items():
+            if field.column not in self.signature.columns:
+                raise ValueError(
+                    f"Field '{name}' of table '{self.name}' must be of a column of its signature, "
+                    f"{', '.join(map(repr, self.signature.columns))}, got '{field.column}'."
+                )
+            if field.length < 1:
+                raise ValueError(
+                    f"`length` of field '{name}' of table '{self.name}' must be >= 1 row, got {field.length}."
+                )
         if self.max_times_sampled < 0:
             raise ValueError(f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}.")
         for name, selector in (("sampler", self.sampler), ("remover", self.remover)):
             if isinstance(selector, Prioritized) and not 0.0 <= selector.exponent < float("inf"):
                 raise ValueError(
                     f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
-                    "items with equal probability; `Uniform` does so faster."
+                    "items whose priority is above 0 with equal probability; `Uniform` draws all, and faster."
                 )
         if isinstance(self.remover, Prioritized) and not self.remover.is_plain:
             raise ValueError(
@@ -182,12 +193,14 @@ class TableConfig:
                     f"`max_size` {self.max_size}. Lower the first or raise the second."
                 )
         if isinstance(limiter, SampleToInsertRatio):
-            if limiter.samples_per_insert <= 0:
-                raise ValueError(f"`samples_per_insert` must be > 0, got {limiter.samples_per_insert}.")
+            if not 0 < limiter.samples_per_insert < math.inf:
+                raise ValueError(
+                    f"`samples_per_insert` must be finite and > 0, got {limiter.samples_per_insert}."
+                )
             # A row of a ring may insert an item of each environment.
             most_at_once = self.ring.num_environments if self.ring is not None else 1
             least = max(1.0, limiter.samples_per_insert * most_at_once)
-            if limiter.error_buffer < least:
+            if not limiter.error_buffer >= least:  # nor is NaN
                 raise ValueError(
                     f"`error_buffer` must be >= {least:g} samples, or both sides of table '{self.name}' "
                     f"wait for each other, got {limiter.error_buffer:g}."

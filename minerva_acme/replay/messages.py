@@ -5,7 +5,7 @@ import logging
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -52,7 +52,8 @@ def limits(limiter: base.RateLimiter) -> Limits:
         case base.SampleToInsertRatio(ratio, min_size, error_buffer):
             # Measured from the point at which the table has `min_size` items and no sample has been taken.
             start = float(ratio * min_size)
-            return Limits(float(ratio), min_size, start - error_buffer, start + error_buffer)
+            buffer = min(error_buffer, _UNLIMITED / 2)  # which may be infinite
+            return Limits(float(ratio), min_size, start - buffer, start + buffer)
         case base.Queue(capacity):
             return Limits(1.0, 1, 0.0, float(capacity))
 
@@ -271,16 +272,18 @@ def check_priority(table: str, priority: float) -> None:
         )
 
 
-def check_priorities(keys: np.ndarray, priorities: np.ndarray) -> None:
-    """Checks the new priorities of items.
+def check_priorities(keys: Any, priorities: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Checks the new priorities of items. Returns keys and priorities as arrays.
 
     Raises:
         ValueError: A priority is negative or not finite, or the numbers of keys and priorities differ.
     """
+    keys, priorities = np.asarray(keys, np.uint64), np.asarray(priorities, np.float64)
     if keys.shape != priorities.shape or not np.all(np.isfinite(priorities) & (priorities >= 0)):
         raise ValueError(
             f"`priorities` must be finite and >= 0, one for each of {keys.size} keys, got {priorities}."
         )
+    return keys, priorities
 
 
 class WrittenColumn(Protocol):

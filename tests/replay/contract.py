@@ -129,7 +129,10 @@ class ReplayContract(abc.ABC):
             twice = np.array([keys[0], keys[1], keys[0], keys[1]], np.uint64)
             client.update_priorities("table", twice, np.array([0.0, 1.0, 1.0, 0.0]))
             found = sorted(set(self._numbers(client, 20)))
-        check_equal(found, [0], "`update_priorities` must keep the last of several priorities for one item")
+            check_equal(found, [0], "`update_priorities` must keep the last of several priorities of an item")
+            client.update_priorities("table", [keys[0], keys[1]], [0, 1])  # type: ignore[arg-type]
+            found = sorted(set(self._numbers(client, 20)))
+            check_equal(found, [1], "`update_priorities` must take what numpy makes arrays of")
 
     def test_uniform_selection_reaches_every_item_equally(self) -> None:
         with self._open() as client:
@@ -302,6 +305,13 @@ class ReplayContract(abc.ABC):
                 found = len(sampler.sample_batch(6, self.timeout_seconds)[0].key)
         check_equal(found, 6, "A sampler must continue when more was written, by the size of its batch")
 
+    def test_a_ratio_with_an_infinite_buffer_holds_nobody_back(self) -> None:
+        limiter = replay.SampleToInsertRatio(samples_per_insert=2.0, min_size=1, error_buffer=float("inf"))
+        with self._open(rate_limiter=limiter) as client:
+            self._write(client, range(50))
+            found = len(self._numbers(client, 300))
+        check_equal(found, 300, "A table must be sampled as often as it is asked for, by the number of items")
+
     def test_the_ratio_holds_writers_back(self) -> None:
         limiter = replay.SampleToInsertRatio(samples_per_insert=1.0, min_size=2, error_buffer=4.0)
         with self._open(0.3, rate_limiter=limiter) as client, client.writer(WINDOW) as writer:
@@ -463,6 +473,26 @@ class ReplayContract(abc.ABC):
         )
         promise = "A restored table must drop its oldest item for a new one: items, and how many of the old"
         check_equal((len(later), len(later.keys() & before.keys())), (8, 7), promise)
+
+    def test_a_checkpoint_tells_tables_apart_whose_names_begin_alike(self, tmp_path: pathlib.Path) -> None:
+        names = ["table/more", "table", "table/more/start"]
+        tables = [self._config(name=name, **ONCE_IN_ORDER) for name in names]
+        with (
+            self.make_server(tables, checkpoint_directory=str(tmp_path)) as server,
+            server.client() as client,
+        ):
+            for index, name in enumerate(names):
+                with client.writer(WINDOW) as writer:
+                    write_items(writer, range(10 * index, 10 * index + 3), tables=[name])
+            path = client.checkpoint()
+        found = {}
+        # The tables may be told in another order.
+        with self.make_server(tables[::-1], restore_from=path) as server, server.client() as client:
+            for name in names:
+                with client.sampler(name) as sampler:
+                    found[name] = sampler.sample_batch(3, self.timeout_seconds)[1]["count"][:, 0].tolist()
+        expected = {name: [10 * index + i for i in range(3)] for index, name in enumerate(names)}
+        check_equal(found, expected, "`restore_from` must bring each table's own items back")
 
     def test_close_from_another_thread_ends_a_wait(self) -> None:
         with self._open() as client:

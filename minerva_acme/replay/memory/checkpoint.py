@@ -16,7 +16,7 @@ from minerva_acme import writing
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.table import Tables
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class Checkpoints:
@@ -71,32 +71,32 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
     with messages.explain_damage(folder):
         arrays = _read(folder / messages.MEMORY_FILE)
         described = json.loads(str(arrays.pop("described")))
-        version = int(described["format"])
+        version = float(described["format"])
     if version != _FORMAT:
         age = "a newer" if version > _FORMAT else "an older"
         raise base.ReplayError(
-            f"The checkpoint '{folder}' must have format {_FORMAT}, got {version}: {age} version of this "
+            f"The checkpoint '{folder}' must have format {_FORMAT}, got {version:g}: {age} version of this "
             "library wrote it. Restore it with that version."
         )
     with messages.explain_damage(folder):
         found = {name: dict(table["settings"]) for name, table in described["tables"].items()}
         numbers = {name: dict(table["numbers"]) for name, table in described["tables"].items()}
-        stores = sorted(described["stores"])
+        stores = list(described["stores"])
     messages.check_checkpoint(folder, found, map(messages.describe, configs))
-    if stores != sorted(tables.stores):
+    if sorted(stores) != sorted(tables.stores):
         raise base.ReplayMismatch(
             f"The checkpoint '{folder}' must hold rows of the columns {sorted(tables.stores)}, but holds "
-            f"{stores}."
+            f"{sorted(stores)}."
         )
 
     def part(prefix: str) -> dict[str, np.ndarray]:
         return {name[len(prefix) :]: array for name, array in arrays.items() if name.startswith(prefix)}
 
     with messages.explain_damage(folder):
-        for key, store in tables.stores.items():
-            store.restore(part(f"rows/{key}/"))
-        for name, table in tables.tables.items():
-            table.restore(numbers[name], part(f"items/{name}/"))
+        for index, key in enumerate(stores):
+            tables.stores[key].restore(part(f"rows/{index}/"))
+        for index, name in enumerate(found):
+            tables.tables[name].restore(numbers[name], part(f"items/{index}/"))
         for store in tables.stores.values():
             store.free_unheld()
 
@@ -132,10 +132,11 @@ def _read_array(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> n
 def _dump(tables: Tables) -> dict[str, np.ndarray]:
     described: dict[str, Any] = {"format": _FORMAT, "tables": {}, "stores": list(tables.stores)}
     arrays: dict[str, np.ndarray] = {}
-    for key, store in tables.stores.items():
-        arrays |= {f"rows/{key}/{name}": array for name, array in store.save().items()}
-    for name, table in tables.tables.items():
+    # By number: the name of one table may be the beginning of another's.
+    for index, store in enumerate(tables.stores.values()):
+        arrays |= {f"rows/{index}/{name}": array for name, array in store.save().items()}
+    for index, (name, table) in enumerate(tables.tables.items()):
         numbers, items = table.save()
         described["tables"][name] = {"settings": table.description().settings(), "numbers": numbers}
-        arrays |= {f"items/{name}/{field}": array for field, array in items.items()}
+        arrays |= {f"items/{index}/{field}": array for field, array in items.items()}
     return arrays | {"described": np.array(json.dumps(described))}

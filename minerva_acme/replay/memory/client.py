@@ -68,7 +68,7 @@ class MemoryClient(base.ReplayClient):
             return self._tables.nbytes
 
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        messages.check_priorities(keys, priorities)
+        keys, priorities = messages.check_priorities(keys, priorities)
         with self._tables.lock:
             self._tables.table(table).update_priorities(keys.ravel(), priorities.ravel())
 

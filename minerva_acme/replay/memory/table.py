@@ -5,7 +5,7 @@ import collections
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -19,6 +19,7 @@ _COUNTS = ("size", "inserted", "sampled", "_capacity", "_first", "_end")  # attr
 _NUMBERS = (*_COUNTS, "_common_priority")
 _MAX_COUNT = 1 << 62
 _SPARSE = 4  # with more places per item than this, drawing places at random until one is alive is slower
+_LARGEST_WEIGHT = 1e290  # weights of as many items as there may be have a finite sum
 
 
 class Field(NamedTuple):
@@ -281,6 +282,9 @@ class Table(AnyTable):
         self._trees: dict[base.Prioritized, SumTree | FadingTree] = {}
         # The largest priority that an item has had, where a new item gets it.
         self._largest_priority = 0.0
+        selectors = (config.sampler, config.remover)
+        exponents = [each.exponent for each in selectors if isinstance(each, base.Prioritized)]
+        self._most = _LARGEST_WEIGHT ** (1.0 / max([1.0, *exponents]))  # the largest priority
         self._begins_largest = getattr(config.sampler, "new_priority", "given") == "largest"
         self._numbers = (*_NUMBERS, *["_largest_priority"] * self._begins_largest)  # of a checkpoint
         self._resize(min(_MIN_CAPACITY, self._max_capacity))
@@ -292,6 +296,8 @@ class Table(AnyTable):
         return sum(part.nbytes for part in parts)
 
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
+        if priority > self._most:
+            self._refuse(priority)
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
         if not self.pending and self._can_insert():
@@ -313,6 +319,10 @@ class Table(AnyTable):
         most = 1 if self.config.max_times_sampled else wanted
         drawn: list[_Drawn] = []
         while (count := min(wanted, most)) and (count := min(count, self.samples_allowed())):
+            if self._is_sparse():
+                if drawn:  # Their places must stay until they are taken; the rest is drawn by the next call.
+                    break
+                self._resize(self._capacity)
             drawn.append(self._sample(count))
             wanted -= count
         batch = None
@@ -335,7 +345,9 @@ class Table(AnyTable):
             exists[exists] = self._times[places[exists]] >= 0
             places = places[exists]
         priorities = priorities[exists]
-        self._largest_priority = max(self._largest_priority, float(priorities.max(initial=0.0)))
+        if (largest := float(priorities.max(initial=0.0))) > self._most:
+            self._refuse(largest)
+        self._largest_priority = max(self._largest_priority, largest)
         if "priorities" in self._arrays or np.any(priorities != self._common_priority):
             self._each_priority()[places] = priorities
         for selector, tree in self._trees.items():
@@ -369,6 +381,7 @@ class Table(AnyTable):
             "generator": self._generator.bit_generator.state,
             "times": self._times[self._alive() % self._capacity],
             "priorities": self._priorities(self._alive() % self._capacity),
+            "largest_priority": self._largest_priority,
         }
 
     def restore_draws(self, state: Mapping[str, Any]) -> None:
@@ -376,6 +389,7 @@ class Table(AnyTable):
             raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
         places = self._alive() % self._capacity
         self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
+        self._largest_priority = state.get("largest_priority", self._largest_priority)
         self._times[places] = state["times"]
         self._each_priority()[places] = state["priorities"]
         self._plant()
@@ -393,7 +407,7 @@ class Table(AnyTable):
             fits &= size <= end - first and end <= capacity
         counts = {name: numbers[name] for name in self._numbers}
         common, largest = numbers["_common_priority"], counts.get("_largest_priority", 0.0)
-        fits &= all(0.0 <= float(x) < float("inf") for x in (largest, 0.0 if common is None else common))
+        fits &= all(0.0 <= float(x) <= self._most for x in (largest, 0.0 if common is None else common))
         if not fits:
             raise ValueError(f"its numbers are inconsistent: {counts}")
         expected: dict[str, np.dtype] = {name: array.dtype for name, array in self._arrays.items()}
@@ -404,8 +418,8 @@ class Table(AnyTable):
         for name, dtype in expected.items():
             check_array(name, arrays[name], dtype, (capacity,))
         priorities = arrays.get("priorities", np.zeros(0))
-        if not np.all((priorities >= 0.0) & (priorities < np.inf)):
-            raise ValueError("the priorities of its items must be finite and >= 0")
+        if not np.all((priorities >= 0.0) & (priorities <= self._most)):
+            raise ValueError(f"the priorities of its items must be >= 0 and <= {self._most:g}")
 
     def _check_items(self, places: np.ndarray) -> None:
         """Checks the restored items, given their places."""
@@ -420,6 +434,15 @@ class Table(AnyTable):
             if field.variable:
                 lengths = self._arrays[f"length/{field.name}"][places]
             field.store.check_windows(self._arrays[f"start/{field.name}"][places], lengths)
+
+    def _is_sparse(self) -> bool:
+        return self._end - self._first > _SPARSE * self.size
+
+    def _refuse(self, priority: float) -> NoReturn:
+        raise ValueError(
+            f"A priority in table '{self.config.name}' must be <= {self._most:g}, so that its power and the "
+            f"sum of all are finite, got {priority:g}. Scale or clip priorities."
+        )
 
     def _can_insert(self) -> bool:
         per_insert, min_size, _, max_diff = self._limits
@@ -545,7 +568,7 @@ class Table(AnyTable):
                 return self._first + (places - self._first) % self._capacity, tree.weights(places) / total
         probabilities = np.full(count, 1.0 / self.size)
         span = self._end - self._first
-        if span > _SPARSE * self.size:
+        if self._is_sparse():
             return self._alive()[self._generator.integers(0, self.size, count)], probabilities
         # Drawing integers takes numpy twice as long, and is only more uniform by 1 part in 2^53 / span.
         numbers = self._first + (self._generator.random(count) * span).astype(np.intp)

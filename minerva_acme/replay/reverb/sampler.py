@@ -122,8 +122,9 @@ class ReverbSampler(base.Sampler):
     def _request(self, num_items: int) -> None:
         self._wanted = num_items
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._run, name=f"sampler-{self._table}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"sampler-{self._table}", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: one that was not started cannot be joined
         self._changed.notify_all()
 
     def _run(self) -> None:

@@ -205,7 +205,7 @@ class ReverbClient(base.ReplayClient):
         return self._connection.table(table).info()
 
     def update_priorities(self, table: str, keys: np.ndarray, priorities: np.ndarray) -> None:
-        messages.check_priorities(keys, priorities)
+        keys, priorities = messages.check_priorities(keys, priorities)
         updates = list(zip(keys.tolist(), priorities.tolist(), strict=True))
         connection = self._connection
         try:

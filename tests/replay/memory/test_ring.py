@@ -80,9 +80,9 @@ def test_a_restored_ring_goes_on_bit_for_bit(num_rows, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("items/steps/x", lambda array: array[:-1], "`x` must be float32 of shape"),
-        ("items/steps/starts", lambda array: array + 5, "must grow by 0 or 1"),
-        ("items/steps/n", lambda array: None, "must have the arrays"),
+        ("items/0/x", lambda array: array[:-1], "`x` must be float32 of shape"),
+        ("items/0/starts", lambda array: array + 5, "must grow by 0 or 1"),
+        ("items/0/n", lambda array: None, "must have the arrays"),
     ],
 )
 def test_a_damaged_ring_is_refused(name, change, message, tmp_path):

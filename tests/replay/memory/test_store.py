@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pickle
+import re
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import torch
 from minerva_acme import replay
 from minerva_acme.replay.dataset import Dataset
 from minerva_acme.replay.memory import tensors
+from minerva_acme.replay.memory.table import Table
 
 NUMBER = replay.ItemSignature(
     columns={"number": replay.ColumnSpec((), np.dtype(np.int64))},
@@ -501,6 +503,90 @@ def test_a_table_of_another_kind_is_refused_with_the_differences(serve_memory, t
 def test_an_exponent_that_is_none_is_refused(table, exponent):
     with pytest.raises(ValueError, match="`exponent` of the sampler must be finite and >= 0, got"):
         table(sampler=replay.Prioritized(exponent))
+
+
+@pytest.mark.parametrize("role", ["sampler", "remover"])
+@pytest.mark.parametrize(("exponent", "most"), [(0.5, 1e290), (1.0, 1e290), (2.0, 1e145)])
+def test_a_priority_whose_power_or_sum_overflows_is_refused_and_changes_nothing(
+    serve_memory, table, write, role, exponent, most, tmp_path
+):
+    config = table(**{"signature": NUMBER, role: replay.Prioritized(exponent)})
+    client = serve_memory(config, checkpoint_directory=str(tmp_path)).client()
+    with client.writer(3) as writer:
+        write_numbers(writer, 0, 5)
+        message = re.escape(f"A priority in table 'replay' must be <= {most:g}, ") + ".*, got 1e.300"
+        with pytest.raises(ValueError, match=message):
+            client.update_priorities("replay", np.arange(2, dtype=np.uint64), np.array([1.0, 1e300]))
+        for i in range(3):
+            writer.append({"number": np.array(i)})
+        with pytest.raises(ValueError, match=message):
+            writer.create_item("replay", 1e300, {"window": replay.Window("number", 0, 3)})
+        client.update_priorities("replay", np.arange(5, dtype=np.uint64), np.full(5, 0.99 * most))
+    with replay.MemoryServer([config], seed=0, restore_from=client.checkpoint()) as server:
+        info, _ = server.client().sampler("replay").sample_batch(20)
+    assert set(info.priority) == {0.99 * most}
+    np.testing.assert_allclose(info.probability, 0.2)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 4000])
+def test_a_table_that_empties_is_not_searched_for_every_item(serve_memory, table, monkeypatch, batch_size):
+    client = serve_memory(table(signature=NUMBER, max_size=4000, max_times_sampled=1)).client()
+    with client.writer(3) as writer:
+        write_numbers(writer, 0, 4000)
+    searches, alive = [], Table._alive
+    monkeypatch.setattr(Table, "_alive", lambda self: (searches.append(self.size), alive(self))[1])
+    sampled = []
+    with client.sampler("replay") as sampler:
+        while len(sampled) < 4000:
+            size = min(batch_size, 4000 - len(sampled))
+            sampled += sampler.sample_batch(size, 5.0)[1]["window"][:, 0].tolist()
+    assert sorted(sampled) == list(range(4000))
+    assert len(searches) < 20
+
+
+def test_draws_that_are_restored_know_the_largest_priority(serve_memory, table):
+    config = table(signature=NUMBER, sampler=replay.Prioritized(1.0, new_priority="largest"))
+    found, states = [], []
+    for _ in range(2):
+        server = serve_memory(config)
+        with server.client() as client, client.writer(3) as writer:
+            write_numbers(writer, 0, 5)
+            if not states:
+                client.update_priorities("replay", np.array([2], np.uint64), np.array([50.0]))
+                states.append(server.save_draws())
+            else:
+                server.restore_draws(states[0])
+            write_numbers(writer, 10, 1)
+            info, fields = client.sampler("replay").sample_batch(100)
+            found.append(dict(zip(fields["window"][:, 0].tolist(), info.priority.tolist(), strict=True)))
+    assert found[0] == found[1] and found[0][10] == 50.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_size": 2.5}, "`max_size` must be a whole number of items >= 1, got 2.5"),
+        (
+            {"signature": NUMBER._replace(fields={"window": replay.FieldSpec("numbers", 3)})},
+            "Field 'window' of table 'replay' must be of a column of its signature, 'number', got 'numbers'",
+        ),
+        (
+            {"signature": NUMBER._replace(fields={"window": replay.FieldSpec("number", 0)})},
+            "`length` of field 'window' of table 'replay' must be >= 1 row, got 0",
+        ),
+        *(
+            ({"rate_limiter": replay.SampleToInsertRatio(ratio, 1, buffer)}, message)
+            for ratio, buffer, message in (
+                (float("nan"), 5.0, "`samples_per_insert` must be finite and > 0, got nan"),
+                (float("inf"), 5.0, "`samples_per_insert` must be finite and > 0, got inf"),
+                (2.0, float("nan"), "`error_buffer` must be >= 2 samples"),
+            )
+        ),
+    ],
+)
+def test_settings_that_are_none_are_refused(table, settings, message):
+    with pytest.raises(ValueError, match=message):
+        table(**settings)
 
 
 def test_a_seed_that_is_none_is_refused(table):
