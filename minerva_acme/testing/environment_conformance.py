@@ -90,6 +90,8 @@ class EnvironmentConformance(abc.ABC):
         action = self._act(environment, self.make_environment().reset())
         assert_is_first("step", "before the first reset", environment.step(action))
         last = self._play(environment)[-1]
+        if not last.last():
+            return  # it is endless, which another test says
         action = self._act(environment, last)
         assert_is_first("step", "after LAST", environment.step(action))
         second = environment.step(self._act(environment, last))

@@ -539,6 +539,11 @@ class HalvesRewards(wrappers.EnvironmentWrapper):
         return timestep if timestep.first() else timestep._replace(reward=timestep.reward * np.float32(0.5))
 
 
+def test_an_endless_environment_is_not_accused_of_a_step_after_its_end():
+    endless = type("Endless", (EnvironmentSuite,), {"part": NeverEnds})()
+    assert endless.test_a_step_before_the_first_reset_and_after_last_begins_an_episode() is None
+
+
 def test_every_part_that_the_wrong_ones_are_made_of_is_right():
     of_parts = ((EnvironmentSuite, Environment), (SeededSuite, Random), (WrapperSuite, HalvesRewards))
     for right in (WrapperSuite(), *(type("Right", (suite,), {"part": part})() for suite, part in of_parts)):
