@@ -28,7 +28,7 @@ class CanonicalActionWrapper(transforms.ActionTransformWrapper):
                 bounds, and handling it is left to the environment.
 
         Raises:
-            ValueError: An action is not a float, or not bounded on both sides.
+            ValueError: An action is not a float, or not bounded on both sides, or its range overflows.
         """
         inner_spec = environment.action_spec()
         tree.map_structure_with_path(_check_scalable, inner_spec)
@@ -72,6 +72,13 @@ def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
         raise ValueError(
             f"{name} must be bounded on both sides to be scaled to [-1, 1], got {specs.describe(spec)}. "
             "Give it bounds in a wrapper around the environment."
+        )
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        has_range = np.isfinite(spec.maximum - spec.minimum).all()
+    if not has_range:
+        raise ValueError(
+            f"{name} must have a range that {spec.dtype} can hold to be scaled to [-1, 1], got "
+            f"{specs.describe(spec)}. Give it closer bounds in a wrapper around the environment."
         )
 
 

@@ -83,6 +83,10 @@ def test_an_action_that_would_broadcast_is_refused(scripted):
             specs.DiscreteArray(3),
             r"must be a float array .* got DiscreteArray with 3 values.*Discrete actions",
         ),
+        (
+            specs.BoundedArray((1,), np.float32, -np.finfo(np.float32).max, np.finfo(np.float32).max),
+            r"must have a range that float32 can hold .* got .*e\+38\]. Give it closer bounds in a wrapper",
+        ),
         ({"a": {"b": specs.Array((2,), np.float64)}}, r"`action_spec`\['a'\]\['b'\] must be bounded"),
     ],
 )
