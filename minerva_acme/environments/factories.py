@@ -270,6 +270,11 @@ def _make_dm_control(
     task, _, behind = rest.partition("/")
     if (domain, task) not in suite.ALL_TASKS:
         raise _unknown(environment_id)
+    if "random" in task_kwargs:
+        raise ValueError(
+            f"`random` of a dm_control task must not be given, got {task_kwargs['random']}: it is the seed. Use "
+            "`seed`, on the command line --seed."
+        )
     settings = task_settings.TaskSettings.parse(behind) if behind else None
     environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
     environment = wrappers.DmControlRandomState(environment)

@@ -1,5 +1,6 @@
 """Gymnasium environments as dm_env environments."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
 
     def reset(self) -> dm_env.TimeStep:
         seed, self._next_seed = self._next_seed, None
+        seed = None if seed is None else operator.index(seed)  # Gymnasium refuses numpy's integers
         observation, self._info = _unpack(self.environment.reset(seed=seed), "reset", "(observation, info)")
         self._reset_next_step = False
         return dm_env.restart(self._observation(observation))

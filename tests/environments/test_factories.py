@@ -29,6 +29,16 @@ def run_python(code, **environment):
     )
 
 
+def test_a_seed_may_be_an_integer_of_numpy():
+    found, expected = (environments.make("CartPole-v1", seed).reset() for seed in (np.int64(5), 5))
+    np.testing.assert_array_equal(found.observation, expected.observation)
+
+
+def test_the_seed_of_a_dm_control_task_is_not_replaced_by_its_setting():
+    with pytest.raises(ValueError, match="`random` of a dm_control task must not be given, got 3.*`seed`"):
+        environments.make("dm_control/cartpole/swingup", 0, random=3)
+
+
 @pytest.mark.parametrize(
     ("environment_id", "seed_gives"),
     [
