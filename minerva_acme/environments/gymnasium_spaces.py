@@ -12,6 +12,7 @@ unsigned integers (images) and scalars become a Box; DiscreteArray becomes a Dis
 Gymnasium's checker requires. The set of values is the same in both directions.
 """
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -212,9 +213,11 @@ def to_gymnasium(space: spaces.Space[Any], value: types.NestedArray) -> Any:
 
 
 def _misfit(space: spaces.Space[Any], value: Any, name: str) -> specs.SpecError:
+    found = reprlib.repr(value)
+    if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "biuf":
+        found = f"{value.dtype} of shape {value.shape} in [{value.min():g}, {value.max():g}]"
     return specs.SpecError(
-        f"`{name}` must be an element of its space, {space}, got {value!r}. Correct the "
-        "environment or its space."
+        f"`{name}` must be an element of its space, {space}, got {found}. Correct the environment or its space."
     )
 
 

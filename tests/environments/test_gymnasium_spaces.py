@@ -84,6 +84,17 @@ def test_a_value_that_its_space_cannot_hold_is_refused_and_not_converted_in_sile
     assert str(raised.value).startswith(f"{name} must be an element of its space, ")
 
 
+def test_an_image_that_its_space_cannot_hold_is_described_by_its_dtype_shape_and_range():
+    space, image = spaces.Box(0, 255, (36, 36, 3), np.uint8), np.full((36, 36, 3), 0.5)
+    image[0] = 0.25
+    for value in (image, {"seen": image}):
+        with pytest.raises(SpecError) as raised:
+            gymnasium_spaces.from_gymnasium(space, value)
+        assert len(str(raised.value)) < 300
+    with pytest.raises(SpecError, match=r"got float64 of shape \(36, 36, 3\) in \[0.25, 0.5\]\. Correct"):
+        gymnasium_spaces.from_gymnasium(space, image)
+
+
 @pytest.mark.parametrize(
     ("space", "value"),
     [(BYTES, [0.0, 255.0]), (BYTES, [3, 4]), (spaces.Discrete(3), 2.0), (spaces.Box(-1, 1, (2,)), [0, 1])],
