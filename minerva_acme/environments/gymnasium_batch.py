@@ -42,7 +42,8 @@ def make_gymnasium_batch(
         device: The device of the tensors.
 
     Raises:
-        ValueError: A space has no dm_env spec, or the autoreset mode is missing. A pool has another form,
+        ValueError: A space has no dm_env spec, there are several rewards, or the autoreset mode is missing. A
+            pool has another form,
             steps only some of its environments at a time, has several players, or is given a seed.
     """
     is_pool = _is_pool(vector_environment, seed)
@@ -55,8 +56,15 @@ def make_gymnasium_batch(
     mode = gymnasium_vector.AutoresetMode(mode)
     simulator = _Simulator(vector_environment, mode, seed, resets_rows=is_pool)
     environment_spec = gymnasium_spaces.environment_spec(
-        vector_environment.single_observation_space, vector_environment.single_action_space
+        vector_environment.single_observation_space,
+        vector_environment.single_action_space,
+        gymnasium_spaces.reward_space(vector_environment),
     )
+    if isinstance(environment_spec.rewards, dict):
+        raise ValueError(
+            f"`vector_environment` must have one reward, got {len(environment_spec.rewards)} by its "
+            "`reward_space`. Use `GymnasiumVectorEnvironment`, which gives them as a dict."
+        )
     arguments: dict[str, Any] = {
         "simulator": simulator,
         "environment_spec": tree.map_structure(single_precision.narrow_spec, environment_spec),

@@ -81,6 +81,10 @@ def test_a_vector_that_loses_last_observations_or_says_no_mode_is_refused():
     with batch, pytest.raises(specs.SpecError, match=r"SyncVectorEnv must hold `final_obs`.*\['other'\]"):
         for _ in range(13):
             batch.step(torch.zeros(3, dtype=torch.int64))
+    several = make_vector(MODES[0])
+    several.reward_space = gymnasium.spaces.Box(0, 1, (2,))
+    with pytest.raises(ValueError, match="must have one reward, got 2 .*GymnasiumVectorEnvironment"):
+        environments.make_gymnasium_batch(several)
     silent = make_vector(MODES[0])
     silent.metadata = {}
     with pytest.raises(ValueError, match="must have `metadata\\['autoreset_mode'\\]`"):
