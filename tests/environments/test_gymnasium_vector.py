@@ -146,6 +146,26 @@ class TestSameStep(testing.VectorEnvironmentConformance):
         return make_sync(vector.AutoresetMode.SAME_STEP, copy=False)
 
 
+class TestSharedGenerator(testing.VectorEnvironmentConformance):
+    num_steps = 120
+    kind = GymnasiumVectorEnvironment
+
+    def make_environment(self):
+        made = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+        return self.kind(made, seed=0)
+
+
+class Swaps(GymnasiumVectorEnvironment):
+    def step(self, actions):
+        return super().step([actions[1], actions[0], actions[2]])
+
+
+def test_swapped_actions_are_found_although_the_environments_share_a_generator():
+    broken = type("Broken", (TestSharedGenerator,), {"kind": Swaps})()
+    with pytest.raises(AssertionError, match="its own action, but environment 0 did not behave"):
+        broken.test_each_action_reaches_its_own_environment()
+
+
 class TestDisabled(testing.VectorEnvironmentConformance):
     def make_environment(self):
         return make_sync(vector.AutoresetMode.DISABLED)
