@@ -63,8 +63,8 @@ class SpecCheck:
         """Returns where the newest timestep came from, for messages."""
         return f"{self._name}{self._index}, step {self._step} of episode {self._episode}"
 
-    def __call__(self, timestep: dm_env.TimeStep) -> None:
-        """Checks a timestep.
+    def __call__(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        """Checks a timestep and returns it; unless strict, with arrays for lists of numbers.
 
         Raises:
             SpecError: See the table.
@@ -77,11 +77,10 @@ class SpecCheck:
         else:
             self._step += 1
             fits = self._later.fits((timestep.observation, timestep.reward, timestep.discount))
-        if fits is None:
-            self._examine(timestep)
+        return timestep if fits is not None else self._examine(timestep)
 
-    def _examine(self, timestep: dm_env.TimeStep) -> None:
-        """Raises or warns if there is a problem in a timestep."""
+    def _examine(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        """Raises or warns if there is a problem in a timestep; returns it as `__call__` does."""
         unbounded = () if self._strict else ("observation", "reward")
         try:
             if timestep.first():
@@ -98,10 +97,13 @@ class SpecCheck:
         except specs.SpecError as error:
             raise specs.SpecError(f"{self.describe_place()}: {error}") from error
         if self._strict:
-            return
+            return timestep
+        timestep = timestep._replace(observation=_arrays(self._specs.observations, timestep.observation))
         self._warn("observation", timestep.observation)
         if not timestep.first():
+            timestep = timestep._replace(reward=_arrays(self._specs.rewards, timestep.reward))
             self._warn("reward", timestep.reward)
+        return timestep
 
     def _warn(self, name: str, nest: types.NestedArray) -> None:
         nested_spec = getattr(self._specs, f"{name}s")
@@ -150,6 +152,15 @@ class SpecCheck:
         self._make_checkers()
 
 
+def _arrays(spec: types.NestedSpec, nest: types.NestedArray) -> types.NestedArray:
+    """Returns a nest that conforms to a spec with arrays for its lists of numbers."""
+
+    def convert(leaf: Any) -> Any:
+        return np.asarray(leaf) if isinstance(leaf, list | tuple) else leaf
+
+    return tree.map_structure_up_to(spec, convert, nest)
+
+
 class SpecCheckWrapper(base.EnvironmentWrapper):
     """Checks every timestep as `SpecCheck` does and, if `strict`, every action.
 
@@ -192,7 +203,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
             raise
         if not timestep.first():
             raise specs.SpecError(f"`reset` must return a FIRST timestep, got {timestep.step_type.name}.")
-        self._check(timestep)
+        timestep = self._check(timestep)
         self._reset_next_step = False
         return timestep
 
@@ -213,8 +224,7 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
             raise
         if self._action is not None:
             self._reset_next_step = timestep.last()
-        self._check(timestep)
-        return timestep
+        return self._check(timestep)
 
     def _note(self, error: BaseException, method: str) -> None:
         """Adds a note to an error about its place; raises a SystemExit as the error of `calls.call`."""

@@ -40,6 +40,22 @@ def test_what_conforms_goes_through_as_it_is(scripted):
     assert inner.actions[0] is ACTION
 
 
+def test_lists_of_numbers_become_arrays_unless_the_check_is_strict(scripted):
+    spec = {"a": specs.BoundedArray((2,), np.float64, -1, 1), "b": specs.Array((1, 2), np.int64)}
+    seen, reward = {"a": [0.5, 3.0], "b": [[1, 2]]}, [0.25, 0.5]
+    inner = scripted(seen, spec, reward=reward, reward_spec=specs.Array((2,), np.float64))
+    for strict in (False, True):
+        environment = wrappers.SpecCheckWrapper(inner, strict=strict)
+        if strict:
+            inner.observation["a"][1] = 1.0
+        timesteps = environment.reset(), environment.step(np.zeros(1))
+        for timestep in timesteps:
+            kinds = {type(leaf) for leaf in timestep.observation.values()}
+            assert kinds == ({list} if strict else {np.ndarray})
+        np.testing.assert_array_equal(timesteps[1].observation["b"], [[1, 2]])
+        np.testing.assert_array_equal(timesteps[1].reward, reward)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
