@@ -1,4 +1,4 @@
-"""32 bits instead of 64, for networks and replay."""
+"""32 bits instead of 64 or 16, for networks and replay."""
 
 import functools
 from collections.abc import Callable
@@ -11,24 +11,29 @@ import tree
 from minerva_acme import specs, types
 from minerva_acme.wrappers import base, leafwise
 
-_NARROWER: dict[np.dtype[Any], np.dtype[Any]] = {
+_SINGLE: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.int64): np.dtype(np.int32),
 }
 
 
 class SinglePrecisionWrapper(specs.SpecMethods, base.ConversionWrapper):
-    """Turns float64 into float32 and int64 into int32 in everything that an environment returns.
+    """Turns float64 and float16 into float32, and int64 into int32, in everything that an environment returns.
 
-    Specs, observations, rewards and discounts are converted, also in nests; other dtypes are unchanged.
-    Actions are taken in the narrow dtype and passed to the environment in its own. Make this the outermost
-    wrapper, so that the wrappers inside still compute in the environment's own precision.
+    Specs, observations, rewards and discounts are converted, also in nests; other dtypes are unchanged, but
+    rewards and discounts that are integers or booleans become float32, too. Actions are taken in the
+    converted dtype and passed to the environment in its own. Make this the outermost wrapper, so that the
+    wrappers inside still compute in the environment's own precision.
     """
 
     def __init__(self, environment: dm_env.Environment) -> None:
         super().__init__(environment)
         wide_specs = specs.make_environment_spec(environment)
-        self._specs = tree.map_structure(narrow_spec, wide_specs)
+        self._specs = tree.map_structure(narrow_spec, wide_specs)._replace(
+            rewards=tree.map_structure(_float_spec, wide_specs.rewards),
+            discounts=tree.map_structure(_float_spec, wide_specs.discounts),
+        )
         self._to_action = _each_as_spec(wide_specs.actions)
         # By spec, because environments return plain numbers here, integers among them.
         self._to_reward = _each_as_spec(self._specs.rewards, scalars=True)
@@ -52,7 +57,7 @@ def _each_as_spec(nest: types.NestedSpec, scalars: bool = False) -> Callable[[An
 
 
 def narrow(nest: types.NestedArray) -> types.NestedArray:
-    """Returns a nest of arrays with 64 bits converted to 32.
+    """Returns a nest of arrays with 64 bits, and floats of 16, converted to 32.
 
     Raises:
         ValueError: An integer does not fit.
@@ -64,7 +69,7 @@ def narrow(nest: types.NestedArray) -> types.NestedArray:
 
 def _narrow_leaf(value: Any) -> Any:
     wide = np.asarray(value)
-    dtype = _NARROWER.get(wide.dtype)
+    dtype = _SINGLE.get(wide.dtype)
     if dtype is None:
         return value
     cast = wide.astype(dtype)
@@ -78,8 +83,8 @@ def _narrow_leaf(value: Any) -> Any:
 
 
 def narrow_spec(spec: specs.Array) -> specs.Array:
-    """Returns a spec with 64 bits converted to 32; bounds out of range become the largest possible."""
-    dtype = _NARROWER.get(spec.dtype)
+    """Returns a spec converted as by `narrow`; bounds out of range become the largest possible."""
+    dtype = _SINGLE.get(spec.dtype)
     if dtype is None:
         return spec
     if isinstance(spec, specs.BoundedArray) and not isinstance(spec, specs.DiscreteArray):
@@ -89,6 +94,15 @@ def narrow_spec(spec: specs.Array) -> specs.Array:
             maximum=_narrow_bound(spec.maximum, dtype),
         )
     return spec.replace(dtype=dtype)
+
+
+def _float_spec(spec: specs.Array) -> specs.Array:
+    """Returns the spec in float32 if it is of numbers, also of integers and booleans."""
+    if spec.dtype.kind not in "biu":
+        return narrow_spec(spec)
+    if isinstance(spec, specs.BoundedArray):
+        return specs.BoundedArray(spec.shape, np.float32, *specs.bounds(spec), name=spec.name)
+    return specs.Array(spec.shape, np.float32, name=spec.name)
 
 
 def _narrow_bound(bound: Any, dtype: np.dtype[Any]) -> Any:

@@ -48,6 +48,38 @@ def test_an_integer_reward_becomes_what_its_spec_says(scripted):
     environment.reward_spec().validate(environment.step(np.zeros(1)).reward)
 
 
+@pytest.mark.parametrize(
+    ("spec", "reward", "expected"),
+    [
+        (specs.Array((), np.int64), np.int64(3_000_000_000), 3e9),
+        (specs.Array((), bool), True, 1.0),
+        (specs.BoundedArray((), np.int8, -1, 1, name="reward"), -1, -1.0),
+        (specs.DiscreteArray(3), 2, 2.0),
+        (specs.Array((), np.float16), np.float16(0.5), 0.5),
+    ],
+)
+def test_a_reward_of_any_numbers_is_float32_with_its_bounds(scripted, spec, reward, expected):
+    environment = SinglePrecisionWrapper(scripted(reward=reward, reward_spec=spec))
+    environment.reset()
+    found = environment.step(np.zeros(1)).reward
+    assert (found, found.dtype, environment.reward_spec().dtype) == (expected, np.float32, np.float32)
+    environment.reward_spec().validate(found)
+    assert environment.reward_spec().name == spec.name
+    if isinstance(spec, specs.BoundedArray):
+        assert environment.reward_spec().minimum == spec.minimum
+        assert environment.reward_spec().maximum == spec.maximum
+
+
+def test_half_precision_becomes_single_and_actions_go_back(scripted):
+    half = specs.BoundedArray((2,), np.float16, -1, 1)
+    inner = scripted(np.float16([0.5, 1.0]), half, action_spec=half)
+    environment = SinglePrecisionWrapper(inner)
+    assert environment.reset().observation.dtype == np.float32
+    assert environment.observation_spec() == environment.action_spec() == half.replace(dtype=np.float32)
+    environment.step(np.float32([0.5, -0.5]))
+    assert inner.actions[0].dtype == np.float16
+
+
 def test_nested_rewards_are_narrowed_too(scripted):
     spec = {"task": specs.Array((2,), np.float64), "bonus": specs.Array((), np.float64)}
     environment = SinglePrecisionWrapper(
