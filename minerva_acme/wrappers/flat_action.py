@@ -11,7 +11,7 @@ from minerva_acme.wrappers import transforms
 
 
 class FlatActionWrapper(transforms.ActionTransformWrapper):
-    """Lets an agent act with one array if the environment takes a nest of actions.
+    """Lets an agent act with one array if the environment takes a nest of actions, or an array of other axes.
 
         the environment's actions            the agent's
         one in a nest                        that one
@@ -35,7 +35,7 @@ class FlatActionWrapper(transforms.ActionTransformWrapper):
                 f"got {tree.map_structure(specs.describe, nest)}. Join them in your own wrapper."
             )
         spec = leaves[0]
-        if len(leaves) > 1 or (spec.dtype.kind == "f" and len(spec.shape) != 1):
+        if len(leaves) > 1 or not _is_flat(spec):
             lows, highs = zip(*(map(np.ravel, specs.bounds(leaf)) for leaf in leaves), strict=True)
             low, high = np.concatenate(lows), np.concatenate(highs)
             spec = specs.BoundedArray(low.shape, low.dtype, low, high, name="action")
@@ -44,8 +44,11 @@ class FlatActionWrapper(transforms.ActionTransformWrapper):
 
 def is_nested(nest: types.NestedSpec) -> bool:
     """Returns whether the wrapper is needed for actions of this spec, and can convert them."""
-    is_flat = isinstance(nest, specs.Array) and (nest.dtype.kind != "f" or len(nest.shape) == 1)
-    return not is_flat and _is_of_one_kind(tree.flatten(nest))
+    return not _is_flat(nest) and _is_of_one_kind(tree.flatten(nest))
+
+
+def _is_flat(nest: types.NestedSpec) -> bool:
+    return isinstance(nest, specs.DiscreteArray) or (isinstance(nest, specs.Array) and len(nest.shape) == 1)
 
 
 def _is_of_one_kind(leaves: list[specs.Array]) -> bool:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import environments, specs, testing, wrappers
+from minerva_acme.wrappers import flat_action
 
 ARM = specs.BoundedArray((2, 2), np.float64, -1.0, [[1.0, 2.0], [3.0, 4.0]])
 GRIP = specs.BoundedArray((), np.float32, 0.0, 9.0)
@@ -29,6 +30,23 @@ def test_discrete_ones_become_choices():
     assert (spec.shape, spec.minimum.tolist(), spec.maximum.tolist()) == ((3,), [0, 5, 5], [2, 6, 8])
     wrapped.step(np.int64([2, 6, 7]))
     testing.assert_nests_equal(environment.actions[-1], (np.int32(2), np.int64([6, 7])))
+
+
+@pytest.mark.parametrize(
+    ("spec", "low", "high"),
+    [
+        (specs.BoundedArray((2, 2), np.int64, 0, [[1, 2], [3, 4]]), [0] * 4, [1, 2, 3, 4]),
+        (specs.BoundedArray((2, 2), np.int8, 0, 1), [0] * 4, [1] * 4),
+        (specs.BoundedArray((), np.int32, -2, 5), [-2], [5]),
+        (ARM, [-1] * 4, [1, 2, 3, 4]),
+    ],
+)
+def test_one_array_of_other_axes_becomes_a_vector(spec, low, high):
+    assert flat_action.is_nested(spec)
+    environment, wrapped = wrap(spec)
+    assert wrapped.action_spec() == specs.BoundedArray((len(low),), spec.dtype, low, high, name="action")
+    wrapped.step(np.array(high, spec.dtype))
+    testing.assert_nests_equal(environment.actions[-1], np.broadcast_to(spec.maximum, spec.shape))
 
 
 @pytest.mark.parametrize("spec", [specs.DiscreteArray(3), ARM.replace(shape=(4,), minimum=-1, maximum=1)])
