@@ -70,6 +70,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             gymnasium_spaces.reward_space(environment),
             reward_names,
         )
+        gymnasium_spaces.mark_actions(self, environment.action_space)
         self._next_seed = seed
         self._reset_next_step = True
         self._info: dict[str, Any] = {}

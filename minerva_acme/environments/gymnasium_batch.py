@@ -72,11 +72,15 @@ def make_gymnasium_batch(
         "device": device,
         "from_tensor": lambda actions: actions.cpu().numpy(),
     }
+    made: batched.SimulatorEnvironment
     if mode == gymnasium_vector.AutoresetMode.NEXT_STEP:
-        return batched.NextStepResets(**arguments)
-    if mode == _SAME_STEP:
-        return batched.FinalObservations(**arguments, final_observation=lambda infos: infos["final_obs"])
-    return batched.MaskedResets(**arguments, reset_where=simulator.reset_where)
+        made = batched.NextStepResets(**arguments)
+    elif mode == _SAME_STEP:
+        made = batched.FinalObservations(**arguments, final_observation=lambda infos: infos["final_obs"])
+    else:
+        made = batched.MaskedResets(**arguments, reset_where=simulator.reset_where)
+    gymnasium_spaces.mark_actions(made, vector_environment.single_action_space)
+    return made
 
 
 def _is_pool(vector_environment: Any, seed: int | None) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium import spaces
 
 from minerva_acme import specs, types
+from minerva_acme.environments import task_actions
 
 OLD_GYM = (
     "the old package `gym`, which Gymnasium has replaced. Register the environment with gymnasium, or "
@@ -96,8 +97,14 @@ def _reward_spec(space: Any, names: Sequence[str] | None) -> types.NestedSpec:
     return {name: specs.Array((), np.float64, name=name) for name in found}
 
 
-def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
+def to_spec(space: spaces.Space[Any], name: str, *, from_zero: bool = True) -> types.NestedSpec:
     """Returns the spec, or nest of specs, of a space.
+
+    Args:
+        space: The space.
+        name: The name of its values.
+        from_zero: Whether a Discrete is counted from 0. Otherwise one with a start has its own numbers, as
+            a bounded integer.
 
     Raises:
         ValueError: A space has no spec; the message names the part.
@@ -107,6 +114,8 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
             if np.isinf(space.low).all() and np.isinf(space.high).all():
                 return specs.Array(space.shape, space.dtype, name=name)
             return specs.BoundedArray(space.shape, space.dtype, space.low, space.high, name=name)
+        case spaces.Discrete() if space.start and not from_zero:
+            return specs.BoundedArray((), space.dtype, space.start, space.start + space.n - 1, name=name)
         case spaces.Discrete():
             return specs.DiscreteArray(int(space.n), dtype=space.dtype, name=name)
         case spaces.MultiDiscrete():
@@ -116,9 +125,13 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
         case spaces.MultiBinary():
             return specs.BoundedArray(space.shape, space.dtype, 0, 1, name=name)
         case spaces.Dict():
-            return {key: to_spec(part, f"{name}/{key}") for key, part in space.spaces.items()}
+            return {
+                key: to_spec(part, f"{name}/{key}", from_zero=from_zero) for key, part in space.spaces.items()
+            }
         case spaces.Tuple():
-            return tuple(to_spec(part, f"{name}/{i}") for i, part in enumerate(space.spaces))
+            return tuple(
+                to_spec(part, f"{name}/{i}", from_zero=from_zero) for i, part in enumerate(space.spaces)
+            )
     if is_text(space):
         return specs.StringArray((), name=name)
     if is_of_gym(space):
@@ -127,6 +140,13 @@ def to_spec(space: spaces.Space[Any], name: str) -> types.NestedSpec:
         f"`{name}` space must be made of Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict and Tuple, "
         f"got {space}. Convert it with a Gymnasium wrapper first."
     )
+
+
+def mark_actions(environment: Any, space: spaces.Space[Any]) -> None:
+    """Notes on an environment, or a vector of them, the numbers of a space of actions that has a start."""
+    own = to_spec(space, "action", from_zero=False)
+    if own != to_spec(space, "action"):
+        task_actions.mark(environment, own)
 
 
 def is_text(space: spaces.Space[Any]) -> bool:

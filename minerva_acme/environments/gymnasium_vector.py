@@ -81,6 +81,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         )
         narrow_spec = tree.map_structure(single_precision.narrow_spec, environment_spec)
         super().__init__(int(vector_environment.num_envs), narrow_spec)
+        gymnasium_spaces.mark_actions(self, vector_environment.single_action_space)
         self._mode = gymnasium_vector.AutoresetMode(mode)
         inner = vector_environment.unwrapped
         self._workers = inner if isinstance(inner, gymnasium_vector.AsyncVectorEnv) else None

@@ -21,7 +21,7 @@ _KNOWN = (wrappers.CanonicalActionWrapper, wrappers.FlatActionWrapper, wrappers.
 
 
 def mark(environment: Any, spec: types.NestedSpec | None) -> None:
-    """Notes on a vector the action spec of its environments' task."""
+    """Notes on an environment, or a vector of them, the action spec of its task."""
     setattr(environment, _ATTRIBUTE, spec)
 
 
@@ -34,9 +34,9 @@ def find(environment: Any) -> types.NestedSpec | None:
     Returns:
         The spec, or None if a wrapper that is not this library's changes the actions.
     """
-    if _ATTRIBUTE in getattr(environment, "__dict__", {}):
-        return getattr(environment, _ATTRIBUTE)
-    while isinstance(environment, wrappers.EnvironmentWrapper):
+    while _ATTRIBUTE not in getattr(environment, "__dict__", {}):
+        if not isinstance(environment, wrappers.EnvironmentWrapper):
+            return environment.action_spec()
         inner = environment.environment
         if type(environment) not in _KNOWN and (
             isinstance(environment, wrappers.ActionTransformWrapper)
@@ -44,7 +44,36 @@ def find(environment: Any) -> types.NestedSpec | None:
         ):
             return None
         environment = inner
-    return environment.action_spec()
+    return getattr(environment, _ATTRIBUTE)
+
+
+def of_bare(environment: dm_env.Environment) -> types.NestedSpec:
+    """Returns the action spec of the task for an environment without the wrappers of training."""
+    return getattr(environment, _ATTRIBUTE, environment.action_spec())
+
+
+def to_own(task: types.NestedSpec, counted: types.NestedSpec, action: types.NestedArray) -> types.NestedArray:
+    """Adds to discrete actions that are counted from 0 the smallest one of the task.
+
+    Args:
+        task: The task's spec, which has a bounded integer in place of a discrete one with another start.
+        counted: The same spec with discrete actions counted from 0.
+        action: An action of `counted`, or a batch of them.
+    """
+    if task == counted:
+        return action
+
+    def add(own: specs.Array, other: specs.Array, leaf: Any) -> Any:
+        return leaf if own == other else leaf + own.minimum
+
+    return tree.map_structure(add, task, counted, action)
+
+
+def _from_zero(spec: specs.Array) -> specs.Array:
+    is_one = isinstance(spec, specs.BoundedArray) and spec.shape == () and spec.dtype.kind in "iu"
+    if isinstance(spec, specs.DiscreteArray) or not is_one:
+        return spec
+    return specs.DiscreteArray(int(spec.maximum - spec.minimum) + 1, spec.dtype, spec.name)
 
 
 class TaskActions:
@@ -52,6 +81,8 @@ class TaskActions:
 
     spec: types.NestedSpec
     """The spec of the task's actions."""
+    counted: types.NestedSpec
+    """The same with discrete actions counted from 0, as agents count them."""
     scales: bool
     """Whether the agent's continuous actions are scaled from [-1, 1] to the task's bounds."""
 
@@ -66,10 +97,11 @@ class TaskActions:
             ValueError: No combination of this library's wrappers does.
         """
         self.spec = task
-        self._taken = _Taken(task)
-        for scales, is_flat, is_narrow in itertools.product((False, True), repeat=3):
+        for starts, scales, is_flat, is_narrow in itertools.product((False, True), repeat=4):
             self.scales = scales
-            environment: dm_env.Environment = self._taken
+            self.counted = tree.map_structure(_from_zero, task) if starts else task
+            environment: dm_env.Environment = _Taken(self.counted)
+            self._taken = environment
             try:
                 if scales:
                     environment = wrappers.CanonicalActionWrapper(environment)
@@ -90,7 +122,7 @@ class TaskActions:
     def __call__(self, action: types.NestedArray) -> types.NestedArray:
         """Returns the task's action for one of the agent's."""
         self._wrapped.step(action)
-        return self._taken.action
+        return to_own(self.spec, self.counted, self._taken.action)
 
 
 class _Taken(specs.SpecMethods, dm_env.Environment):

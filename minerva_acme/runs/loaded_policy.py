@@ -164,6 +164,7 @@ class _TaskProgram(nn.Module):
                 f"{_describe_spec(spec)}. Export the weights (safetensors), or the "
                 "agent's actions."
             )
+        self._task, self._counted = spec, to_task.counted
         self._scales = to_task.scales
         self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
         if self._scales:
@@ -179,9 +180,9 @@ class _TaskProgram(nn.Module):
         return self._to_task(actions), state
 
     def _to_task(self, actions: torch.Tensor) -> torch.Tensor:
-        actions = actions.to(self._dtype)
+        actions = actions.to(self._dtype).reshape(-1, *self._task.shape)
         if not self._scales:
-            return actions
+            return task_actions.to_own(self._task, self._counted, actions)
         # Scaled as by `CanonicalActionWrapper`.
         return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
 

@@ -55,17 +55,24 @@ class Recorder(wrappers.EnvironmentWrapper):
     observation: types.NestedArray = None
     action: types.NestedArray = None
 
-    def __init__(self, environment: dm_env.Environment, critic_observations: Sequence[str] = ()) -> None:
-        """Takes the environment, and the entries of its observations that only the critic sees."""
+    def __init__(
+        self,
+        environment: dm_env.Environment,
+        critic_observations: Sequence[str] = (),
+        to_own: Callable[[types.NestedArray], types.NestedArray] = lambda action: action,
+    ) -> None:
+        """Takes the environment, the entries of its observations that only the critic sees, and the change
+        of its actions to those that are kept."""
         super().__init__(environment)
         self._critic_observations = critic_observations
+        self._to_own = to_own
 
     def shown(self, observations: Any) -> Any:
         """Returns the part of observations, or of their specs, that a program takes."""
         return specs.without(observations, self._critic_observations)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        self.action = action
+        self.action = self._to_own(action)
         return super().step(action)
 
     def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
@@ -100,10 +107,11 @@ def record(
         if isinstance(task, wrappers.CriticObservationWrapper):
             names = task.critic_observations
         task = task.environment
-    recorder = Recorder(task, names)
+    own = task_actions.of_bare(task)
+    recorder = Recorder(task, names, functools.partial(task_actions.to_own, own, task.action_spec()))
     wrapped = environments.make_training_environment(recorder, critic_observations=names)
     if (
-        task_actions.find(environment) != task.action_spec()
+        task_actions.find(environment) != own
         or wrapped.observation_spec() != environment.observation_spec()
     ):
         raise ValueError(

@@ -8,6 +8,7 @@ import tree
 from gymnasium import vector
 
 from minerva_acme import environments, specs, testing
+from minerva_acme.environments import task_actions
 
 MODES = list(vector.AutoresetMode)
 MID, LAST = 1, 2
@@ -41,6 +42,14 @@ def make_vector(mode, wrapper=lambda environment: environment, number=3):
 class TestConformance(testing.BatchedEnvironmentConformance):
     def make_environment(self):
         return environments.make_gymnasium_batch(make_vector(MODES[1]), seed=0)
+
+
+def test_the_tasks_actions_are_the_spaces_own_numbers():
+    for make in (environments.GymnasiumVectorEnvironment, environments.make_gymnasium_batch):
+        with make(make_vector(MODES[1], Nested)) as made:
+            own, agents = task_actions.find(made), made.action_spec()
+        assert (own.shape, own.minimum, own.maximum) == ((), 2, 3)
+        assert task_actions.TaskActions(agents, own)(np.int32(1)) == 3
 
 
 @pytest.mark.parametrize("wrapper", [Nested, lambda environment: environment], ids=["nested", "plain"])

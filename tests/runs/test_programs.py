@@ -5,6 +5,7 @@ import importlib.util
 import json
 
 import dm_env
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -13,7 +14,7 @@ import tree
 from minerva_acme import environments, runs, specs, wrappers
 from minerva_acme.agents import ppo
 from minerva_acme.environments import task_actions
-from minerva_acme.runs import loaded_policy, programs
+from minerva_acme.runs import loaded_policy, plain_specs, programs
 from tests.runs import short_run
 
 MISSING = [name for name in ("onnx", "onnxruntime", "onnxscript") if importlib.util.find_spec(name) is None]
@@ -234,6 +235,77 @@ def test_a_nest_that_stays_one_is_cast_leaf_by_leaf():
     assert {key: (value.dtype, value.shape) for key, value in found.items()} == {
         key: (torch.float32, value.shape) for key, value in given.items()
     }
+
+
+class Spaced(gymnasium.Env):
+    """Sums what the action is, in its own numbers."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32), 0.0, self.steps == 4, False, {}
+
+
+def play_spaced(space):
+    """The policy with the task's actions, and an environment without wrappers."""
+    wrapped = environments.make_training_environment(Spaced(space), 0)
+    spec = specs.make_environment_spec(wrapped)
+    builder = ppo.PPOBuilder(ppo.PPOConfig(**short_run.SMALL))
+    networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(networks, spec, torch.Generator(), evaluation=True)
+    for parameter in policy.module.parameters():
+        parameter += torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    vector = environments.make_vector([lambda: wrapped], processes=False)
+    assert task_actions.find(vector) == task_actions.find(wrapped)
+    packed = plain_specs.pack(task_actions.find(wrapped))
+    to_task = task_actions.TaskActions(spec.actions, plain_specs.unpack(packed))
+    return policy, loaded_policy.LoadedPolicy(policy, spec.observations, to_task)
+
+
+OWN_NUMBERS = {
+    "discrete": gymnasium.spaces.Discrete(3, start=5),
+    "negative": gymnasium.spaces.Discrete(3, start=-1),
+    "dict": gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3, start=5), b=gymnasium.spaces.Discrete(2)),
+    "multi-discrete": gymnasium.spaces.MultiDiscrete([2, 3], start=[4, -7]),
+    "axes": gymnasium.spaces.MultiDiscrete([[2, 3], [4, 5]]),
+    "one in bounds": gymnasium.spaces.Box(2, 4, (), np.int64),
+    "floats of two axes": gymnasium.spaces.Box(-2.0, 3.0, (2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OWN_NUMBERS)
+def test_actions_are_the_spaces_own_numbers(name):
+    space = OWN_NUMBERS[name]
+    policy, task = play_spaced(space)
+    observations = np.random.default_rng(0).uniform(-1, 1, (9, 3)).astype(np.float32)
+    batch = task.batch(observations).action
+    for index, observation in enumerate(observations):
+        action = task(observation).action
+        assert space.contains(action)
+        tree.map_structure(np.testing.assert_array_equal, action, tree.map_structure(lambda x: x[index], batch))
+    if name == "dict":
+        return  # a program has one array
+
+    def program(observed):
+        with torch.no_grad():
+            return task.as_module()(torch.from_numpy(observed)).numpy()
+
+    np.testing.assert_allclose(program(observations), batch, atol=1e-5)
+
+    def make_environment(seed):
+        return environments.make_training_environment(Spaced(space), seed)
+
+    assert programs.compare(program, policy, make_environment, "task", 1).largest <= 1e-5
 
 
 @pytest.fixture(scope="module")
