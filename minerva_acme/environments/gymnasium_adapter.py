@@ -110,7 +110,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         if self.environment.render_mode is None:
             raise ValueError(
                 "`render_mode` must be set for `render`, got None. Make the environment with "
-                "render_mode='rgb_array'."
+                "render_mode='rgb_array', an argument that a class of your own must take, and keep."
             )
         return self.environment.render()
 

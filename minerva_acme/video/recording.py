@@ -138,7 +138,7 @@ def check_drawable(environment: dm_env.Environment, render: Render) -> None:
     """Draws the first frame of an episode.
 
     Raises:
-        ValueError: Drawing fails; the message says why.
+        ValueError: Drawing fails, or gives no uint8 image [height, width, 3]; the message says why.
     """
     environment.reset()
     _try_to_render(render, environment)
@@ -173,7 +173,7 @@ def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarra
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # third-party warnings about imports
-            return render(environment)
+            frame = render(environment)
     except NotImplementedError as error:
         raise ValueError(
             "`environment` must support drawing, but its `render` is not implemented. Implement it; for the "
@@ -189,3 +189,12 @@ def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarra
             "or OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
             "command. If the error of a Gymnasium environment names a package, install it."
         ) from error
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.shape[2:] != (3,):
+        found = type(frame).__name__
+        if isinstance(frame, np.ndarray):
+            found = f"{frame.dtype} of shape {frame.shape}"
+        raise ValueError(
+            "`render` must return one picture, a uint8 image [height, width, 3] in red, green and blue, got "
+            f"{found}. Convert it there; one of Gymnasium's draws such pictures with render_mode='rgb_array'."
+        )
+    return frame

@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from minerva_acme import testing
+from minerva_acme import testing, wrappers
 from minerva_acme.video import recording
 
 
@@ -53,6 +53,26 @@ def test_every_timestep_is_drawn_with_the_return_so_far():
 def test_only_every_few_timesteps_are_drawn_where_that_is_asked_for():
     drawn = play_and_draw(episode_length=5, num_steps=6, every=2)  # likewise
     assert drawn == [(0, 0.0), (2, 3.0), (4, 10.0), (5, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "found"),
+    [
+        (np.zeros((4, 4, 3), np.float32), r"float32 of shape \(4, 4, 3\)"),
+        (np.zeros((4, 4, 4), np.uint8), r"uint8 of shape \(4, 4, 4\)"),
+        (np.zeros((4, 4), np.uint8), r"uint8 of shape \(4, 4\)"),
+        ([np.zeros((4, 4, 3), np.uint8)], r"uint8 of shape \(1, 4, 4, 3\)"),
+        ([], r"float64 of shape \(0,\)"),
+        ("a line of text", r"<U14 of shape \(\)"),
+    ],
+)
+def test_what_is_no_picture_in_colours_is_refused_at_the_first_frame(frame, found):
+    class Drawn(testing.FakeEnvironment):
+        def render(self):
+            return frame
+
+    with pytest.raises(ValueError, match=f"`render` must return one picture, .* got {found}. Convert it"):
+        recording.check_drawable(Drawn(), wrappers.render_frame)
 
 
 def test_a_picture_that_cannot_be_drawn_names_the_way_out(monkeypatch):
