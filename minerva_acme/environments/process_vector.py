@@ -1,6 +1,7 @@
 """Environments in their own processes, as one vector environment."""
 
 import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.util
 import pickle
@@ -8,6 +9,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import reduction
 from typing import Any
 
 import cloudpickle
@@ -181,9 +183,25 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
                     method, arguments = pipe.recv()
                     result = getattr(environment, method)(*arguments)
                     infos = environment.get_infos(0) if method in ("reset", "step") else ()
-                    pipe.send(("", result, infos))
+                    _answer(pipe, result, infos)
         except Exception as error:  # also the EOFError of `recv` at the end
             pipe.send((f"{type(error).__name__}: {error}.\n{traceback.format_exc()}", None, ()))
+
+
+def _answer(pipe: Any, result: Any, infos: Sequence[dict[str, Any]]) -> None:
+    try:
+        pipe.send(("", result, infos))
+    except (AttributeError, TypeError, pickle.PicklingError):
+        for key, value in itertools.chain(*(info.items() for info in infos)):
+            try:
+                reduction.ForkingPickler.dumps(value)
+            except Exception as error:  # of any kind that the value raises
+                raise TypeError(
+                    f"`info[{key!r}]` must be something that can be pickled, to leave this process, got a "
+                    f"{type(value).__name__}: {error}. Leave it out in a wrapper of the environment, or train "
+                    "without `environment_processes`"
+                ) from error
+        raise
 
 
 def _kill(processes: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import dm_env
@@ -422,6 +423,20 @@ class Telling(testing.FakeEnvironment):
 
     def get_info(self):
         return {"num_timesteps": len(self.timesteps)}
+
+
+def test_an_info_that_cannot_leave_its_process_is_named():
+    class Unpicklable(testing.FakeEnvironment):
+        def get_info(self):
+            return {"is_ok": True, "lock": threading.Lock()}
+
+    with make_processes(Unpicklable) as environment:
+        with pytest.raises(
+            environments.EnvironmentWorkerError,
+            match=r"TypeError: `info\['lock'\]` must be something that can be pickled.* got a lock: .*"
+            "Leave it out in a wrapper of the environment",
+        ):
+            environment.reset()
 
 
 def test_nests_of_rewards_and_infos_come_from_processes_as_they_are():
