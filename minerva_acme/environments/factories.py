@@ -138,7 +138,7 @@ def make_training_environment(
 
     Raises:
         ValueError: See `make`; or an action has no bounds, the observation holds no numbers, or the
-            environment has several agents; or for an existing one, there are task settings, or a seed but no
+            environment has several agents, or is a class or a vector of environments; or for an existing one, there are task settings, or a seed but no
             method `seed`.
     """
     name = None
@@ -151,6 +151,7 @@ def make_training_environment(
         )
     bare: Any = environment
     if not isinstance(environment, dm_env.Environment):
+        vector.check_is_single(environment)
         multi_agent.check_is_of_one_agent(environment)
         if hasattr(environment, "observation_space"):
             from minerva_acme.environments import gymnasium_adapter

@@ -8,7 +8,7 @@ import dm_env
 import gymnasium
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import gymnasium_spaces, multi_agent
+from minerva_acme.environments import gymnasium_spaces, multi_agent, vector
 from minerva_acme.wrappers import random_state
 
 _STEP_RESULT = "(observation, reward, terminated, truncated, info)"
@@ -49,7 +49,8 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             **make_kwargs: Arguments of `gymnasium.make`; only with an id.
 
         Raises:
-            ValueError: A space has no dm_env spec, the names do not fit, or there are several agents.
+            ValueError: A space has no dm_env spec, the names do not fit, there are several agents, or it is a
+                class or a vector of environments.
         """
         if isinstance(environment, str):
             # Its warnings are for authors of environments; the adapter itself enforces the spaces' dtypes.
@@ -59,6 +60,7 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."
             )
+        vector.check_is_single(environment)
         multi_agent.check_is_of_one_agent(environment)
         if gymnasium_spaces.is_of_gym(environment):
             found = f"{type(environment).__name__} of {gymnasium_spaces.OLD_GYM}"

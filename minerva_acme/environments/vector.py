@@ -11,6 +11,12 @@ from minerva_acme.environments import origin, task_actions
 from minerva_acme.wrappers import calls
 
 
+VECTORS_OF_GYMNASIUM = (
+    "`GymnasiumVectorEnvironment` and `make_gymnasium_batch` of minerva_acme.environments take Gymnasium's."
+)
+"""The end of error messages for vectors, with the way out."""
+
+
 class VectorEnvironment(specs.SpecMethods, core.Closeable):
     """E environments with the same specs. A context manager that closes itself.
 
@@ -182,6 +188,26 @@ def common_spec(environment_specs: Sequence[specs.EnvironmentSpec]) -> specs.Env
                     f"environment {index} and {first!r} of environment 0. Wrap them until they agree."
                 )
     return environment_specs[0]
+
+
+def check_is_single(environment: Any) -> None:
+    """Checks that something is an environment by itself, and no class and no vector or batch of several.
+
+    Raises:
+        ValueError: It is one of these.
+    """
+    if isinstance(environment, type):
+        raise ValueError(
+            f"`environment` must be an environment, got the class {environment.__name__}. Call it: "
+            f"{environment.__name__}(...)."
+        )
+    for name in ("num_envs", "num_environments"):
+        if hasattr(environment, name):
+            raise ValueError(
+                f"`environment` must be a single one, got a {type(environment).__name__} of "
+                f"{getattr(environment, name)}. Make one, and set `num_environments` of the agent. Or give a "
+                f"run the vector: {VECTORS_OF_GYMNASIUM}"
+            )
 
 
 def check_states(states: Sequence[core.State], num_environments: int) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs
 from minerva_acme.adders import acme_shaped
-from minerva_acme.environments import loop, multi_agent
+from minerva_acme.environments import loop, multi_agent, vector
 from minerva_acme.experiments import beginning, evaluator, seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -430,6 +430,11 @@ def _check_environment(environment: Any) -> None:
         return
     multi_agent.check_is_of_one_agent(environment)
     name = type(environment).__name__
+    if hasattr(environment, "num_envs"):
+        raise ValueError(
+            f"`environment_factory` must return an environment of this library's form, got the vector {name}. "
+            f"Wrap it: {vector.VECTORS_OF_GYMNASIUM}"
+        )
     if hasattr(environment, "observation_space"):
         raise ValueError(
             f"`environment_factory` must return a dm_env environment, got one of Gymnasium, {name}. "

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import importlib.util
 import json
@@ -396,6 +397,35 @@ def test_an_environment_of_several_agents_is_refused_with_the_way_out(make, tmp_
     with pytest.raises(ValueError, match=MULTI):
         experiments.run_experiment(dataclasses.replace(config, environment_factory=lambda seed: make()))
     assert not list(tmp_path.iterdir())
+
+
+def make_several(kind):
+    if kind == "gymnasium":
+        return gymnasium.make_vec("CartPole-v1", num_envs=3)
+    if kind == "batched":
+        return environments.BatchedPendulum(3, generator=None)
+    return environments.InProcessVectorEnvironment([testing.FakeEnvironment() for _ in range(3)])
+
+
+@pytest.mark.parametrize("kind", ["gymnasium", "batched", "vector"])
+def test_a_vector_in_place_of_an_environment_is_refused_with_the_way_out(kind, tmp_path):
+    message = "`environment` must be a single one, got a .* of 3. Make one,.*`GymnasiumVectorEnvironment`"
+    with contextlib.closing(make_several(kind)) as several:
+        for take in (environments.make_training_environment, environments.GymnasiumEnvironment):
+            with pytest.raises(ValueError, match=message):
+                take(several)
+    config = small.experiment(tmp_path, small.sac_builder())
+    if kind == "gymnasium":
+        with pytest.raises(ValueError, match="got the vector CartPoleVectorEnv. Wrap it: `GymnasiumVectorEnv"):
+            experiments.run_experiment(
+                dataclasses.replace(config, environment_factory=lambda seed: make_several(kind))
+            )
+
+
+def test_a_class_in_place_of_an_environment_is_refused_with_the_way_out():
+    for kind in (testing.FakeEnvironment, gymnasium.Env):
+        with pytest.raises(ValueError, match=rf"got the class {kind.__name__}. Call it: {kind.__name__}\("):
+            environments.make_training_environment(kind)
 
 
 @pytest.mark.parametrize("kind", ["aec", "parallel"])
