@@ -138,8 +138,8 @@ def make_training_environment(
 
     Raises:
         ValueError: See `make`; or an action has no bounds, the observation holds no numbers, or the
-            environment has several agents, or is a class or a vector of environments; or for an existing one, there are task settings, or a seed but no
-            method `seed`.
+            environment has several agents, or is a class or a vector of environments; or for an existing
+            one, there are task settings, or a seed but no method `seed`.
     """
     name = None
     if isinstance(environment, str):
@@ -273,8 +273,8 @@ def _make_dm_control(
         raise _unknown(environment_id)
     if "random" in task_kwargs:
         raise ValueError(
-            f"`random` of a dm_control task must not be given, got {task_kwargs['random']}: it is the seed. Use "
-            "`seed`, on the command line --seed."
+            f"`random` of a dm_control task must not be given, got {task_kwargs['random']}: it is the seed. "
+            "Use `seed`, on the command line --seed."
         )
     settings = task_settings.TaskSettings.parse(behind) if behind else None
     environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})

@@ -237,7 +237,8 @@ def _misfit(space: spaces.Space[Any], value: Any, name: str) -> specs.SpecError:
     if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "biuf":
         found = f"{value.dtype} of shape {value.shape} in [{value.min():g}, {value.max():g}]"
     return specs.SpecError(
-        f"`{name}` must be an element of its space, {space}, got {found}. Correct the environment or its space."
+        f"`{name}` must be an element of its space, {space}, got {found}. Correct the environment or its "
+        "space."
     )
 
 

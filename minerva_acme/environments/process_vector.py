@@ -198,8 +198,8 @@ def _answer(pipe: Any, result: Any, infos: Sequence[dict[str, Any]]) -> None:
             except Exception as error:  # of any kind that the value raises
                 raise TypeError(
                     f"`info[{key!r}]` must be something that can be pickled, to leave this process, got a "
-                    f"{type(value).__name__}: {error}. Leave it out in a wrapper of the environment, or train "
-                    "without `environment_processes`"
+                    f"{type(value).__name__}: {error}. Leave it out in a wrapper of the environment, or "
+                    "train without `environment_processes`"
                 ) from error
         raise
 

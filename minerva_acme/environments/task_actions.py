@@ -63,15 +63,16 @@ def to_own(task: types.NestedSpec, counted: types.NestedSpec, action: types.Nest
     if task == counted:
         return action
 
-    def add(own: specs.Array, other: specs.Array, leaf: Any) -> Any:
+    def add(own: Any, other: specs.Array, leaf: Any) -> Any:
         return leaf if own == other else leaf + own.minimum
 
     return tree.map_structure(add, task, counted, action)
 
 
 def _from_zero(spec: specs.Array) -> specs.Array:
-    is_one = isinstance(spec, specs.BoundedArray) and spec.shape == () and spec.dtype.kind in "iu"
-    if isinstance(spec, specs.DiscreteArray) or not is_one:
+    if not isinstance(spec, specs.BoundedArray) or isinstance(spec, specs.DiscreteArray):
+        return spec
+    if spec.shape or spec.dtype.kind not in "iu":
         return spec
     return specs.DiscreteArray(int(spec.maximum - spec.minimum) + 1, spec.dtype, spec.name)
 
@@ -100,8 +101,8 @@ class TaskActions:
         for starts, scales, is_flat, is_narrow in itertools.product((False, True), repeat=4):
             self.scales = scales
             self.counted = tree.map_structure(_from_zero, task) if starts else task
-            environment: dm_env.Environment = _Taken(self.counted)
-            self._taken = environment
+            self._taken = _Taken(self.counted)
+            environment: dm_env.Environment = self._taken
             try:
                 if scales:
                     environment = wrappers.CanonicalActionWrapper(environment)

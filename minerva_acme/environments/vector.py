@@ -10,7 +10,6 @@ from minerva_acme import core, specs, types
 from minerva_acme.environments import origin, task_actions
 from minerva_acme.wrappers import calls
 
-
 VECTORS_OF_GYMNASIUM = (
     "`GymnasiumVectorEnvironment` and `make_gymnasium_batch` of minerva_acme.environments take Gymnasium's."
 )

@@ -432,8 +432,8 @@ def _check_environment(environment: Any) -> None:
     name = type(environment).__name__
     if hasattr(environment, "num_envs"):
         raise ValueError(
-            f"`environment_factory` must return an environment of this library's form, got the vector {name}. "
-            f"Wrap it: {vector.VECTORS_OF_GYMNASIUM}"
+            f"`environment_factory` must return an environment of this library's form, got the vector "
+            f"{name}. Wrap it: {vector.VECTORS_OF_GYMNASIUM}"
         )
     if hasattr(environment, "observation_space"):
         raise ValueError(

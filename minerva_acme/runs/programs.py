@@ -110,10 +110,7 @@ def record(
     own = task_actions.of_bare(task)
     recorder = Recorder(task, names, functools.partial(task_actions.to_own, own, task.action_spec()))
     wrapped = environments.make_training_environment(recorder, critic_observations=names)
-    if (
-        task_actions.find(environment) != own
-        or wrapped.observation_spec() != environment.observation_spec()
-    ):
+    if task_actions.find(environment) != own or wrapped.observation_spec() != environment.observation_spec():
         raise ValueError(
             "The task's observations and actions must be inside the wrappers of `make_training_environment`, "
             f"but {type(task).__name__} also converts them. Apply it to the bare environment, before "

@@ -126,7 +126,7 @@ class VectorEnvironmentConformance(abc.ABC):
             )
         for bit in range((number - 1).bit_length()):  # any two indices differ in a bit
             kinds = [index >> bit & 1 for index in range(number)]
-            plays = one, other, self._play(kinds)
+            plays = [one, other, self._play(kinds)]
             before_resets = _until_an_end(plays)  # which may share a generator
             if _differences(*before_resets[:2]) == shown:
                 plays = before_resets
@@ -177,12 +177,12 @@ def _differences(one: _Streams, other: _Streams) -> list[int]:
     return [index for index, stream in enumerate(one) if not checks.are_equal(stream, other[index])]
 
 
-def _until_an_end(plays: tuple[_Streams, _Streams, _Streams]) -> tuple[_Streams, ...]:
+def _until_an_end(plays: list[_Streams]) -> list[_Streams]:
     """Returns plays until the first LAST of any environment in any of them."""
     streams = [stream for play in plays for stream in play]
     ends = [index for stream in streams for index, timestep in enumerate(stream) if timestep.last()]
     length = min(ends, default=max(map(len, streams))) + 1
-    return tuple([stream[:length] for stream in play] for play in plays)
+    return [[stream[:length] for stream in play] for play in plays]
 
 
 def assert_step_types(

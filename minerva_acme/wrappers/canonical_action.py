@@ -68,7 +68,7 @@ def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
             "actions need no such wrapper, and no agent takes both kinds: make all continuous, or all "
             "discrete."
         )
-    if not specs.is_bounded(spec):
+    if not isinstance(spec, specs.BoundedArray) or not specs.is_bounded(spec):
         raise ValueError(
             f"{name} must be bounded on both sides to be scaled to [-1, 1], got {specs.describe(spec)}. "
             "Give it bounds in a wrapper around the environment."

@@ -19,7 +19,7 @@ _SINGLE: dict[np.dtype[Any], np.dtype[Any]] = {
 
 
 class SinglePrecisionWrapper(specs.SpecMethods, base.ConversionWrapper):
-    """Turns float64 and float16 into float32, and int64 into int32, in everything that an environment returns.
+    """Turns float64 and float16 into float32, and int64 into int32, in all that an environment returns.
 
     Specs, observations, rewards and discounts are converted, also in nests; other dtypes are unchanged, but
     rewards and discounts that are integers or booleans become float32, too. Actions are taken in the

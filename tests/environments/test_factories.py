@@ -416,7 +416,9 @@ def test_a_vector_in_place_of_an_environment_is_refused_with_the_way_out(kind, t
                 take(several)
     config = small.experiment(tmp_path, small.sac_builder())
     if kind == "gymnasium":
-        with pytest.raises(ValueError, match="got the vector CartPoleVectorEnv. Wrap it: `GymnasiumVectorEnv"):
+        with pytest.raises(
+            ValueError, match="got the vector CartPoleVectorEnv. Wrap it: `GymnasiumVectorEnv"
+        ):
             experiments.run_experiment(
                 dataclasses.replace(config, environment_factory=lambda seed: make_several(kind))
             )

@@ -430,13 +430,15 @@ def test_an_info_that_cannot_leave_its_process_is_named():
         def get_info(self):
             return {"is_ok": True, "lock": threading.Lock()}
 
-    with make_processes(Unpicklable) as environment:
-        with pytest.raises(
-            environments.EnvironmentWorkerError,
-            match=r"TypeError: `info\['lock'\]` must be something that can be pickled.* got a lock: .*"
-            "Leave it out in a wrapper of the environment",
-        ):
-            environment.reset()
+    message = (
+        r"TypeError: `info\['lock'\]` must be something that can be pickled.* got a lock: .*"
+        "Leave it out in a wrapper of the environment"
+    )
+    with (
+        make_processes(Unpicklable) as environment,
+        pytest.raises(environments.EnvironmentWorkerError, match=message),
+    ):
+        environment.reset()
 
 
 def test_nests_of_rewards_and_infos_come_from_processes_as_they_are():

@@ -292,7 +292,11 @@ def test_actions_are_the_spaces_own_numbers(name):
     for index, observation in enumerate(observations):
         action = task(observation).action
         assert space.contains(action)
-        tree.map_structure(np.testing.assert_array_equal, action, tree.map_structure(lambda x: x[index], batch))
+        tree.map_structure(
+            np.testing.assert_array_equal,
+            action,
+            tree.map_structure(lambda leaf, index=index: leaf[index], batch),
+        )
     if name == "dict":
         return  # a program has one array
 
