@@ -43,8 +43,8 @@ def make_gymnasium_batch(
 
     Raises:
         ValueError: A space has no dm_env spec, there are several rewards, or the autoreset mode is missing. A
-            pool has another form,
-            steps only some of its environments at a time, has several players, or is given a seed.
+            pool has another form, steps only some of its environments at a time, has several players, or is
+            given a seed.
     """
     is_pool = _is_pool(vector_environment, seed)
     mode = _DISABLED if is_pool else vector_environment.metadata.get("autoreset_mode")
