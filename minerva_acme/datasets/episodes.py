@@ -13,7 +13,6 @@ import numpy as np
 import tree
 
 from minerva_acme import constraints, specs, types
-from minerva_acme.datasets import spaces
 
 
 class Episode(NamedTuple):
@@ -314,49 +313,3 @@ def _describe(nest: Any) -> str:
     if isinstance(nest, Mapping):
         return f"a dict of {sorted(nest)}"
     return f"{len(nest)} parts" if isinstance(nest, tuple | list) else "an array"
-
-
-def check_spec(found: specs.EnvironmentSpec, expected: specs.EnvironmentSpec) -> None:
-    """Checks that data of one spec can be learned from in an environment of another.
-
-    Observations and actions must have the same names, shapes, bounds and kinds of dtypes. 64-bit numbers
-    are taken for 32-bit ones, as `SinglePrecisionWrapper` does.
-
-    Args:
-        found: The spec of the data.
-        expected: The spec of the environment, wrapped as in training.
-
-    Raises:
-        SpecError: They differ; the message names the leaf.
-    """
-    for name in ("observations", "actions"):
-        singular = name.removesuffix("s")
-        for leaf_name, ours, theirs in pairs(singular, getattr(expected, name), getattr(found, name)):
-            if not _agree(ours, theirs):
-                wanted, given = specs.describe_apart(ours, theirs)
-                raise specs.SpecError(
-                    f"`{leaf_name}` of the data must be {wanted}, as in the environment, got {given}. "
-                    "Record in the same environment, in the same wrappers, or convert the episodes in "
-                    "Python: see `datasets.play`."
-                )
-
-
-def _agree(ours: specs.Array, theirs: specs.Array) -> bool:
-    kinds = [np.dtype(spec.dtype).kind.replace("u", "i") for spec in (ours, theirs)]
-    if kinds[0] != kinds[1] or ours.shape != theirs.shape:
-        return False
-    if isinstance(ours, specs.DiscreteArray) or isinstance(theirs, specs.DiscreteArray):
-        return bool(getattr(ours, "num_values", 0) == getattr(theirs, "num_values", 0))
-    return all(
-        np.allclose(mine, other, rtol=1e-6, atol=0.0)
-        for mine, other in zip(_bounds(ours), _bounds(theirs), strict=True)
-    )
-
-
-def _bounds(spec: specs.Array) -> list[np.ndarray]:
-    """Returns the bounds of a spec as floats, infinite where its dtype has no larger ones."""
-    low, high = (bound.astype(np.float64) for bound in spaces.limits(spec))
-    if np.dtype(spec.dtype).kind not in "iu":
-        return [low, high]
-    limits = np.iinfo(spec.dtype)
-    return [np.where(low <= limits.min, -np.inf, low), np.where(high >= limits.max, np.inf, high)]

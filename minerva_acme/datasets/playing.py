@@ -10,6 +10,7 @@ import numpy as np
 import tree
 
 from minerva_acme import constraints, core, specs, types
+from minerva_acme.datasets import conversion
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.distributions import squashed
 
@@ -55,11 +56,13 @@ def play(
     squashed it, as V-MPO does, the executed action replaces it, and `log_prob` becomes the density of that.
     Other steps whose raw action was not executed are played as if nothing had been recorded with them.
 
-    To play data of other bounds or names, convert the episodes on the way, in a generator.
+    Recorded data of the bare environment is converted as the training wrappers do: actions are scaled from
+    the data's bounds to the environment's, and a discrete observation becomes a one-hot vector. To play data
+    that differs in other ways, convert the episodes on the way, in a generator.
 
     Args:
         recorded: The episodes, such as `read` returns, or in any form that `as_episode` takes. If they have a
-            `spec`, as those of `read` do, it is checked first.
+            `spec`, as those of `read` do, it is checked first, and what `check_spec` allows is converted.
         adder: The adder, such as the builder's `make_adder` returns. It is left open, with all items sent.
         spec: The specs of the environment, as the agent sees it.
         extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.
@@ -68,12 +71,12 @@ def play(
         SpecError: The data does not match the spec, lacks extras, or holds numbers that are not finite or
             actions out of bounds; the message says where.
     """
-    if hasattr(recorded, "spec"):
-        episode_forms.check_spec(recorded.spec, spec)
+    found = getattr(recorded, "spec", spec)
+    convert = conversion.converter(found, spec)
     num_episodes = num_steps = num_unknown = 0
     for each in recorded:
         with episode_forms.named(num_episodes, getattr(recorded, "path", None)):
-            episode = episode_forms.conform(episode_forms.as_episode(each), spec)
+            episode = episode_forms.conform(convert(episode_forms.as_episode(each)), spec)
             extras, num_without = _extras(episode, extras_spec, spec.actions)
             _play(episode, extras, adder, spec)
         num_episodes += 1

@@ -176,6 +176,25 @@ def test_an_agent_with_a_dataset_of_its_own_and_no_play_is_not_said_to_play(data
     assert "learns from its own play" not in caplog.text.replace("\n", " ")
 
 
+def test_data_in_the_units_of_the_bare_environment_gives_the_weights_of_that_in_the_agents(data, tmp_path):
+    spec = specs.make_environment_spec(exact.Wanderer(0))
+    wide = spec._replace(
+        observations=specs.BoundedArray((2,), np.float32, -3.0, 3.0),
+        actions=specs.BoundedArray((2,), np.float32, -2.0, 2.0),
+    )
+    learned = []
+    for name, each, scale in (("own", spec, 1), ("bare", wide, 2)):
+        # Few enough digits for rounding to be the same in both units.
+        actions = ((np.round(episode.action * 64) / 64, episode) for episode in datasets.read(data))
+        episodes = [episode._replace(action=scale * action, extras={}) for action, episode in actions]
+        datasets.write(tmp_path / name, episodes, each)
+        experiments.run_experiment(
+            make_config(tmp_path / f"run_{name}", BUILDERS["bc"], tmp_path / name, evaluation_episodes=0)
+        )
+        learned.append(state_of(tmp_path / f"run_{name}")["learner"]["modules"])
+    testing.assert_nests_equal(*learned)
+
+
 def test_data_of_another_environment_is_refused(data, tmp_path):
     config = make_config(tmp_path, BUILDERS["td3"], data, environment_factory=exact.make_reacher)
     with pytest.raises(ValueError, match="`observation` of the data must be .* got Array"):
