@@ -64,8 +64,8 @@ def converter(
     def convert(episode: episode_forms.Episode) -> episode_forms.Episode:
         if any(action) and (recorded := _recorded_with_actions(episode)):
             raise specs.SpecError(
-                f"`{recorded}` must not be there if actions are to be scaled to the environment's bounds, but "
-                "it was recorded. Record in the same environment, in the same wrappers, or leave it out."
+                f"`{recorded}` must not be recorded if actions are to be scaled to the environment's bounds. "
+                "Record in the same environment, in the same wrappers, or leave it out."
             )
         if not any(observation) and not any(action):
             return episode

@@ -7,14 +7,19 @@ from typing import Any
 
 import torch
 
-from minerva_acme import core
+from minerva_acme import core, specs
 from minerva_acme.networks import weights
-from minerva_acme.runs import checkpointing
+from minerva_acme.runs import checkpointing, policies
 
 _logger = logging.getLogger(__name__)
 
 
-def take_weights(learner: core.Learner, source: str | os.PathLike[str], device: torch.device) -> None:
+def take_weights(
+    learner: core.Learner,
+    source: str | os.PathLike[str],
+    device: torch.device,
+    spec: specs.EnvironmentSpec,
+) -> None:
     """Gives a new learner the weights of a run's learner, with target networks, statistics and multipliers.
 
     The learner's optimisers, counts and random numbers stay new.
@@ -23,10 +28,11 @@ def take_weights(learner: core.Learner, source: str | os.PathLike[str], device: 
         learner: The learner, which has made no step.
         source: The folder of the run, whose newest checkpoint is taken, or of a checkpoint.
         device: The learner's device.
+        spec: The specs of the learner's environment.
 
     Raises:
-        ValueError: There is no such run, or its networks are not this learner's; the message says where they
-            differ.
+        ValueError: There is no such run, its networks are not this learner's (the message says where they
+            differ), or its actions have other bounds.
         DamagedCheckpoint: It has no undamaged checkpoint.
     """
     checkpoint = checkpointing.find(source)
@@ -44,6 +50,7 @@ def take_weights(learner: core.Learner, source: str | os.PathLike[str], device: 
             f"{'; '.join(differences[:3])}. Use the same agent, with the same networks, on an environment of "
             "the same observations and actions."
         )
+    policies.check_actions(source, spec)
     learner.restore({**state, "modules": found["modules"]})
     _logger.info("started from the weights of %s", checkpoint)
 

@@ -14,6 +14,7 @@ import torch
 import tree
 
 from minerva_acme import builders, counting, results, specs, types
+from minerva_acme.datasets import conversion
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
@@ -103,7 +104,8 @@ def load_policy(
 
     Raises:
         ValueError: There is no checkpoint, builder or spec, the agent cannot act in this environment, the
-            checkpoint belongs to another agent, config or environment, or the task's actions are unknown.
+            checkpoint belongs to another agent, config or environment, the environment's actions have other
+            bounds than in training, or the task's actions are unknown.
     """
     if actions not in ("agent", "task"):
         raise ValueError(f"`actions` must be 'agent' or 'task', got {actions!r}.")
@@ -150,7 +152,43 @@ def load_policy(
             policy.set_variables(values)
         except ValueError as error:  # it says what differs, but not where
             raise ValueError(f"{found} must belong to this agent, config and environment: {error}") from error
+    check_actions(path, spec, described)
     return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))
+
+
+def check_actions(
+    path: str | os.PathLike[str],
+    spec: specs.EnvironmentSpec,
+    described: run_folder.RunDescription | None = None,
+) -> None:
+    """Checks that an environment takes actions as a run has learned them, whose weights fit.
+
+    Args:
+        path: The folder of the run or of a checkpoint.
+        spec: The specs of the environment.
+        described: The run's description; None to read it, if there is one.
+
+    Raises:
+        ValueError: The environment's actions have other bounds, or another number of values.
+    """
+    if described is None:
+        folder = pathlib.Path(path)
+        if _is_checkpoint_folder(folder):
+            folder = folder.parent.parent
+        if not (folder / run_folder.FILE).exists():
+            return
+        described = run_folder.read(folder)
+    if not described.environment_specs:  # a run of an older version
+        return
+    learned = described.make_specs().actions
+    for ours, theirs in zip(tree.flatten(spec.actions), tree.flatten(learned), strict=False):
+        if not conversion.agree(ours, theirs):
+            wanted, given = specs.describe_apart(theirs, ours)
+            raise ValueError(
+                f"The environment's actions must be {wanted}, as {path} has learned them, got {given}. Give "
+                "an environment with these, in the same wrappers. To learn from recorded episodes in other "
+                "units, train with `--env ID`, which converts them."
+            )
 
 
 def _stored_task(described: run_folder.RunDescription, import_code: bool) -> types.NestedSpec:

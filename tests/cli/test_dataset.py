@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from minerva_acme import datasets
+from minerva_acme import datasets, environments, specs
 
 
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
@@ -101,3 +101,22 @@ def test_a_run_on_recorded_episodes_alone_counts_learner_steps_and_asks_for_an_e
     moved = shutil.copytree(tmp_path / "data", tmp_path / "moved")
     again = ("train", "bc", "--dataset", moved, "--num-learner-steps", 40, "--directory", run)
     assert call(*again)[0] == 0
+
+
+@pytest.mark.parametrize("command", ["eval", "dataset", "video"])
+def test_a_policy_that_acts_in_other_bounds_is_not_played(command, call, tmp_path):
+    spec = specs.make_environment_spec(environments.make_training_environment("Pendulum-v1"))
+    wide = spec._replace(actions=spec.actions.replace(minimum=[-2.0], maximum=[2.0]))
+    episode = datasets.Episode(
+        np.zeros((41, 3), np.float32), np.ones((40, 1), np.float32), np.zeros(40, np.float32), False
+    )
+    datasets.write(tmp_path / "data", [episode], wide)
+    learn = ("train", "bc", "--dataset", tmp_path / "data", "--num-learner-steps", 2, "--batch-size", 8)
+    assert call(*learn, "--directory", tmp_path / "run")[0] == 0
+    out = ("--out", tmp_path / "out.mp4") if command != "eval" else ()
+    status, _, err = call(command, tmp_path / "run", "--env", "Pendulum-v1", "--episodes", 1, *out)
+    assert status == 2 and "in [-2, 2], as " in err and "train with `--env ID`" in err
+    # With the environment, the data's actions become the agent's.
+    directory = ("--directory", tmp_path / "own")
+    assert call(*learn, *directory, "--env", "Pendulum-v1", "--evaluation-episodes", 1)[0] == 0
+    assert call(command, tmp_path / "own", "--episodes", 1, *out)[0] == 0

@@ -132,7 +132,9 @@ def test_data_of_the_bare_environment_is_played_as_if_recorded_in_that_of_traini
 def test_actions_with_what_is_in_their_units_are_not_scaled(tmp_path, make_episode, extras):
     wide = SPEC._replace(actions=specs.BoundedArray((1,), np.float32, -2, 2))
     datasets.write(tmp_path / "data", [make_episode(), make_episode(**{extras: np.zeros(5)})], wide)
-    with pytest.raises(specs.SpecError, match=rf"data, episode 1: `extras\['{extras}'\]` must not be there"):
+    with pytest.raises(
+        specs.SpecError, match=rf"data, episode 1: `extras\['{extras}'\]` must not be recorded"
+    ):
         datasets.play(datasets.read(tmp_path / "data"), Tape(), spec=SPEC)
 
 

@@ -402,6 +402,29 @@ def test_networks_that_differ_are_named(builder, message, data, tmp_path):
     assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == NUM_STEPS
 
 
+def test_weights_that_act_in_other_bounds_are_refused(data, tmp_path):
+    class Wide(exact.Wanderer):
+        def action_spec(self):
+            return self._specs.actions.replace(minimum=-2.0, maximum=2.0)
+
+    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
+    changes = {"from_run": str(tmp_path / "first"), "environment_factory": Wide}
+    with pytest.raises(
+        ValueError, match=r"must be .* in \[-1, 1\], as .*first has learned them, got .*-2, 2"
+    ):
+        experiments.run_experiment(
+            make_config(
+                tmp_path / "second",
+                BUILDERS["bc"],
+                data,
+                dataset=None,
+                num_learner_steps=0,
+                **changes,
+                num_env_steps=9,
+            )
+        )
+
+
 def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tmp_path):
     config = make_config(tmp_path / "run", BUILDERS["bc"], data, from_run=str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="nowhere"):

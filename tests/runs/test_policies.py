@@ -348,6 +348,26 @@ def test_weights_for_one_action_are_refused_for_several(make_run):
         runs.load_policy(run.directory, run.builder, several)
 
 
+@pytest.mark.parametrize("is_file", [True, False], ids=["file", "run"])
+def test_an_environment_with_other_bounds_of_actions_than_in_training_is_refused(is_file, make_run, tmp_path):
+    run = make_run("MPO")
+    path = run.directory
+    if is_file:
+        runs.export_policy(path, path := tmp_path / "policy.safetensors")
+    spec = specs.make_environment_spec(run.environment)
+    low, high = specs.bounds(spec.actions)
+    wide = spec._replace(actions=spec.actions.replace(minimum=2 * low, maximum=2 * high))
+    assert runs.load_policy(path, run.builder, spec)
+    with pytest.raises(ValueError, match=r"actions must be .*, as .* has learned them, got .*`--env ID`"):
+        runs.load_policy(path, run.builder, wide)
+    if not is_file:
+        with pytest.raises(ValueError, match="as .* has learned them"):
+            runs.load_policy(checkpointing.find(path), run.builder, wide)
+        copy = shutil.copytree(path, tmp_path / "copy")
+        (copy / "run.json").unlink()
+        assert runs.load_policy(copy, run.builder, wide)  # nothing is known of it
+
+
 def test_a_run_that_only_python_can_make_is_loaded_with_its_builder(tmp_path):
     class Local(ppo.PPOBuilder):
         pass
