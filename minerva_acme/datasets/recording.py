@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -179,28 +180,47 @@ class Recorder(core.Closeable, core.Saveable):
         self._earlier = spans
 
     def begin(self, goes_on: bool) -> None:
-        """Begins to record.
+        """Begins to record, and makes the folder that the dataset's folder will be in.
 
         Args:
             goes_on: Whether the run has steps to make.
 
         Raises:
             ValueError: The dataset's folder exists, and the run goes on.
+            OSError: The dataset's folder cannot be made.
         """
         self._is_due = goes_on or not os.path.lexists(self._path)
-        if goes_on:
-            minari.check_free(self._path)
+        if not self._is_due:
+            return
+        parent = minari.check_free(self._path).parent
+        with writing.explain(self._path):
+            parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=parent, prefix=".record-"):
+                pass
 
     def finish(self) -> None:
         """Writes the dataset, unless an earlier process has and nothing was played since.
+
+        Without an episode there is none, which is logged as a warning.
 
         Raises:
             OSError: It could not be written.
             ValueError: The folder exists.
         """
-        if self._is_due:
-            _logger.info("writing the recorded episodes to %s", self._path)
+        if not self._is_due:
+            return
+        if all(start == end for start, end in self._spans()):
+            _logger.warning("no episode was recorded, so that %s is not made", self._path)
+            return
+        _logger.info("writing the recorded episodes to %s", self._path)
+        try:
             minari.write(self._path, self._episodes(), self._spec, settings=self._settings)
+        except (OSError, ValueError) as error:
+            kind = OSError if isinstance(error, OSError) else ValueError
+            raise kind(
+                f"{error} The episodes are kept in {self._log.path}: repeat the same command, with another "
+                "`record` if need be."
+            ) from error
 
     def _spans(self) -> list[tuple[int, int]]:
         """Returns the bytes from and to which the file holds the recording, in order."""

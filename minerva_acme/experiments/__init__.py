@@ -18,6 +18,7 @@ from minerva_acme import lazy
 if TYPE_CHECKING:
     from minerva_acme.experiments.progress import Callback, Progress, StopRun
     from minerva_acme.experiments.progress_display import ProgressDisplay
+    from minerva_acme.experiments.recording import write_recording
     from minerva_acme.experiments.run import ExperimentResult, run_experiment
     from minerva_acme.runs.config import (
         EnvironmentFactory,
@@ -39,6 +40,7 @@ __all__ = [
     "RunOptions",
     "StopRun",
     "run_experiment",
+    "write_recording",
 ]
 
 # Options and tasks need no torch; the modules that do are imported when they are used.

@@ -270,3 +270,31 @@ def test_an_environment_that_cannot_be_recorded_is_refused_at_once(tmp_path):
     with pytest.raises(ValueError, match="`reward` must be one number to be recorded"):
         datasets.Recorder(tmp_path / "data", tmp_path / "log", spec, {})
     assert not (tmp_path / "log").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_recorded(tmp_path, make_recorder):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file/data cannot be written: File exists"):
+        make_recorder("file/data").begin(True)
+    make_recorder("new/folder/data").begin(True)
+    assert [path.name for path in (tmp_path / "new").rglob("*")] == ["folder"]
+
+
+def test_what_cannot_be_written_at_the_end_is_kept_and_the_way_out_is_told(
+    tmp_path, make_recorder, make_episode
+):
+    recorder = make_recorder()
+    recorder.begin(True)
+    recorder.record(make_episode())
+    (tmp_path / "data").touch()
+    with pytest.raises(
+        ValueError, match="data must be a new folder.* are kept in .*log: .* another `record`"
+    ):
+        recorder.finish()
+
+
+def test_a_recording_without_an_episode_says_that_there_is_none(tmp_path, make_recorder, caplog):
+    recorder = make_recorder()
+    recorder.begin(True)
+    recorder.finish()
+    assert "no episode was recorded" in caplog.text and not (tmp_path / "data").exists()

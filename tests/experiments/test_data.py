@@ -172,6 +172,32 @@ def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is
     testing.assert_nests_equal(whole[: len(first)], first)
 
 
+def test_what_a_run_that_will_not_be_resumed_has_recorded_is_written_until_its_checkpoint(tmp_path):
+    options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
+    run, data = tmp_path / "run", tmp_path / "data"
+    experiments.run_experiment(make_config(run, num_env_steps=60, record=str(data), **options))
+    with open(run / "recorded.episodes", "r+b") as file:
+        first = file.read(500)
+        file.seek(0, 2)
+        file.write(first)  # as if it were killed while it recorded more
+    oldest = min(path.name for path in (run / "checkpoints").glob("0*"))
+    experiments.write_recording(run, tmp_path / "all")
+    experiments.write_recording(run, tmp_path / "part", checkpoint=run / "checkpoints" / oldest)
+    whole, again = ([e._asdict() for e in datasets.read(folder)] for folder in (data, tmp_path / "all"))
+    testing.assert_nests_equal(again, whole)
+    assert datasets.read(tmp_path / "all").settings == datasets.read(data).settings
+    part = [e._asdict() for e in datasets.read(tmp_path / "part")]
+    testing.assert_nests_equal(part, whole[: len(part)])
+    assert datasets.read(tmp_path / "part").num_steps == int(oldest) < 60
+    with pytest.raises(ValueError, match="all must be a new folder, but exists"):
+        experiments.write_recording(run, tmp_path / "all")
+    experiments.run_experiment(make_config(tmp_path / "other", num_env_steps=20))
+    with pytest.raises(
+        ValueError, match="other must have recorded its episodes, but its checkpoint has none"
+    ):
+        experiments.write_recording(tmp_path / "other", tmp_path / "none")
+
+
 def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(tmp_path):
     def stop(progress):
         if progress.env_steps == 25:
