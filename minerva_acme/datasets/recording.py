@@ -27,6 +27,7 @@ class RecordingAdder(core.Adder):
 
         FIRST  MID  MID  LAST        one `Episode` of 3 steps, terminated if the discount of LAST is 0
         FIRST  MID  MID  reset       one of 2 steps, which was cut off, as by a time limit
+        FIRST  MID  MID  FIRST       the same, and a new episode begins
 
     An episode without a step is none. The state is the inner adder's.
     """
@@ -57,6 +58,7 @@ class RecordingAdder(core.Adder):
     def add_first(self, timestep: dm_env.TimeStep) -> None:
         if self._adder is not None:
             self._adder.add_first(timestep)
+        self._end()
         self._steps = [_copy((None, timestep))]
 
     def add(

@@ -40,7 +40,7 @@ def test_each_episode_is_handed_on_when_it_ends(recorded):
     assert adder.num_inserted == 0
 
 
-@pytest.mark.parametrize("end", ["reset", "close"])
+@pytest.mark.parametrize("end", ["reset", "close", "add_first"])
 def test_an_episode_that_is_cut_off_is_recorded_and_one_without_a_step_is_not(recorded, end):
     environment = Wanderer(seed=2)
     adder = datasets.RecordingAdder(recorded.append)
@@ -51,7 +51,7 @@ def test_an_episode_that_is_cut_off_is_recorded_and_one_without_a_step_is_not(re
     adder.add(
         ACTION, environment.step(ACTION)._replace(step_type=dm_env.StepType.MID, discount=np.float32(1))
     )
-    getattr(adder, end)()
+    getattr(adder, end)(*[environment.reset()] * (end == "add_first"))
     adder.reset()
     ((episode),) = recorded
     assert (episode.num_steps, episode.terminated) == (1, False)
