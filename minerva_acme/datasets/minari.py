@@ -23,6 +23,7 @@ import json
 import os
 import pathlib
 import shutil
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -77,7 +78,8 @@ class Writer(core.Closeable):
             progress: Called after each episode.
 
         Raises:
-            ValueError: The folder exists, or the file cannot hold such observations, actions or rewards.
+            ValueError: The folder exists or is being written by another process, or the file cannot hold such
+                observations, actions or rewards.
             ModuleNotFoundError: h5py is not installed.
             OSError: The folder cannot be made.
         """
@@ -89,8 +91,10 @@ class Writer(core.Closeable):
         self._new = self._path.with_name(f".{self._path.name}.new")
         h5py = _h5py()
         with writing.explain(self._path):
-            shutil.rmtree(self._new, ignore_errors=True)  # left by a killed process
-            (self._new / "data").mkdir(parents=True)
+            self._new.mkdir(parents=True, exist_ok=True)
+            self._unlock = _lock(self._new, self)
+            shutil.rmtree(self._new / "data", ignore_errors=True)  # left by a killed process
+            (self._new / "data").mkdir()
             self._file: Any = h5py.File(self._new / "data" / _DATA, "x", libver="latest")
 
     def write(self, recorded: episode_forms.Recorded) -> None:
@@ -138,6 +142,7 @@ class Writer(core.Closeable):
             self.discard()
             raise
         self._file = None
+        self._unlock()
 
     def discard(self) -> None:
         """Removes what was written so far."""
@@ -145,6 +150,7 @@ class Writer(core.Closeable):
             self._file.close()
             self._file = None
             shutil.rmtree(self._new, ignore_errors=True)
+            self._unlock()
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
@@ -177,6 +183,30 @@ def check_free(path: str | os.PathLike[str]) -> pathlib.Path:
     if os.path.lexists(path):
         raise ValueError(f"{path} must be a new folder, but exists. Choose another name, or remove it.")
     return path
+
+
+def _lock(folder: pathlib.Path, writer: Writer) -> Callable[[], Any]:
+    """Keeps other writers out of a folder. Returns a function that lets them in, as the writer's end does.
+
+    Raises:
+        ValueError: Another writer has locked it.
+    """
+    try:
+        import fcntl  # not on Windows
+    except ImportError:
+        return lambda: None
+    unlock = weakref.finalize(writer, os.close, descriptor := os.open(folder, os.O_RDONLY))
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        unlock()
+        raise ValueError(
+            f"{folder} must be free, but another process or `Writer` is writing to it. Wait until that is "
+            "complete, or choose another name."
+        ) from error
+    except OSError:  # a file system without locks
+        pass
+    return unlock
 
 
 def check_spec(spec: specs.EnvironmentSpec) -> None:

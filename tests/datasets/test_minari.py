@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -143,6 +144,27 @@ def test_what_a_killed_process_left_is_replaced(path, make_episode):
     datasets.Writer(path, SPEC).write(make_episode())
     datasets.write(path, [make_episode()] * 2, SPEC)
     assert len(datasets.read(path)) == 2
+
+
+@pytest.mark.parametrize("by_process", [False, True], ids=["here", "in another process"])
+def test_a_folder_that_is_being_written_is_refused_to_a_second_writer(path, make_episode, by_process):
+    with datasets.Writer(path, SPEC) as writer:
+        writer.write(make_episode(3))
+        if by_process:
+            code = f"from tests.datasets import conftest as c; c.datasets.Writer({str(path)!r}, c.SPEC)"
+            result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            assert (
+                ".walk-v0.new must be free, but another process or `Writer` is writing to it" in result.stderr
+            )
+        else:
+            with pytest.raises(ValueError, match=r"walk-v0.new must be free, but another"):
+                datasets.Writer(path, SPEC)
+        writer.write(make_episode(4))
+    assert [episode.num_steps for episode in datasets.read(path)] == [3, 4]
+    for end in (datasets.Writer.close, datasets.Writer.discard):
+        other = datasets.Writer(path.with_name("other"), SPEC)
+        end(other)
+    assert os.listdir(path.parent) == ["walk-v0"]
 
 
 def test_a_folder_that_exists_is_never_written_to(path, make_episode):
