@@ -197,6 +197,8 @@ def _as_arrays(nest: Any) -> Any:
 def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
     """Returns an episode in the structures and dtypes of a spec; 64-bit numbers may become 32-bit ones.
 
+    Rewards that are whole numbers become floats if the spec has these.
+
     Raises:
         SpecError: A leaf has another name, shape or kind of dtype, or a number that is not finite or beyond
             `constraints.LARGEST`, an action is out of bounds, or the episode has no steps.
@@ -209,8 +211,14 @@ def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
     return episode._replace(
         observation=_cast("observation", episode.observation, spec.observations, num_steps + 1),
         action=_cast("action", episode.action, spec.actions, num_steps),
-        reward=_cast("reward", episode.reward, spec.rewards, num_steps),
+        reward=_cast("reward", _as_floats(episode.reward, spec.rewards), spec.rewards, num_steps),
     )
+
+
+def _as_floats(reward: np.ndarray, spec: types.NestedSpec) -> np.ndarray:
+    is_whole = np.asarray(reward).dtype.kind in "iub"
+    wants_floats = isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind == "f"
+    return np.asarray(reward, spec.dtype) if is_whole and wants_floats else reward
 
 
 def _cast(name: str, nest: Any, spec: types.NestedSpec, length: int) -> Any:

@@ -302,7 +302,7 @@ class Recording:
             self.num_steps = int(self.metadata["total_steps"])
             """The number of transitions in all episodes."""
             self.spec = self._read_spec()
-            """The specs of the data. Rewards have the dtype that they are stored in."""
+            """The specs of the data. Rewards are floats, float32 if they are stored as whole numbers."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -315,7 +315,8 @@ class Recording:
     def __iter__(self) -> Iterator[episode_forms.Episode]:
         with _explain(self.path), _h5py().File(self._folder / _DATA, "r") as file:
             for index in range(self.num_episodes):
-                yield _read_episode(file[f"episode_{index}"])
+                episode = _read_episode(file[f"episode_{index}"])
+                yield episode._replace(reward=episode.reward.astype(self.spec.rewards.dtype))
 
     def checksum(self) -> str:
         """Returns the SHA-256 of the data, in hexadecimal digits."""
@@ -333,7 +334,8 @@ class Recording:
         if self.metadata.get("jpeg_encoding", True) and _has_images(observations):
             raise ValueError("its images must be stored as they are, with jpeg_encoding=False, got JPEG")
         with _h5py().File(self._folder / _DATA, "r") as file:
-            dtype = file["episode_0"]["rewards"].dtype
+            stored = file["episode_0"]["rewards"].dtype
+        dtype = np.float32 if stored.kind in "iub" else stored
         return specs.EnvironmentSpec(
             observations=observations,
             actions=actions,

@@ -105,6 +105,15 @@ def test_64_bits_become_32_if_nothing_is_lost_but_digits(make_episode):
         episodes.conform(wide._replace(action=np.array([0, 2, 1 << 40])), DISCRETE)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+def test_rewards_that_are_whole_numbers_become_floats(make_episode, dtype):
+    reward = np.array([0, 1, 1], dtype)
+    found = episodes.conform(make_episode(3)._replace(reward=reward), SPEC).reward
+    assert found.dtype == np.float32 and found.tolist() == [0, 1, 1]
+    with pytest.raises(specs.SpecError, match=r"`reward` of an episode must be float32 of shape \(3,\)"):
+        episodes.conform(make_episode(3)._replace(reward=np.array(["0", "1", "1"])), SPEC)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -84,6 +84,15 @@ def test_an_episode_that_cannot_be_learned_from_is_named_and_nothing_is_written(
         assert not os.listdir(path.parent)
 
 
+def test_rewards_that_are_stored_as_whole_numbers_are_read_as_floats(path, make_episode):
+    counted = SPEC._replace(rewards=specs.Array((), np.int64))
+    datasets.write(path, [make_episode(3)._replace(reward=np.array([-1, 0, 20]))], counted)
+    found = datasets.read(path)
+    assert found.spec.rewards.dtype == np.float32
+    ((episode),) = found
+    assert episode.reward.dtype == np.float32 and episode.reward.tolist() == [-1, 0, 20]
+
+
 def test_the_file_is_laid_out_as_minari_does(path, make_episode):
     log_prob = np.float32([-1.0, -2.0, -3.0])
     datasets.write(path, [make_episode(3, False, log_prob=log_prob), make_episode(2)], SPEC)
