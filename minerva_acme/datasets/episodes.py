@@ -50,7 +50,7 @@ def as_episode(recorded: Recorded) -> Episode:
         recorded: An `Episode`; a dict with `observation` [T + 1, ...], `action`, `reward` and either
             `terminated` or `terminations` and `truncations` [T], in the singular or, as Minari has it, in the
             plural; or a sequence of (action, timestep) or (action, timestep, extras), the first with FIRST
-            and without an action. A `terminated` [T] is taken for `terminations`.
+            and without an action. `terminated` and `truncated` may be [T] too.
 
     Raises:
         ValueError: It has another form, no step, or a discount that is not 1, or 0 at the end.
@@ -87,11 +87,9 @@ def _ends(fields: Mapping[str, Any], num_steps: int) -> bool:
         ValueError: The signals are not [T], or one of them is set before the end.
     """
     ends = "terminated" if "terminated" in fields else "terminations"
-    if ends == "terminated" and np.ndim(fields[ends]) == 0:
-        return bool(fields[ends])
-    for name in (ends, "truncations"):
+    for name in (ends, "truncated", "truncations"):
         signal = fields.get(name)
-        if signal is None:
+        if signal is None or (np.ndim(signal) == 0 and name in ("terminated", "truncated")):
             continue
         if np.shape(signal) != (num_steps,) or np.any(signal[:-1]):
             raise ValueError(
@@ -99,7 +97,7 @@ def _ends(fields: Mapping[str, Any], num_steps: int) -> bool:
                 f"last, got shape {np.shape(signal)}, true at {np.flatnonzero(signal)[:3].tolist()}. Give "
                 "each episode alone."
             )
-    return num_steps > 0 and bool(fields[ends][-1])
+    return num_steps > 0 and bool(np.ravel(fields[ends])[-1])
 
 
 def _from_timesteps(recorded: Any) -> Episode:

@@ -140,6 +140,16 @@ def test_an_array_of_terminations_may_be_called_terminated(make_episode, form):
         datasets.as_episode(form(episode._replace(terminated=np.array([True, False, False]))))
 
 
+@pytest.mark.parametrize("name", ["truncated", "truncations"])
+@pytest.mark.parametrize("terminated", [True, np.array([False, False, True])])
+def test_a_truncation_in_the_middle_is_refused_by_either_name(make_episode, terminated, name):
+    recorded = {**make_episode(3)._asdict(), "terminated": terminated}
+    assert datasets.as_episode({**recorded, name: np.zeros(3, bool)}).terminated is True
+    with pytest.raises(ValueError, match=rf"`{name}` .* False before the last, got .* true at \[1\]"):
+        datasets.as_episode({**recorded, name: np.array([False, True, False])})
+    assert datasets.as_episode({**recorded, "truncated": True}).terminated is True
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf, 1e20, 1e300])
 @pytest.mark.parametrize(("name", "index"), [("reward", 1), ("observation", (3, 1)), ("action", (2, 0))])
 def test_numbers_that_no_agent_would_be_given_are_refused(make_episode, name, index, value):
