@@ -199,7 +199,8 @@ def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
 
     Raises:
         SpecError: A leaf has another name, shape or kind of dtype, or a number that is not finite or beyond
-            `constraints.LARGEST`, an action is out of bounds, or the episode has no steps.
+            `constraints.LARGEST`, an action or a discrete observation is out of bounds, or the episode has no
+            steps.
     """
     num_steps = episode.num_steps if np.ndim(episode.reward) == 1 else 0
     if num_steps == 0:
@@ -223,12 +224,15 @@ def _cast(name: str, nest: Any, spec: types.NestedSpec, length: int) -> Any:
     leaves = []
     for leaf_name, leaf, value in pairs(name, spec, nest):
         leaves.append(cast_leaf(leaf_name, value, leaf, length))
-        _check_numbers(leaf_name, leaves[-1], leaf, is_bounded=name == "action")
+        _check_numbers(leaf_name, leaves[-1], leaf, is_action=name == "action")
     return tree.unflatten_as(spec, leaves)
 
 
-def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_bounded: bool) -> None:
-    """Checks the numbers of a leaf over time, as adders do when agents play, and the bounds of actions.
+def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_action: bool) -> None:
+    """Checks the numbers of a leaf over time, as adders do when agents play.
+
+    Actions must be within their bounds. So must discrete observations, which a network makes one-hot; other
+    observations may exceed them.
 
     Raises:
         SpecError: One is not finite, too large, or out of bounds.
@@ -239,16 +243,22 @@ def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_bounded: 
             f"`{name}` of an episode must be finite and within ±{constraints.LARGEST:g}, got {value} at step "
             f"{step}, counted from 0. Correct the episode, or leave it out."
         )
+    is_bounded = is_action or isinstance(spec, specs.DiscreteArray)
     if not is_bounded or not isinstance(spec, specs.BoundedArray) or array.dtype.kind not in "iuf":
         return
     if (is_out := specs.is_out_of_bounds(array, spec)).any():
         step, value = _first(array, is_out)
         place = np.argwhere(is_out)[0][1:]
+        way_out = "Correct the episode, or leave it out."
+        if is_action:
+            way_out = (
+                "Actions must be as the agent of training chooses them: scale the environment's own to these "
+                "bounds, and clip those that exceed them."
+            )
         bounds = ", ".join(f"{bound[tuple(place)]:g}" for bound in specs.bounds(spec))
         raise specs.SpecError(
             f"`{name}` of an episode must be in [{bounds}], the bounds of its spec, got {value} at step "
-            f"{step}, counted from 0. Actions must be as the agent of training chooses them: scale the "
-            "environment's own to these bounds, and clip those that exceed them."
+            f"{step}, counted from 0. {way_out}"
         )
 
 
@@ -311,7 +321,7 @@ def pairs(name: str, spec: types.NestedSpec, nest: Any) -> Iterator[tuple[str, s
     else:
         raise specs.SpecError(
             f"`{name}` must be {_describe(spec)}, got {_describe(nest)}. The data is of another environment, "
-            "or of one in other wrappers."
+            "or of one in other wrappers: convert the episodes in Python, see `datasets.play`."
         )
 
 

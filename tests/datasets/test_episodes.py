@@ -114,6 +114,21 @@ def test_rewards_that_are_whole_numbers_become_floats(make_episode, dtype):
         episodes.conform(make_episode(3)._replace(reward=np.array(["0", "1", "1"])), SPEC)
 
 
+def test_discrete_observations_out_of_range_are_refused(make_episode):
+    spec = SPEC._replace(
+        observations={"place": specs.DiscreteArray(3), "bound": specs.BoundedArray((), int, 0, 2)}
+    )
+    for wrong in (-1, 3):
+        places, others = np.array([0, 2, 1, 2]), np.array([0, 5, 0, 0])
+        episode = make_episode(3)._replace(observation={"place": places, "bound": others})
+        assert episodes.conform(episode, spec)
+        places[2] = wrong
+        with pytest.raises(
+            specs.SpecError, match=rf"place.*in \[0, 2\].* got {wrong} at step 2, .* leave it out"
+        ):
+            episodes.conform(episode, spec)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
