@@ -79,7 +79,7 @@ class Writer(core.Closeable):
 
         Raises:
             ValueError: The folder exists or is being written by another process, or the file cannot hold such
-                observations, actions or rewards.
+                observations, actions, rewards or settings.
             ModuleNotFoundError: h5py is not installed.
             OSError: The folder cannot be made.
         """
@@ -226,6 +226,14 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
             f"`reward` must be one number to be recorded, got {specs.describe(spec.rewards)}. Sum it up in "
             "`wrappers.ScalarRewardWrapper`."
         )
+    for key, value in settings.items():
+        try:
+            json.dumps({key: value})
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"`settings` must be values that JSON can hold, got {value!r} in {key!r}: {error}. Convert it, "
+                "for example with `float` or `str`."
+            ) from error
     return {
         "dataset_id": name,
         "data_format": "hdf5",

@@ -204,6 +204,15 @@ def test_what_the_file_cannot_hold_is_refused_at_once(path, change, message):
     assert os.listdir(path.parent) == []
 
 
+@pytest.mark.parametrize("value", [np.float32(1), {"x": (1, object())}, {(1, 2): 3}])
+def test_settings_that_the_file_cannot_hold_are_refused_at_once_by_name(path, value):
+    with pytest.raises(
+        ValueError, match=r"`settings` must be values that JSON can hold, got .* in 'lr': .* `str`"
+    ):
+        datasets.Writer(path, SPEC, settings={"seed": 1, "lr": value})
+    assert os.listdir(path.parent) == []
+
+
 def test_extras_without_names_are_refused(path, make_episode):
     with pytest.raises(ValueError, match="Extras must be a named tuple or a dict .* got ndarray"):
         datasets.write(path, [make_episode()._replace(extras=np.zeros(5))], SPEC)
