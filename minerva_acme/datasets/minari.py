@@ -101,16 +101,17 @@ class Writer(core.Closeable):
         """Appends an episode, in a form that `as_episode` takes.
 
         Raises:
-            SpecError: It does not match the spec, or has numbers that are not finite, or actions out of
-                bounds.
+            SpecError: It does not match the spec, or has numbers that are not finite, actions out of bounds,
+                or extras that are not numbers of each step. Nothing of it is written.
             OSError: It could not be written.
         """
         with episode_forms.named(self._num_episodes, self._path):
             episode = episode_forms.conform(episode_forms.as_episode(recorded), self._spec)
+            infos = _infos(episode)
         with writing.explain(self._path):
             group = self._file.create_group(f"episode_{self._num_episodes}")
             group.attrs["id"] = self._num_episodes
-            _add_episode(group, episode)
+            _add_episode(group, episode, infos)
         self._num_episodes += 1
         self._num_steps += episode.num_steps
         if self._progress is not None:
@@ -231,7 +232,7 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
             json.dumps({key: value})
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"`settings` must be values that JSON can hold, got {value!r} in {key!r}: {error}. Convert it, "
+                f"`settings[{key!r}]` must be a value that JSON can hold, got {value!r}: {error}. Convert it, "
                 "for example with `float` or `str`."
             ) from error
     return {
@@ -245,22 +246,22 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
     }
 
 
-def _add_episode(group: Any, episode: episode_forms.Episode) -> None:
+def _add_episode(group: Any, episode: episode_forms.Episode, infos: Mapping[str, Any]) -> None:
     ends = np.zeros((2, episode.num_steps), np.bool_)
     ends[:, -1] = episode.terminated, not episode.terminated
     group.attrs["total_steps"] = episode.num_steps
     _add(group, "observations", episode.observation)
     _add(group, "actions", episode.action)
     group["rewards"], group["terminations"], group["truncations"] = episode.reward, *ends
-    if extras := episode_forms.as_dict(episode.extras):
-        _add(group, "infos", {name: _shifted(name, part) for name, part in extras.items()})
+    if infos:
+        _add(group, "infos", infos)
 
 
 def to_bytes(episode: episode_forms.Episode) -> bytes:
     """Returns an HDF5 file of one episode."""
     file = io.BytesIO()
     with _h5py().File(file, "w", libver="latest") as group:
-        _add_episode(group, episode)
+        _add_episode(group, episode, _infos(episode))
     return file.getvalue()
 
 
@@ -282,14 +283,29 @@ def _add(group: Any, name: str, nest: types.NestedArray) -> None:
         group[name] = nest
 
 
-def _shifted(name: str, nest: types.NestedArray) -> types.NestedArray:
-    """Returns arrays [T, ...] one row later, after a row of nan or 0."""
-    spaces.check_name(name, "extras")
+def _infos(episode: episode_forms.Episode) -> Mapping[str, Any]:
+    """Returns extras [T, ...] one row later, after a row of nan or 0.
+
+    Raises:
+        ValueError: They have no names, or are not numbers of each step.
+    """
+    extras = episode_forms.as_dict(episode.extras)
+    return {name: _shifted(name, part, "extras", episode.num_steps) for name, part in extras.items()}
+
+
+def _shifted(field: str, nest: types.NestedArray, name: str, num_steps: int) -> types.NestedArray:
+    spaces.check_name(field, name)
+    name = f"{name}[{field!r}]"
     if isinstance(nest, Mapping):
-        return {field: _shifted(field, part) for field, part in nest.items()}
+        return {field: _shifted(field, part, name, num_steps) for field, part in nest.items()}
     if isinstance(nest, tuple | list):
-        return tuple(_shifted(name, part) for part in nest)
+        return tuple(_shifted(f"{i}", part, name, num_steps) for i, part in enumerate(nest))
     array = np.asarray(nest)
+    if array.dtype.kind not in "biuf" or array.shape[:1] != (num_steps,):
+        raise ValueError(
+            f"`{name}` must be numbers, a row for each of the {num_steps} steps, got {array.dtype} of shape "
+            f"{array.shape}. Convert it, or leave it out."
+        )
     first = np.full((1, *array.shape[1:]), np.nan if array.dtype.kind == "f" else 0, array.dtype)
     return np.concatenate([first, array])
 

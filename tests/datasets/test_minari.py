@@ -206,9 +206,7 @@ def test_what_the_file_cannot_hold_is_refused_at_once(path, change, message):
 
 @pytest.mark.parametrize("value", [np.float32(1), {"x": (1, object())}, {(1, 2): 3}])
 def test_settings_that_the_file_cannot_hold_are_refused_at_once_by_name(path, value):
-    with pytest.raises(
-        ValueError, match=r"`settings` must be values that JSON can hold, got .* in 'lr': .* `str`"
-    ):
+    with pytest.raises(ValueError, match=r"`settings\['lr'\]` must be a value that JSON can hold, .* `str`"):
         datasets.Writer(path, SPEC, settings={"seed": 1, "lr": value})
     assert os.listdir(path.parent) == []
 
@@ -218,6 +216,33 @@ def test_extras_without_names_are_refused(path, make_episode):
         datasets.write(path, [make_episode()._replace(extras=np.zeros(5))], SPEC)
     with pytest.raises(ValueError, match="names without '/'"):
         datasets.write(path, [make_episode(**{"a/b": np.zeros(5)})], SPEC)
+
+
+@pytest.mark.parametrize(
+    "extras",
+    [
+        {"x": np.zeros(3)},
+        {"x": None},
+        {"x": 3.0},
+        {"x": np.array(["a"] * 5)},
+        {"y": np.zeros(5), "x": {"z": (np.zeros(5), np.zeros(6))}},
+        {"y": np.zeros(5), "x/z": np.zeros(5)},
+    ],
+)
+def test_extras_that_are_not_numbers_of_each_step_are_refused_and_others_can_still_be_written(
+    path, make_episode, extras
+):
+    with datasets.Writer(path, SPEC) as writer:
+        writer.write(make_episode(2))
+        with pytest.raises(
+            specs.SpecError, match=r"walk-v0, episode 1: .*(extras\['x'\].* 5 steps|got 'x/z')"
+        ):
+            writer.write(make_episode(5, **extras))
+        writer.write(make_episode(5, y=np.arange(5)))
+    assert [episode.num_steps for episode in datasets.read(path)] == [2, 5]
+    if "x" in extras:
+        with pytest.raises(ValueError, match="5 steps"):
+            minari.to_bytes(make_episode(5, **extras))
 
 
 def test_a_path_without_recorded_episodes_says_what_was_found(path):
