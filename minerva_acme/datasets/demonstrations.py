@@ -104,7 +104,7 @@ class Demonstrations(core.Closeable, core.Saveable):
         """
         if state["checksum"] != self._checksum:
             raise ValueError(
-                f"The demonstrations must be those of {state['path'] or 'the checkpoint'}, with the checksum "
+                f"Recorded episodes must be those of {state['path'] or 'the checkpoint'}, with the checksum "
                 f"{state['checksum'][:12]}, got {self._checksum[:12] or 'others'}. Use the same file."
             )
         self._server.restore_draws(

@@ -37,6 +37,8 @@ from minerva_acme.datasets import spaces
 _VERSION = "0.5.3"  # of Minari, whose layout this is
 _DATA, _METADATA = "main_data.hdf5", "metadata.json"
 _SETTINGS = "minerva_acme"
+# HDF5 keeps some 27 kB of each episode that was read until its file is closed.
+_EPISODES_OPEN = 1000
 
 Progress = Callable[[int, int], None]
 """Is called after each episode with the numbers of episodes and of steps so far."""
@@ -232,8 +234,8 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
             json.dumps({key: value})
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"`settings[{key!r}]` must be a value that JSON can hold, got {value!r}: {error}. Convert it, "
-                "for example with `float` or `str`."
+                f"`settings[{key!r}]` must be a value that JSON can hold, got {value!r}: {error}. Convert "
+                "it, for example with `float` or `str`."
             ) from error
     return {
         "dataset_id": name,
@@ -337,10 +339,15 @@ class Recording:
         return self.num_episodes
 
     def __iter__(self) -> Iterator[episode_forms.Episode]:
-        with _explain(self.path), _h5py().File(self._folder / _DATA, "r") as file:
-            for index in range(self.num_episodes):
-                episode = _read_episode(file[f"episode_{index}"])
-                yield episode._replace(reward=episode.reward.astype(self.spec.rewards.dtype))
+        for start in range(0, self.num_episodes, _EPISODES_OPEN):
+            with _explain(self.path):
+                file = _h5py().File(self._folder / _DATA, "r")
+            with file:
+                for index in range(start, min(start + _EPISODES_OPEN, self.num_episodes)):
+                    with _explain(f"{self.path}, episode {index}"):
+                        episode = _read_episode(file[f"episode_{index}"])
+                        reward = episode.reward.astype(self.spec.rewards.dtype)
+                    yield episode._replace(reward=reward)
 
     def checksum(self) -> str:
         """Returns the SHA-256 of the data, in hexadecimal digits."""
@@ -393,12 +400,12 @@ def _find(path: pathlib.Path) -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def _explain(path: pathlib.Path) -> Iterator[None]:
+def _explain(place: object) -> Iterator[None]:
     try:
         yield
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{path} must be whole, and in Minari's HDF5 layout of version 0.4 or 0.5, but {error}."
+            f"{place} must be whole, and in Minari's HDF5 layout of version 0.4 or 0.5, but {error}."
         ) from error
 
 

@@ -212,7 +212,7 @@ def test_a_state_is_of_one_file(tmp_path, make_episode):
         state = demonstrations.save()
     with (
         demonstrate(TD3, SPEC, datasets.read(tmp_path / "other")) as demonstrations,
-        pytest.raises(ValueError, match="The demonstrations must be those of .*one, with the checksum"),
+        pytest.raises(ValueError, match="Recorded episodes must be those of .*one, with the checksum"),
     ):
         demonstrations.restore(state)
     with demonstrate(TD3, SPEC, [make_episode(3)]) as demonstrations:

@@ -120,6 +120,17 @@ def test_the_file_is_laid_out_as_minari_does(path, make_episode):
     assert (metadata["total_episodes"], metadata["total_steps"]) == (2, 5)
 
 
+def test_files_are_opened_again_for_every_thousand_episodes(path, make_episode, monkeypatch):
+    monkeypatch.setattr(minari, "_EPISODES_OPEN", 2)
+    datasets.write(path, [make_episode(steps) for steps in (1, 2, 3, 4, 5)], SPEC)
+    opened, open_file = [], h5py.File
+    monkeypatch.setattr(h5py, "File", lambda *args: opened.append(open_file(*args)) or opened[-1])
+    recording = datasets.read(path)
+    opened.clear()
+    assert [episode.num_steps for episode in recording] == [1, 2, 3, 4, 5]
+    assert len(opened) == 3 and not any(opened)  # they are closed
+
+
 def test_a_checksum_is_of_the_data(path, make_episode):
     one, other = make_episode(), make_episode()
     sums = []
@@ -263,7 +274,7 @@ def test_damage_is_told_from_another_layout(path, make_episode):
 
     def refuses(match, **changes):
         (data / "metadata.json").write_text(json.dumps({**metadata, **changes}))
-        with pytest.raises(ValueError, match=f"walk-v0 must be whole, .*{match}"):
+        with pytest.raises(ValueError, match=f"walk-v0(, episode 1)? must be whole, .*{match}"):
             list(datasets.read(path))
 
     refuses("its format must be hdf5, got arrow", data_format="arrow")
@@ -316,6 +327,22 @@ def test_an_episode_in_bytes_is_the_same(make_episode):
     episode = make_episode(4, False, log_prob=np.arange(4.0))
     found = minari.from_bytes(io.BytesIO(minari.to_bytes(episode)))
     testing.assert_nests_equal(found._asdict(), episode._asdict())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda file: file["episode_1/terminations"].write_direct(np.ones(4, bool)), "before the last"),
+        (lambda file: file.__delitem__("episode_1/rewards"), "Add reward"),
+        (lambda file: file.__delitem__("episode_1"), "episode_1"),
+    ],
+)
+def test_damage_of_an_episode_names_it(path, make_episode, change, message):
+    datasets.write(path, [make_episode(4)] * 3, SPEC)
+    with h5py.File(path / "data" / "main_data.hdf5", "r+") as file:
+        change(file)
+    with pytest.raises(ValueError, match=rf"walk-v0, episode 1 must be whole, .*{message}"):
+        list(datasets.read(path))
 
 
 MINARI = os.environ.get("MINERVA_MINARI_PYTHON", "")
