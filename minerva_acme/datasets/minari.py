@@ -327,6 +327,9 @@ class Recording:
             """The number of episodes."""
             self.num_steps = int(self.metadata["total_steps"])
             """The number of transitions in all episodes."""
+            self._starts = [
+                spaces.starts(self.metadata[f"{name}_space"]) for name in ("observation", "action")
+            ]
             self.spec = self._read_spec()
             """The specs of the data. Rewards are floats, float32 if they are stored as whole numbers."""
 
@@ -346,8 +349,9 @@ class Recording:
                 for index in range(start, min(start + _EPISODES_OPEN, self.num_episodes)):
                     with _explain(f"{self.path}, episode {index}"):
                         episode = _read_episode(file[f"episode_{index}"])
+                        observation, action = map(_from_zero, self._starts, episode[:2])
                         reward = episode.reward.astype(self.spec.rewards.dtype)
-                    yield episode._replace(reward=reward)
+                    yield episode._replace(observation=observation, action=action, reward=reward)
 
     def checksum(self) -> str:
         """Returns the SHA-256 of the data, in hexadecimal digits."""
@@ -420,6 +424,13 @@ def _has_images(spec: types.NestedSpec) -> bool:
 def _read_episode(group: Any) -> episode_forms.Episode:
     fields = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
     return episode_forms.as_episode({name: _read_nest(group[name]) for name in fields if name in group})
+
+
+def _from_zero(starts: types.NestedArray, nest: types.NestedArray) -> types.NestedArray:
+    """Returns discrete numbers as specs have them."""
+    if not any(tree.flatten(starts)):
+        return nest
+    return tree.map_structure(lambda start, leaf: leaf - start if start else leaf, starts, nest)
 
 
 def _read_nest(stored: Any) -> types.NestedArray:

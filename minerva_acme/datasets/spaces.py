@@ -4,7 +4,8 @@
     DiscreteArray            Discrete, counted from 0
     dict, tuple or list      Dict, Tuple
 
-Reading also takes MultiDiscrete and MultiBinary, as bounded integers.
+Reading also takes MultiDiscrete and MultiBinary, as bounded integers, and a Discrete with another start, from
+which the numbers are then counted.
 """
 
 import json
@@ -95,6 +96,20 @@ def from_json(text: str, name: str) -> types.NestedSpec:
         ) from error
 
 
+def starts(text: str) -> types.NestedArray:
+    """Returns where each part of a space begins, as a nest of numbers: a Discrete's start, or 0."""
+
+    def unpack(space: dict[str, Any]) -> types.NestedArray:
+        match space["type"]:
+            case "Dict":
+                return {key: unpack(part) for key, part in space["subspaces"].items()}
+            case "Tuple":
+                return tuple(map(unpack, space["subspaces"]))
+        return int(space["start"]) if space["type"] == "Discrete" else 0
+
+    return unpack(json.loads(text))
+
+
 def _unpack(space: dict[str, Any], name: str) -> types.NestedSpec:
     match space["type"]:
         case "Dict":
@@ -102,8 +117,6 @@ def _unpack(space: dict[str, Any], name: str) -> types.NestedSpec:
         case "Tuple":
             return tuple(_unpack(part, f"{name}/{i}") for i, part in enumerate(space["subspaces"]))
         case "Discrete":
-            if space["start"]:
-                raise ValueError(f"a Discrete that begins at {space['start']} instead of 0")
             return specs.DiscreteArray(int(space["n"]), dtype=np.dtype(space["dtype"]), name=name)
         case "MultiDiscrete":
             dtype = np.dtype(space["dtype"])

@@ -315,8 +315,27 @@ def test_spaces_of_others_are_read_as_specs(space, expected):
     assert spaces.from_json(json.dumps(space), "action") == expected
 
 
+def test_what_is_counted_from_another_number_than_0_is_counted_from_0(path):
+    spec = SPEC._replace(observations={"a": specs.DiscreteArray(9), "b": (SPEC.observations,)})
+    spec = spec._replace(actions=specs.DiscreteArray(9))
+    episode = datasets.Episode(
+        {"a": np.array([3, 4, 7]), "b": (np.ones((3, 2), np.float32),)}, np.array([5, 7]), np.zeros(2), True
+    )
+    datasets.write(path, [episode], spec)
+    file = path / "data" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    for name, start in (("observation_space", 3), ("action_space", 5)):
+        metadata[name] = metadata[name].replace('"start": 0, "n": 9', f'"start": {start}, "n": 5')
+    file.write_text(json.dumps(metadata))
+    found = datasets.read(path)
+    assert found.spec.actions == specs.DiscreteArray(5, name="action")
+    ((read),) = found
+    assert (read.observation["a"].tolist(), read.action.tolist()) == ([0, 1, 4], [0, 2])
+    np.testing.assert_array_equal(read.observation["b"][0], 1)
+
+
 def test_a_space_without_a_spec_is_refused():
-    for space in ({"type": "Text"}, {"type": "Discrete", "dtype": "int64", "start": 1, "n": 4}, {}):
+    for space in ({"type": "Text"}, {}):
         with pytest.raises(ValueError, match="The space of `action` must be made of Box, Discrete"):
             spaces.from_json(json.dumps(space), "action")
 
