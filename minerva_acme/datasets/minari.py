@@ -212,15 +212,15 @@ def _lock(folder: pathlib.Path, writer: Writer) -> Callable[[], Any]:
     return unlock
 
 
-def check_spec(spec: specs.EnvironmentSpec) -> None:
-    """Checks that the file can hold the episodes of an environment.
+def check_spec(spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> None:
+    """Checks that the file can hold the episodes of an environment, and settings.
 
     Raises:
         ValueError: It cannot; the message names the leaf.
         ModuleNotFoundError: h5py is not installed.
     """
     _h5py()
-    _describe("", spec, {})
+    _describe("", spec, settings)
 
 
 def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> dict[str, Any]:

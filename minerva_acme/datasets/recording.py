@@ -134,9 +134,9 @@ class Recorder(core.Closeable, core.Saveable):
             settings: As for `minari.Writer`.
 
         Raises:
-            ValueError: The dataset cannot hold such an environment's episodes.
+            ValueError: The dataset cannot hold such an environment's episodes, or the settings.
         """
-        minari.check_spec(spec)
+        minari.check_spec(spec, settings)
         self._path = path
         self._spec = spec
         self._settings = settings

@@ -269,6 +269,8 @@ def test_an_environment_that_cannot_be_recorded_is_refused_at_once(tmp_path):
     spec = SPEC._replace(rewards=(SPEC.rewards,))
     with pytest.raises(ValueError, match="`reward` must be one number to be recorded"):
         datasets.Recorder(tmp_path / "data", tmp_path / "log", spec, {})
+    with pytest.raises(ValueError, match=r"`settings\['x'\]` must be a value that JSON can hold"):
+        datasets.Recorder(tmp_path / "data", tmp_path / "log", SPEC, {"x": object()})
     assert not (tmp_path / "log").exists()
 
 
