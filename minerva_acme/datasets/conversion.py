@@ -158,7 +158,7 @@ def _is_one_hot(ours: specs.Array, theirs: specs.Array) -> bool:
 
 def _one_hot(ours: specs.Array) -> _Convert:
     """Returns the conversion that `FloatObservationWrapper` makes."""
-    return lambda leaf: np.eye(*ours.shape, dtype=ours.dtype)[leaf]
+    return lambda leaf: np.eye(ours.shape[0], dtype=ours.dtype)[leaf]
 
 
 def _bounds(spec: specs.Array) -> list[np.ndarray]:
