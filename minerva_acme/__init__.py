@@ -29,6 +29,7 @@ The packages that most programs need:
 The command `minerva` does the same from a shell.
 """
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from minerva_acme import lazy, thread_settings
@@ -65,6 +66,13 @@ if TYPE_CHECKING:
     )
     from minerva_acme.runs.policies import load_policy
 
+if importlib.util.find_spec(f"{__name__}.agents") is None:
+    # Python was started in a clone that is not installed itself: the folder there comes first.
+    raise ModuleNotFoundError(
+        f"`minerva_acme` must be a whole package, but {__path__[0]} is a clone's, without "
+        "`minerva_acme.agents`, which is in another folder there. Install the clone itself with `pip install "
+        '-e ".[tested]"`, or start Python in another folder.'
+    )
 thread_settings.set_defaults()  # before anything here imports torch, which reads the settings only once
 
 __all__ = ["__version__", "load_policy"]

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -186,6 +187,13 @@ def test_torch_threads_wait_without_spinning_unless_the_user_says_otherwise(tmp_
     code = "import json, os, minerva_acme; print(json.dumps(os.environ['OMP_WAIT_POLICY']))"
     assert answer(code, tmp_path) == "PASSIVE"
     assert answer(code, tmp_path, OMP_WAIT_POLICY="ACTIVE") == "ACTIVE"
+
+
+def test_a_clone_that_is_not_installed_says_how_to_install_it(repository: pathlib.Path) -> None:
+    # Without the packages of this environment, which hold a link to the clone.
+    command = [sys.executable, "-S", "-c", "from minerva_acme.agents import ppo"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True)
+    assert re.search(r"ModuleNotFoundError: .*`pip install -e \"\.\[tested\]\"`", done.stderr)
 
 
 @pytest.mark.parametrize("folder", ["adders", "agents"])
