@@ -37,11 +37,11 @@ def test_the_printed_commands_train_and_evaluate(
 ) -> None:
     printed = (folder.parent / "printed").read_text()
     commands = [line.strip() for line in printed.splitlines() if line.startswith("    ")]
-    assert commands[:2] == [f"cd {NAME}", "pytest"]
-    assert [line.split()[1] for line in commands[2:]] == ["check-env", "train", "eval"]
+    assert commands[:3] == [f"cd {NAME}", "pip install pytest", "python -m pytest"]
+    assert [line.split()[1] for line in commands[3:]] == ["check-env", "train", "eval"]
     assert "\n".join(commands[1:]) in (folder / "README.md").read_text()
     monkeypatch.chdir(folder)
-    for line in commands[2:]:
+    for line in commands[3:]:
         words = line.replace("10000", "300").split()[1:]
         if words[0] == "train":
             words += ["--batch-size", "8", "--min-replay-size", "50", "--evaluation-episodes", "1"]
