@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, parsing
+from minerva_acme.cli import commands, flags, parsing
 
 _BETTER_IN_BASH = {
     # Help of several lines is one candidate, and None is not offered as a value.
@@ -41,5 +41,7 @@ def run(command: commands.Completion) -> int:
     script = printed.getvalue()
     for old, new in _BETTER_IN_BASH.items() if command.shell == "bash" else ():
         script = script.replace(old, new)
+    for own in set(flags.OTHER_NAMES.values()):
+        script = script.replace(f"'flags': {[own]}", f"'flags': {flags.names(own)}")
     print(script, end="")
     return 0

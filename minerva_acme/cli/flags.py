@@ -20,6 +20,8 @@ AGENT = "--agent"
 """Another way to name the agent of `minerva train`, natural for the path of a builder."""
 
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env", "--from": "--from-run"}
+"""Other names of flags, with the names that they stand for."""
+
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
@@ -37,6 +39,11 @@ def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
             yield f"--{name}", hint
             if hint is bool:
                 yield f"--no-{name}", bool
+
+
+def names(flag: str) -> list[str]:
+    """Returns the names under which a flag can be given, its own first."""
+    return [flag, *(other for other, own in OTHER_NAMES.items() if own == flag)]
 
 
 def check_config(config: type[Any], *, taken: Collection[str]) -> None:

@@ -113,7 +113,7 @@ def _entry(flag: _Flag) -> str:
     elif flags.read(flag.hint)[0] is bool:
         typed = f"{name}, --no-{name.removeprefix('--')}"
     else:
-        typed = f"{name} {_value(flag.hint)}"
+        typed = f"{', '.join(flags.names(name))} {_value(flag.hint)}"
     words = " ".join(filter(None, (flag.words.text, _default(flag))))
     return "\n".join([f"  {typed}", wrap(words, " " * _INDENT)])
 

@@ -356,6 +356,8 @@ def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it
         (["minerva", "tr"], {"train"}, {"video"}),
         (["minerva", "train", "mp"], {"mpo"}, {"ppo"}),
         (["minerva", "train", "mpo", "--retrace-l"], {"--retrace-lambda"}, {"--clip-ratio"}),
+        (["minerva", "train", "ppo", "--num-env"], {"--num-environments", "--num-envs"}, {"--from"}),
+        (["minerva", "train", "td3", "--fr"], {"--from-run", "--from"}, {"--env"}),
         (["minerva", "eval", "--ep"], {"--episodes"}, {"--seed"}),
         (["minerva", "sweep", "sac", "--opt"], {"--optuna"}, {"the", "choices;", "None)"}),
         (["minerva", "export", "run", "--format", '""'], {"pt2", "onnx"}, {"None"}),
