@@ -65,7 +65,8 @@ class RayEngine:
         except ImportError:
             raise ValueError(
                 "Distributed runs need Ray, which is not installed: pip install 'minerva-acme[ray]'. To "
-                "debug in threads of this process without Ray, use engine='inline'."
+                "debug in threads of this process without Ray, use `--distributed inline` (in Python: "
+                "engine='inline')."
             ) from None
         if address is not None:
             try:

@@ -180,7 +180,9 @@ def test_without_ray_the_engine_says_how_to_install_it(monkeypatch: pytest.Monke
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(
-        ValueError, match=r"need Ray, which is not installed: pip install 'minerva-acme\[ray\]'"
+        ValueError,
+        match=r"pip install 'minerva-acme\[ray\]'.* use `--distributed inline` "
+        r"\(in Python: engine='inline'\)",
     ):
         ray_engine.RayEngine()
 
