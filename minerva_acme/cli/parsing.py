@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import sys
+import typing
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
@@ -94,6 +95,7 @@ def parse(arguments: Sequence[str]) -> Any:
             )
         )
         raise ValueError(f"`{typed}` must have an environment, got {found}")
+    _check_complete(command, typed, [*positional, *from_file, *settled])
     # If a flag is given twice, the last one counts.
     parsed = _parse(command, typed, [*positional, *from_file, *settled])
     if settings:
@@ -104,6 +106,30 @@ def parse(arguments: Sequence[str]) -> Any:
     if getattr(parsed, "import_code", False) or any(":" in name for name in _typed_environments(parsed)):
         _find_modules_here()
     return parsed
+
+
+def _check_complete(command: type[Any], typed: str, given: Sequence[str]) -> None:
+    """Checks that the arguments without a default are there, positional ones before all flags.
+
+    Raises:
+        ValueError: One is missing.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    for field in dataclasses.fields(command):
+        hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
+        defaults = (field.default, field.default_factory)
+        if any(default is not dataclasses.MISSING for default in defaults) or dataclasses.is_dataclass(hint):
+            continue
+        is_positional = tyro.conf.Positional in getattr(hint, "__metadata__", ())
+        is_given = flag in given or (is_positional and given and not given[0].startswith("--"))
+        if is_given or flags.read(hint)[1]:  # the commands themselves say what is missing in a list
+            continue
+        if field.name == "directory":
+            raise ValueError(
+                f"`{typed}` must have the folder of a run, got none. Those that are here: minerva list runs"
+            )
+        name = field.name.upper() if is_positional else flag
+        raise ValueError(f"`{typed}` must have {name}, got none. For all arguments: {typed} --help")
 
 
 def _typed_environments(parsed: Any) -> list[str]:

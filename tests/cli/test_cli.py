@@ -301,6 +301,16 @@ MISTAKES = [
         "train mpo --env Pendulum-v1 --num-env-steps 1 --replay disk",
         "must be one of auto, reverb, memory, got 'disk'.",
     ),
+    *(
+        (
+            name,
+            f"minerva: `minerva {name.split()[0]}` must have the folder of a run, got none. Those that "
+            "are here: minerva list runs",
+        )
+        for name in ("eval", "resume", "export", "video", "publish", "dataset --out data --episodes 1")
+    ),
+    ("dataset run", "`minerva dataset` must have --out, got none. For all arguments: minerva dataset --help"),
+    ("completion", "`minerva completion` must have SHELL, got none."),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
     ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),
     ("resume nowhere", "There is no run in nowhere: run.json is missing."),
