@@ -603,7 +603,7 @@ def a_port_in_use(s):
 @mistake(
     ValueError,
     "<run> holds another run: agent is 'ppo' there, 'mpo' here. Choose another directory, or resume "
-    "that run with `minerva resume <run>`.",
+    "that run with `minerva resume <run> --import-code`.",
 )
 def a_folder_with_the_run_of_another_agent(s):
     experiments.run_experiment(make_config(mpo.MPOBuilder(TINY_MPO), s.run, num_env_steps=20))
@@ -612,7 +612,7 @@ def a_folder_with_the_run_of_another_agent(s):
 @mistake(
     ValueError,
     "<run> holds another run: policy_layer_sizes is [4] there, [5] here. Choose another directory, or resume "
-    "that run with `minerva resume <run>`.",
+    "that run with `minerva resume <run> --import-code`.",
 )
 def a_folder_with_a_run_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
@@ -622,7 +622,7 @@ def a_folder_with_a_run_of_other_layer_sizes(s):
 @mistake(
     ValueError,
     "<run> holds another run: num_environments is 1 there, 2 here. Choose another directory, or resume "
-    "that run with `minerva resume <run>`.",
+    "that run with `minerva resume <run> --import-code`.",
 )
 def a_folder_with_a_run_of_fewer_environments(s):
     config = dataclasses.replace(TINY_PPO, num_environments=2)

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import math
 import pathlib
-import shlex
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
-from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_logs, run_names
+from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_logs, run_names
 
 _CHANGED_ON_RESUMING = (
     "num_env_steps",
@@ -134,6 +133,7 @@ def resume(command: commands.Resume) -> int:
     for name in run_folder.MADE_IN_PYTHON:
         if reason := description.unknown.get(name):
             raise ValueError(f"{directory} can be resumed only from Python: {reason}")
+    planned = description.options.get(description.steps_option) or 0
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
     for name in _CHANGED_ON_RESUMING:
         if (value := getattr(command, name)) is not None:
@@ -145,7 +145,7 @@ def resume(command: commands.Resume) -> int:
     if "num_env_steps" not in values:
         raise ValueError(
             f"{directory} was trained by a version that did not store how long to train. To set it: "
-            + _command("resume", directory, description, "--num-env-steps", "...")
+            + description.command("resume", directory, "--num-env-steps", "...")
         )
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
@@ -161,16 +161,17 @@ def resume(command: commands.Resume) -> int:
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:
             name = description.steps_option
+            longer = [] if planned > made else _longer(description, made)
             raise ValueError(
                 f"`{name}` must be greater than the {made:,} steps that {directory} has made, got "
                 f"{options.num_steps:,}. To train for longer: "
-                + _command("resume", directory, description, *_longer(description, made))
+                + description.command("resume", directory, *longer)
             )
         reached = stopping.reached_return(checkpoint, goal)
         raise ValueError(
             f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
             f"{made:,} steps, got {goal:g}. To train until the last step: "
-            + _command("resume", directory, description, "--stop-at-return", "inf")
+            + description.command("resume", directory, "--stop-at-return", "inf")
         )
     _run(description, directory, checkpoint, import_code=command.import_code)
     return 0
@@ -215,7 +216,7 @@ def _run(
     else:
         result = distributed.run_distributed_experiment(config, progress=display, **processes)
     with saved(directory):
-        to_resume = "the same command" if processes else _command("resume", directory, description)
+        to_resume = "the same command" if processes else description.command("resume", directory)
         _show(console, result, description, to_resume)
     return result
 
@@ -233,14 +234,6 @@ def saved(directory: pathlib.Path) -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped after the run was saved in {directory}") from None
 
 
-def _command(
-    name: str, directory: pathlib.Path, description: run_folder.RunDescription, *words: object
-) -> str:
-    """Returns a shell command for a run, with the flag that it needs if the run names code."""
-    code = ["--import-code"] if description.names_code else []
-    return shlex.join(["minerva", name, *map(str, [directory, *words]), *code])
-
-
 def _longer(description: run_folder.RunDescription, made: int) -> list[object]:
     """Returns the flags that let a run make twice the steps; its recording then needs another name."""
     flag = f"--{description.steps_option.replace('_', '-')}"
@@ -253,16 +246,21 @@ def _tell_of_checkpoint(
     checkpoint: pathlib.Path,
     description: run_folder.RunDescription,
 ) -> None:
-    made = checkpointing.env_steps(checkpoint)
-    num_steps = description.options[description.steps_option]
-    if made < num_steps or not stopping.is_complete(checkpoint, description.options):
-        console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
-    else:
-        longer = _command("resume", directory, description, *_longer(description, made))
+    made, options = checkpointing.env_steps(checkpoint), description.options
+    over = "To start over, remove the folder or choose another --directory or --seed."
+    if not stopping.is_complete(checkpoint, options):
+        if not run_lock.is_held(directory):  # otherwise this process is refused
+            console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
+    elif made < options[description.steps_option]:
+        reached = stopping.reached_return(checkpoint, options["stop_at_return"])
+        further = description.command("resume", directory, "--stop-at-return", "inf")
         console.print(
-            f"This run has made all its {made:,} steps. To train for longer: {longer}. To start over, remove "
-            "the folder or choose another --directory or --seed."
+            f"This run has reached a return of {reached:.1f} after {made:,} steps. To train until the last "
+            f"step: {further}. {over}"
         )
+    else:
+        longer = description.command("resume", directory, *_longer(description, made))
+        console.print(f"This run has made all its {made:,} steps. To train for longer: {longer}. {over}")
 
 
 def _make_filmer(
@@ -301,8 +299,8 @@ def _show(
         console.print(f"Stopped early, evaluated and saved: {result.stopped_by}.")
     unplayed = ["--env", "..."] if description.environment.startswith(task_settings.RECORDED) else []
     console.print(
-        f"To evaluate it{' again' * (not unplayed)}: {_command('eval', files, description, *unplayed)}"
+        f"To evaluate it{' again' * (not unplayed)}: {description.command('eval', files, *unplayed)}"
     )
     if has_better:
-        to_evaluate = _command("eval", files, description, "--checkpoint", "best")
+        to_evaluate = description.command("eval", files, "--checkpoint", "best")
         console.print(f"To evaluate the best: {to_evaluate}")

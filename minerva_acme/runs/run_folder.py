@@ -89,6 +89,11 @@ class RunDescription:
         """Whether commands that take the run's folder import code that it names."""
         return self.needs_code or bool(self.environment_factory)
 
+    def command(self, name: str, directory: pathlib.Path, *words: object) -> str:
+        """Returns a shell command for this run, with the flag that it needs if the run names code."""
+        code = ["--import-code"] if self.names_code else []
+        return shlex.join(["minerva", name, *map(str, [directory, *words]), *code])
+
     @property
     def _has_code(self) -> bool:
         """True if the file names the agent's code instead of a registered agent; it need not be trusted."""
@@ -309,7 +314,7 @@ class RunDescription:
         if differences:
             raise ValueError(
                 f"{directory} holds another run: {'; '.join(differences)}. Choose another directory, or "
-                f"resume that run with `minerva resume {shlex.quote(str(directory))}`."
+                f"resume that run with `{found.command('resume', directory)}`."
             )
 
     def _has_id(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, console, flags, main, parsing, plotting, training, video
-from minerva_acme.runs import checkpointing, run_folder
+from minerva_acme.runs import checkpointing, run_folder, run_lock
 
 cli = sys.modules["minerva_acme.cli.main"]
 
@@ -94,15 +94,41 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert status == 2
     assert f"`num_env_steps` must be greater than the 60 steps that {trained} has made, got 60." in err
     assert f"minerva resume {trained} --num-env-steps 120" in err
+    status, _, err = call("resume", trained, "--num-env-steps", 10)
+    assert (status, err.endswith(f"minerva resume {trained} --num-env-steps 120")) == (2, True), err
 
 
-def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(tmp_path, train, call):
+def test_a_run_that_was_planned_for_more_steps_than_it_made_is_resumed_as_it_is(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    content = json.loads((run / "run.json").read_text())
+    content["options"]["num_env_steps"] = 50_000
+    (run / "run.json").write_text(json.dumps(content))
+    status, _, err = call("resume", run, "--num-env-steps", 10)
+    assert (status, err.endswith(f"To train for longer: minerva resume {run}")) == (2, True), err
+
+
+def test_a_process_that_is_refused_does_not_say_that_it_resumes(tmp_path, trained, call):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    with run_lock.hold(run):
+        status, out, _ = call("resume", run, "--num-env-steps", 90)
+    assert (status, "Resuming" in out) == (2, False)
+
+
+def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(
+    tmp_path, train, call, capsys
+):
     run = tmp_path / "run"
     assert train(run, "--stop-at-return", "-1e6", "--evaluation-period", "20") == 0
     status, _, err = call("resume", run)
     assert status == 2
     assert f"that {run} has reached after 20 steps, got -1e+06." in err
     assert f"minerva resume {run} --stop-at-return inf" in err
+    assert train(run, "--stop-at-return", "-1e6", "--evaluation-period", "20") == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Resuming" not in out and "This run has reached a return of -" in out
+    assert f"after 20 steps. To train until the last step: minerva resume {run} --stop-at-return inf" in out
     status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
     assert (status, "the time is up, with `stop_after_minutes` 1e-09" in out) == (0, True)
     options = json.loads((run / "run.json").read_text())["options"]

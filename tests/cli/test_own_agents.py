@@ -156,6 +156,7 @@ def test_the_same_command_resumes_also_once_the_agent_has_a_new_hyperparameter(
     assert (status, "Resuming at 32 steps" in out) == (0, True), err
     status, _, err = call(*command.split(), "--newer", 4)
     assert (status, "another run: newer is 3 there, 4 here" in err) == (2, True), err
+    assert "resume that run with `minerva resume run --import-code`." in err
 
 
 def test_an_agent_of_an_installed_package_needs_no_leave_to_be_imported(
