@@ -5,7 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import dm_env
+import tree
 
+from minerva_acme import specs, types
 from minerva_acme.cli import commands
 from minerva_acme.runs import env_kwargs, run_folder
 
@@ -34,4 +36,30 @@ def choose(
         changes, settings = {}, {**description.environment_settings, **settings}
     chosen = dataclasses.replace(description, **changes, environment_settings=settings)
     import_code = command.import_code or command.env is not None
-    return chosen, chosen.make_environment_factory(import_code=import_code)
+    make = chosen.make_environment_factory(import_code=import_code)
+    if command.env is None or not description.environment_specs:  # a run of an older version has none
+        return chosen, make
+    expected = description.make_specs()
+
+    def make_fitting(*arguments: Any, **settings: Any) -> dm_env.Environment:
+        environment = make(*arguments, **settings)
+        found = specs.make_environment_spec(environment)
+        for name in ("observations", "actions"):
+            wanted, given = getattr(expected, name), getattr(found, name)
+            if _form(wanted) != _form(given):
+                environment.close()
+                raise ValueError(
+                    f"`--env` must have the run's {name}, {specs.describe(wanted)}, got {command.env} with "
+                    f"{specs.describe(given)}. Leave it out, or name another environment with these."
+                )
+        return environment
+
+    return chosen, make_fitting
+
+
+def _form(nest: types.NestedSpec) -> list[Any]:
+    """Returns what the specs of an environment must share with those of another for the same networks."""
+    return [
+        (path, spec.shape, spec.dtype.kind, getattr(spec, "num_values", None))
+        for path, spec in tree.flatten_with_path(nest)
+    ]

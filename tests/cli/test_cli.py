@@ -98,6 +98,28 @@ def test_a_run_that_made_its_steps_is_not_resumed_without_more_of_them(trained, 
     assert (status, err.endswith(f"minerva resume {trained} --num-env-steps 120")) == (2, True), err
 
 
+CHOICES = """
+import gymnasium
+
+class Choices(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,))
+    action_space = gymnasium.spaces.Discrete(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "differs"), [("CartPole-v1", "observations"), ("some_choices:Choices", "actions")]
+)
+def test_another_environment_must_fit_the_run(tmp_path, monkeypatch, trained, call, name, differs):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "some_choices.py").write_text(CHOICES)
+    for command in (("eval",), ("dataset", "--out", "data", "--episodes", 1)):
+        status, _, err = call(*command, trained, "--env", name)
+        assert status == 2 and f"`--env` must have the run's {differs}, " in err, err
+        assert f"got {name} with " in err and "MPO needs" not in err
+
+
 def test_a_run_that_was_planned_for_more_steps_than_it_made_is_resumed_as_it_is(tmp_path, trained, call):
     run = tmp_path / "run"
     shutil.copytree(trained, run)
