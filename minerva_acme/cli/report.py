@@ -8,7 +8,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from minerva_acme import plotting, results
-from minerva_acme.cli import commands, extras
+from minerva_acme.cli import choices, commands, extras
 from minerva_acme.cli.console import Console
 from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
@@ -165,8 +165,9 @@ def _read(source: str) -> list[results.Experiment]:
         return results.read(path)
     if source in results.load():
         return [results.load()[source]]
+    hint = choices.near(source, results.load(), at_most=3) or "For all names: minerva report"
     raise ValueError(
-        f"There is no file, folder or experiment '{source}'; the library has {', '.join(results.load())}."
+        f"There is no file or folder {path.absolute()}, and no experiment '{source}' in the library. {hint}"
     )
 
 

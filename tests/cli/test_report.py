@@ -181,7 +181,12 @@ def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compare
     ("arguments", "message"),
     [
         ([], "At least one result must be given, got none. .* mpo_control"),
-        (["nothing"], "There is no file, folder or experiment 'nothing'; the library has .*mpo_control"),
+        (
+            ["nothing"],
+            "no file or folder /.*nothing, and no experiment 'nothing' in the library. For all names: "
+            "minerva report$",
+        ),
+        (["mpo_contrl"], "no experiment 'mpo_contrl' in the library. Did you mean 'mpo_control'"),
         (["<table>", "<table>"], "ours on .*run with seed 0 is given twice, the second time in"),
         (["<empty>"], "There is no run in .*empty: run.json is missing"),
         (["<table>", "--against", "acme"], "`against` must be among .* got 'acme'"),
