@@ -100,7 +100,7 @@ def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
             builder: Any = entry.builder  # a builder's constructor is not part of its interface
             builder(entry.presets["default"]).check_spec(spec)
         except ValueError as error:
-            yield Check(name, "warning", str(error))
+            yield Check(name, "no", str(error))
         else:
             yield Check(name, "ok", f"supported: {words}")
 

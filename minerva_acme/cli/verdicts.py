@@ -6,14 +6,14 @@ from typing import NamedTuple
 from minerva_acme import readable
 from minerva_acme.cli.console import Console
 
-_STYLES = {"ok": "green", "warning": "yellow", "wrong": "bold red"}
+_STYLES = {"ok": "green", "no": "dim", "warning": "yellow", "wrong": "bold red"}
 
 
 class Check(NamedTuple):
     """The result of one check."""
 
     name: str
-    status: str  # "ok", "warning" or "wrong"
+    status: str  # "ok", "warning" or "wrong"; "no" is an answer, and neither
     words: str
     fix: str = ""  # a command, or other advice
 

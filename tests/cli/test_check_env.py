@@ -167,8 +167,8 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
         "dm_control/point_mass/easy": of_choices,
         "Good": of_choices,
     }
-    assert {agent for agent, judged in agents.items() if judged == "warning"} == refusing[name]
-    assert set(agents.values()) <= {"ok", "warning"}
+    assert {agent for agent, judged in agents.items() if judged == "no"} == refusing[name]
+    assert set(agents.values()) <= {"ok", "no"}
 
 
 @pytest.mark.parametrize(
