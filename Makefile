@@ -7,7 +7,7 @@ DEMO_COMMAND ?= minerva demo
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 -o faulthandler_timeout=0 -o session_timeout= --capture no
 # Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=
-# One process for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures.
+# Three processes for two cores (tests/conftest.py); the tests of a file stay together, for they share fixtures.
 # make test PARALLEL= runs a single process, as --pdb needs.
 # No process is replaced: the new one would begin with the test at which the other one died.
 PARALLEL ?= --numprocesses auto --dist loadfile --max-worker-restart 0
