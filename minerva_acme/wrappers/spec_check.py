@@ -228,7 +228,8 @@ class SpecCheckWrapper(base.EnvironmentWrapper):
 
     def _note(self, error: BaseException, method: str) -> None:
         """Adds a note to an error about its place; raises a SystemExit as the error of `calls.call`."""
-        note = f"Raised after {self._check.describe_place()}."
+        name, _, step = self._check.describe_place().rpartition(", ")
+        note = f"Raised by {name}, in the call after {step}."
         if not isinstance(error, SystemExit):
             error.add_note(note)
             return

@@ -179,7 +179,7 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
         play(misses_a_value)
     innermost = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert (innermost.filename, innermost.name) == (__file__, "misses_a_value")
-    assert raised.value.__notes__ == ["Raised after Faulty-v0, step 4 of episode 1."]
+    assert raised.value.__notes__ == ["Raised by Faulty-v0, in the call after step 4 of episode 1."]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_value_error_of_an_environment_ends_with_its_traceback_and_its_place(p
             "must return (observation, reward, terminated, truncated, info), got 4 values. Gym "
             "returned (observation, reward, done, info) before 0.26: it or a wrapper around it was written "
             "for that. Port it, or convert it to Gymnasium with shimmy's GymV21Environment-v0. "
-            "Raised after Faulty-v0, step 4 of episode 1.",
+            "Raised by Faulty-v0, in the call after step 4 of episode 1.",
         ),
     ],
     ids=["shape", "nan", "infinite", "huge", "none", "four"],

@@ -156,7 +156,7 @@ def test_an_environment_that_exits_is_an_error_that_names_it(wrap, method, code)
     assert f"`{method}` of Misbehaving called sys.exit({found})" in str(raised.value)
     assert isinstance(raised.value.__cause__, SystemExit)
     if wrap is environments.make_training_environment:
-        assert raised.value.__notes__[0].startswith("Raised after Misbehaving, step ")
+        assert raised.value.__notes__[0].startswith("Raised by Misbehaving, in the call after step ")
 
 
 @pytest.mark.parametrize("method", ["step", "reset"])

@@ -369,4 +369,6 @@ def test_what_an_environment_raises_has_a_note_of_where_that_was():
     play(environment, 6)
     with pytest.raises(KeyError, match="hinge") as raised:
         environment.step(STAY)
-    assert raised.value.__notes__ == ["Raised after Played-v0, environment 3, step 1 of episode 2."]
+    assert raised.value.__notes__ == [
+        "Raised by Played-v0, environment 3, in the call after step 1 of episode 2."
+    ]
