@@ -157,7 +157,9 @@ class Narrator:
         tenth = 10 * progress.env_steps // max(progress.num_env_steps, 1)
         if progress.phase == "train" and tenth > self.last:
             self.last = tenth
-            print(f"   {progress.env_steps:6} steps, last return {progress.last_episode_return}")
+            last = progress.last_episode_return
+            told = "no episode has ended yet" if last is None else f"last return {last}"
+            print(f"   {progress.env_steps:6} steps, {told}")
 
 
 if __name__ == "__main__":
