@@ -157,9 +157,8 @@ class Narrator:
         tenth = 10 * progress.env_steps // max(progress.num_env_steps, 1)
         if progress.phase == "train" and tenth > self.last:
             self.last = tenth
-            last = progress.last_episode_return
-            told = "no episode has ended yet" if last is None else f"last return {last}"
-            print(f"   {progress.env_steps:6} steps, {told}")
+            last = "none yet" if progress.last_episode_return is None else progress.last_episode_return
+            print(f"   {progress.env_steps:6} steps, last return {last}")
 
 
 if __name__ == "__main__":
