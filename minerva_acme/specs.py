@@ -89,6 +89,46 @@ def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
     return low, high
 
 
+def limits(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds of a spec, or those of its dtype, each with the spec's shape and dtype."""
+    if isinstance(spec, BoundedArray):
+        return bounds(spec)
+    dtype = np.dtype(spec.dtype)
+    low, high = (False, True) if dtype.kind == "b" else (-np.inf, np.inf)
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    return np.full(spec.shape, low, dtype), np.full(spec.shape, high, dtype)
+
+
+def form(spec: specs.Array) -> tuple[tuple[int, ...], str, int]:
+    """Returns what networks depend on: shape, kind of dtype, and the number of discrete values or 0."""
+    num_values = spec.num_values if isinstance(spec, DiscreteArray) else 0
+    return tuple(spec.shape), np.dtype(spec.dtype).kind, int(num_values)
+
+
+def are_alike(ours: specs.Array, theirs: specs.Array) -> bool:
+    """Returns whether two specs have the same `form`, whether or not their integers have a sign."""
+    forms = [(shape, kind.replace("u", "i"), num) for shape, kind, num in map(form, (ours, theirs))]
+    return forms[0] == forms[1]
+
+
+def agree(ours: specs.Array, theirs: specs.Array) -> bool:
+    """Returns whether two specs are alike and have the same bounds, up to rounding."""
+    if not are_alike(ours, theirs):
+        return False
+    pairs = zip(_open_limits(ours), _open_limits(theirs), strict=True)
+    return all(np.allclose(mine, other, rtol=1e-6, atol=0.0) for mine, other in pairs)
+
+
+def _open_limits(spec: specs.Array) -> list[np.ndarray]:
+    """Returns the limits of a spec as floats, infinite where its dtype has no larger ones."""
+    low, high = (bound.astype(np.float64) for bound in limits(spec))
+    if np.dtype(spec.dtype).kind not in "iu":
+        return [low, high]
+    ends = np.iinfo(spec.dtype)
+    return [np.where(low <= ends.min, -np.inf, low), np.where(high >= ends.max, np.inf, high)]
+
+
 def is_bounded(spec: Any) -> bool:
     """Returns whether a spec has finite bounds on both sides."""
     return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())

@@ -46,7 +46,7 @@ def choose(
         found = specs.make_environment_spec(environment)
         for name in ("observations", "actions"):
             wanted, given = getattr(expected, name), getattr(found, name)
-            if _form(wanted) != _form(given):
+            if _forms(wanted) != _forms(given):
                 environment.close()
                 raise ValueError(
                     f"`--env` must have the run's {name}, {specs.describe(wanted)}, got {command.env} with "
@@ -57,9 +57,5 @@ def choose(
     return chosen, make_fitting
 
 
-def _form(nest: types.NestedSpec) -> list[Any]:
-    """Returns what the specs of an environment must share with those of another for the same networks."""
-    return [
-        (path, spec.shape, spec.dtype.kind, getattr(spec, "num_values", None))
-        for path, spec in tree.flatten_with_path(nest)
-    ]
+def _forms(nest: types.NestedSpec) -> list[Any]:
+    return [(path, specs.form(spec)) for path, spec in tree.flatten_with_path(nest)]

@@ -1,4 +1,4 @@
-"""Whether data of one spec can be learned from in an environment of another, and its conversion to that.
+"""The check that recorded data fits an environment, and its conversion to what the environment gives.
 
 Shapes: T transitions of an episode.
 """
@@ -12,7 +12,6 @@ import tree
 
 from minerva_acme import specs, types
 from minerva_acme.datasets import episodes as episode_forms
-from minerva_acme.datasets import spaces
 
 _logger = logging.getLogger(__name__)
 
@@ -78,14 +77,6 @@ def converter(
     return convert
 
 
-def agree(ours: specs.Array, theirs: specs.Array) -> bool:
-    """Returns whether two specs have the same shape, kind of dtype, number of values and bounds."""
-    return _are_alike(ours, theirs) and all(
-        np.allclose(mine, other, rtol=1e-6, atol=0.0)
-        for mine, other in zip(_bounds(ours), _bounds(theirs), strict=True)
-    )
-
-
 def _conversions(name: str, expected: types.NestedSpec, found: types.NestedSpec) -> list[_Convert | None]:
     """Returns the conversion of each leaf from one spec to the other; None where it stays as it is.
 
@@ -94,9 +85,10 @@ def _conversions(name: str, expected: types.NestedSpec, found: types.NestedSpec)
     """
     conversions: list[_Convert | None] = []
     for leaf_name, ours, theirs in episode_forms.pairs(name, expected, found):
-        if agree(ours, theirs) or (name == "observation" and _are_alike(ours, theirs)):
+        is_alike = specs.are_alike(ours, theirs)
+        if specs.agree(ours, theirs) or (name == "observation" and is_alike):
             conversions.append(None)
-        elif name == "action" and _are_alike(ours, theirs) and _is_scalable(ours) and _is_scalable(theirs):
+        elif name == "action" and is_alike and _is_scalable(ours) and _is_scalable(theirs):
             _logger.info(
                 "`%s` of the data is scaled from %s to %s",
                 leaf_name,
@@ -128,23 +120,18 @@ def _recorded_with_actions(episode: episode_forms.Episode) -> str:
     return next((specs.leaf_name("extras", path) for path in paths), "")
 
 
-def _are_alike(ours: specs.Array, theirs: specs.Array) -> bool:
-    """Returns whether two specs have the same shape, kind of dtype and, if discrete, number of values."""
-    kinds = [np.dtype(spec.dtype).kind.replace("u", "i") for spec in (ours, theirs)]
-    sizes = [spec.num_values if isinstance(spec, specs.DiscreteArray) else 0 for spec in (ours, theirs)]
-    return kinds[0] == kinds[1] and ours.shape == theirs.shape and bool(sizes[0] == sizes[1])
-
-
 def _is_scalable(spec: specs.Array) -> bool:
     if np.dtype(spec.dtype).kind != "f" or not specs.is_bounded(spec):
         return False
-    low, high = spaces.limits(spec)
+    low, high = specs.limits(spec)
     return bool((low < high).all())
 
 
 def _scale(ours: specs.Array, theirs: specs.Array) -> _Convert:
     """Returns the inverse of `CanonicalActionWrapper`'s map, or that map itself."""
-    (low, high), (their_low, their_high) = _bounds(ours), _bounds(theirs)
+    (low, high), (their_low, their_high) = (
+        [bound.astype(np.float64) for bound in specs.limits(spec)] for spec in (ours, theirs)
+    )
     return lambda leaf: low + (high - low) * ((leaf - their_low) / (their_high - their_low))
 
 
@@ -158,13 +145,5 @@ def _is_one_hot(ours: specs.Array, theirs: specs.Array) -> bool:
 
 def _one_hot(ours: specs.Array) -> _Convert:
     """Returns the conversion that `FloatObservationWrapper` makes."""
-    return lambda leaf: np.eye(ours.shape[0], dtype=ours.dtype)[leaf]
-
-
-def _bounds(spec: specs.Array) -> list[np.ndarray]:
-    """Returns the bounds of a spec as floats, infinite where its dtype has no larger ones."""
-    low, high = (bound.astype(np.float64) for bound in spaces.limits(spec))
-    if np.dtype(spec.dtype).kind not in "iu":
-        return [low, high]
-    limits = np.iinfo(spec.dtype)
-    return [np.where(low <= limits.min, -np.inf, low), np.where(high >= limits.max, np.inf, high)]
+    vectors = np.eye(ours.shape[0], dtype=ours.dtype)
+    return lambda leaf: vectors[leaf]

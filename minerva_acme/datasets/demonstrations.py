@@ -104,8 +104,9 @@ class Demonstrations(core.Closeable, core.Saveable):
         """
         if state["checksum"] != self._checksum:
             raise ValueError(
-                f"Recorded episodes must be those of {state['path'] or 'the checkpoint'}, with the checksum "
-                f"{state['checksum'][:12]}, got {self._checksum[:12] or 'others'}. Use the same file."
+                f"Recorded episodes must have the checksum {state['checksum'][:12]} of "
+                f"{state['path'] or 'the checkpoint'}, got {self._checksum[:12] or 'others'}. Use the same "
+                "file."
             )
         self._server.restore_draws(
             {

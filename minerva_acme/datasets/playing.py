@@ -62,7 +62,8 @@ def play(
 
     Args:
         recorded: The episodes, such as `read` returns, or in any form that `as_episode` takes. If they have a
-            `spec`, as those of `read` do, it is checked first, and what `check_spec` allows is converted.
+            `spec`, as what `read` returns has, it is checked first, and data that `check_spec` allows is
+            converted.
         adder: The adder, such as the builder's `make_adder` returns. It is left open, with all items sent.
         spec: The specs of the environment, as the agent sees it.
         extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.

@@ -47,7 +47,7 @@ def _pack(spec: types.NestedSpec, name: str) -> dict[str, Any]:
             dtype = np.dtype(spec.dtype).name
             return {"type": "Discrete", "dtype": dtype, "start": 0, "n": int(spec.num_values)}
         case specs.Array() if np.dtype(spec.dtype).kind in "biuf":
-            low, high = limits(spec)
+            low, high = specs.limits(spec)
             dtype = np.dtype(spec.dtype).name
             shape = list(spec.shape)
             return {"type": "Box", "dtype": dtype, "shape": shape, "low": low.tolist(), "high": high.tolist()}
@@ -68,17 +68,6 @@ def check_name(field: Any, name: str) -> None:
             f"The fields of `{name}` must have names without '/' that do not begin with '{PART}', got "
             f"{field!r}. Rename it in a wrapper of the environment."
         )
-
-
-def limits(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds of a spec, or those of its dtype."""
-    if isinstance(spec, specs.BoundedArray):
-        return specs.bounds(spec)
-    dtype = np.dtype(spec.dtype)
-    low, high = (False, True) if dtype.kind == "b" else (-np.inf, np.inf)
-    if dtype.kind in "iu":
-        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    return np.full(spec.shape, low, dtype), np.full(spec.shape, high, dtype)
 
 
 def from_json(text: str, name: str) -> types.NestedSpec:

@@ -103,8 +103,8 @@ def to_spec(space: spaces.Space[Any], name: str, *, from_zero: bool = True) -> t
     Args:
         space: The space.
         name: The name of its values.
-        from_zero: Whether a Discrete is counted from 0. Otherwise one with a start has its own numbers, as
-            a bounded integer.
+        from_zero: Whether to count the values of a Discrete from 0. If False, one that starts elsewhere
+            becomes a bounded integer.
 
     Raises:
         ValueError: A space has no spec; the message names the part.

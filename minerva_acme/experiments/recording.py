@@ -19,7 +19,7 @@ def write_recording(
     """Writes the episodes that a run has recorded until a checkpoint, as the run does when it ends.
 
     What was recorded after the checkpoint, such as an episode that a kill has cut, is left out: a run that is
-    resumed plays it again.
+    resumed plays it again. If nothing is left, no folder is made, and a warning says so.
 
     Args:
         run: The folder of a run with `record`, which need not have ended.
@@ -27,7 +27,7 @@ def write_recording(
         checkpoint: The checkpoint: "latest", "best", its number of environment steps or its folder.
 
     Raises:
-        ValueError: There is no such run or checkpoint, it has recorded no episode, or `folder` exists.
+        ValueError: There is no such run or checkpoint, the run does not record, or `folder` exists.
         DamagedCheckpoint: There is no undamaged checkpoint, or the chosen one is damaged.
         OSError: The episodes could not be written.
     """

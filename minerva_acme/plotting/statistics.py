@@ -16,8 +16,6 @@ NUM_RESAMPLES = 2000
 """The default number of resamples of a bootstrap."""
 
 _TRIMMED = 0.25  # share of the scores, at each end
-
-
 _ROUNDING = 1e-9  # of a weight
 
 

@@ -14,7 +14,6 @@ import torch
 import tree
 
 from minerva_acme import builders, counting, results, specs, types
-from minerva_acme.datasets import conversion
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
@@ -58,7 +57,7 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     if path.is_file():
         described, _, metadata = _read_safetensors(path)
         return Found(path, described, _env_steps(metadata), _score(metadata))
-    described = description_of(path, path) if _is_checkpoint_folder(path) else run_folder.read(path)
+    described = run_folder.read(_run_of(path))
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
 
@@ -172,9 +171,7 @@ def check_actions(
         ValueError: The environment's actions have other bounds, or another number of values.
     """
     if described is None:
-        folder = pathlib.Path(path)
-        if _is_checkpoint_folder(folder):
-            folder = folder.parent.parent
+        folder = _run_of(pathlib.Path(path))
         if not (folder / run_folder.FILE).exists():
             return
         described = run_folder.read(folder)
@@ -182,7 +179,7 @@ def check_actions(
         return
     learned = described.make_specs().actions
     for ours, theirs in zip(tree.flatten(spec.actions), tree.flatten(learned), strict=False):
-        if not conversion.agree(ours, theirs):
+        if not specs.agree(ours, theirs):
             wanted, given = specs.describe_apart(theirs, ours)
             raise ValueError(
                 f"The environment's actions must be {wanted}, as {path} has learned them, got {given}. Give "
@@ -363,8 +360,10 @@ def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
     return known[name]
 
 
-def _is_checkpoint_folder(path: pathlib.Path) -> bool:
-    return not (path / run_folder.FILE).exists() and (path.parent.parent / run_folder.FILE).exists()
+def _run_of(path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of a run, given it or a checkpoint in <run>/checkpoints."""
+    is_checkpoint = not (path / run_folder.FILE).exists() and (path.parent.parent / run_folder.FILE).exists()
+    return path.parent.parent if is_checkpoint else path
 
 
 def _read_safetensors(

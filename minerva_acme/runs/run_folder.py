@@ -116,7 +116,7 @@ class RunDescription:
 
     @property
     def steps_name(self) -> str:
-        """What the run's steps are, for display."""
+        """The unit of the run's steps, for display."""
         return "environment steps" if self.plays else "learner steps"
 
     @property

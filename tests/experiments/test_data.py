@@ -246,7 +246,9 @@ def test_demonstrations_that_have_changed_are_told_when_a_run_is_resumed(tmp_pat
     )
     experiments.run_experiment(config)
     changed = dataclasses.replace(config, demonstrations=str(tmp_path / "other"), num_env_steps=90)
-    with pytest.raises(ValueError, match="Recorded episodes must be those of .*data, with the checksum"):
+    with pytest.raises(
+        ValueError, match="Recorded episodes must have the checksum [0-9a-f]{12} of .*data, got"
+    ):
         experiments.run_experiment(changed)
     for changes, named in (
         ({"demonstrations": None}, "demonstrations is"),

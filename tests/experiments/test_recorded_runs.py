@@ -133,7 +133,7 @@ def test_data_that_has_changed_is_told_when_a_run_is_resumed(data, tmp_path):
     experiments.run_experiment(config, stop_at(2))
     shutil.rmtree(copy)
     datasets.write(copy, list(datasets.read(data))[:5], exact.Wanderer(0)._specs)
-    with pytest.raises(ValueError, match="with the checksum"):
+    with pytest.raises(ValueError, match="must have the checksum"):
         experiments.run_experiment(config)
     shutil.copytree(data, tmp_path / "moved")
     experiments.run_experiment(dataclasses.replace(config, dataset=str(tmp_path / "moved")))
