@@ -150,6 +150,7 @@ def _describe_spec(spec: types.NestedSpec) -> Any:
 class _TaskProgram(nn.Module):
     """A module that acts, followed by `TaskActions` on tensors."""
 
+    smallest: torch.Tensor
     minimum: torch.Tensor
     half_range: torch.Tensor
     maximum: torch.Tensor
@@ -164,10 +165,15 @@ class _TaskProgram(nn.Module):
                 f"{_describe_spec(spec)}. Export the weights (safetensors), or the "
                 "agent's actions."
             )
-        self._task, self._counted = spec, to_task.counted
+        self._shape = spec.shape
         self._scales = to_task.scales
         self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
-        if self._scales:
+        if not self._scales:
+            # What is added to an action of zeros is added to every action.
+            zeros = np.zeros(spec.shape, spec.dtype)
+            smallest = np.asarray(task_actions.to_own(spec, to_task.counted, zeros), spec.dtype)
+            self.register_buffer("smallest", torch.from_numpy(smallest))
+        else:
             assert isinstance(spec, specs.BoundedArray)
             low, high = specs.bounds(spec)
             for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
@@ -180,9 +186,9 @@ class _TaskProgram(nn.Module):
         return self._to_task(actions), state
 
     def _to_task(self, actions: torch.Tensor) -> torch.Tensor:
-        actions = actions.to(self._dtype).reshape(-1, *self._task.shape)
+        actions = actions.to(self._dtype).reshape(-1, *self._shape)
         if not self._scales:
-            return task_actions.to_own(self._task, self._counted, actions)
+            return actions + self.smallest
         # Scaled as by `CanonicalActionWrapper`.
         return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
 
