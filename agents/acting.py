@@ -78,6 +78,18 @@ def state_spec(module: nn.Module) -> types.NestedSpec:
     )
 
 
+def _check_memory(module: nn.Module) -> None:
+    """Raises ValueError if a memory, or an encoder with one, has hooks: acting makes single steps without."""
+    for name, part in (("memory", networks.memory_of(module)), ("encoder", getattr(module, "encoder", None))):
+        holds_memory = name == "memory" or isinstance(part, networks.RecurrentEncoder)
+        if part is not None and holds_memory and any(acceleration.hooks_of(part)):
+            raise ValueError(
+                f"`{name}` must not have hooks of its own, which acting does not call, got a "
+                f"{type(part).__name__} with hooks. Give them to its parts, such as `memory.rnn`, or "
+                "override `unroll` of the memory."
+            )
+
+
 class ModulePolicy(builders.AgentPolicy):
     """A policy that acts by a module, from observations [E, ...] to a distribution, an action or values.
 
@@ -131,14 +143,15 @@ class ModulePolicy(builders.AgentPolicy):
             device: The device of a batched environment, on which `generator` draws; None to act on arrays.
 
         Raises:
-            ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`, or a module with
-                memory is to act in a batched environment.
+            ValueError: `record` is not "nothing" and `choose` is not `choosing.sample`; a module with memory
+                is to act in a batched environment; or its memory has hooks.
         """
         if record != "nothing" and choose is not choosing.sample:
             raise ValueError(
                 f"`choose` must be `choosing.sample` where `record` is '{record}', got {choose}: only for a "
                 "sample is the recorded density right. Record nothing, or define `batch` in a subclass."
             )
+        _check_memory(module)
         self._acting: Any
         if device is None:
             self._acting = acceleration.acting(module, generator)

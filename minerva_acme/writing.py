@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from minerva_acme import machine_memory
 
@@ -80,10 +81,10 @@ def replace(path: str | os.PathLike[str], content: Iterable[bytes]) -> None:
 
 
 class Output(io.RawIOBase):
-    """A new file for writers that do not clean up well after an error, such as writers of zip archives.
+    """A new file for writers that do not clean up well after an error, as those of zip archives and HDF5.
 
-    The first error is kept and raised at the end: until then, writes seem to succeed. The content is on the
-    disk at the end.
+    The first error is kept and raised by `check` and at the end: until then, writes seem to succeed. The
+    content is on the disk at the end.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -93,8 +94,16 @@ class Output(io.RawIOBase):
             path: The path of the file.
         """
         self._error: OSError | None = None
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._file = os.fdopen(os.open(path, flags, 0o666), "rb+", buffering=0)
+
+    def check(self) -> None:
+        """Raises the error that a write has had, an OSError, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def readable(self) -> bool:
+        return True
 
     def writable(self) -> bool:
         return True
@@ -110,19 +119,34 @@ class Output(io.RawIOBase):
                 self._error = error
         return memoryview(data).nbytes
 
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer) or 0
+
+    def truncate(self, size: int | None = None) -> int:
+        size = self.tell() if size is None else size
+        if self._error is None:
+            try:
+                self._file.truncate(size)
+            except OSError as error:
+                self._error = error
+        return size
+
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
         return self._file.tell()
 
+    def close(self) -> None:
+        """Closes the file, whose content may not be on the disk yet."""
+        self._file.close()
+        super().close()
+
     def __exit__(self, *error: object) -> None:
-        with self._file:
+        with contextlib.closing(self):
             if self._error is None and error[0] is None:
                 os.fsync(self._file.fileno())
-        self.close()
-        if self._error is not None:
-            raise self._error
+        self.check()
 
 
 class Appended:
@@ -161,6 +185,15 @@ class Appended:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, before)
                 raise
+
+    def sync(self) -> None:
+        """Returns once all pieces are on the disk, where a loss of power leaves them.
+
+        Raises:
+            OSError: They could not be written there.
+        """
+        with explain(self.path):
+            os.fsync(self._file.fileno())
 
     def truncate(self, size: int) -> None:
         """Truncates the file to `size` bytes."""

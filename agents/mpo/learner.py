@@ -133,8 +133,9 @@ class MPOLearner(learners.ModuleLearner):
         self._has_batch_norm = critics.has_batch_norm(self._online.critic)
         self._has_memory = isinstance(self._online.encoder, RecurrentEncoder)
         self._for_training = modes.parts_for_training(self._online.encoder, self._online.policy)
-        of_encoder = self._online.encoder.modules()
-        self._normalizer = next((m.normalizer for m in of_encoder if isinstance(m, NormalizedEncoder)), None)
+        outer: Any = self._online.encoder.encoder if self._has_memory else self._online.encoder
+        self._normalizer = outer.normalizer if isinstance(outer, NormalizedEncoder) else None
+        learners.warn_of_fixed_statistics({"encoder": self._online.encoder}, updated=outer)
         self._scale = next((m for m in self._online.critic.modules() if isinstance(m, ReturnScale)), None)
         self._duals = duals.to(device)
         self._dataset = learners.checked_samples(

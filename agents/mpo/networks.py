@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, readable, specs
+from minerva_acme import acceleration, networks, readable, specs
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import objectives
 from minerva_acme.agents.off_policy import networks as kit
@@ -53,11 +53,13 @@ class MPONetworks(NamedTuple):
         return copies
 
     def acting(self) -> nn.Module:
-        """Returns the policy as a function of the observation: the policy itself if there is no encoder.
+        """Returns the policy as a function of the observation: the policy itself if nothing is encoded.
 
         The parts of an encoder that are the critic's alone are left out.
         """
-        if isinstance(self.encoder, nn.Identity | networks.IdentityEncoder):
+        if type(self.encoder) in (nn.Identity, networks.IdentityEncoder) and not any(
+            acceleration.hooks_of(self.encoder)
+        ):
             return self.policy
         return networks.EncodedPolicy(networks.encoder_of_policy(self.encoder), self.policy)
 

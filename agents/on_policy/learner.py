@@ -24,7 +24,8 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
     Variables: `network`, a dict of arrays, the observation statistics among them.
 
     Attributes:
-        config: The hyperparameters.
+        config: The hyperparameters. You may replace it during a run, as to lower `entropy_coef`; what the
+            optimiser has, such as its rate, and `max_grad_norm` are read once.
         network: The network, as `acceleration` lets it be used.
         acceleration: Which faster implementations are used.
         group: The optimiser of the network, with its bound on the gradient.
@@ -71,12 +72,8 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         Raises:
             ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
         """
-        if type(network).forward is not networks.ActorCritic.forward or any(acceleration.hooks_of(network)):
-            raise ValueError(
-                "`network` must not override `forward` or have hooks of its own, which neither learners nor "
-                f"actors call, got such a {type(network).__name__}. Override `from_normalized`, `policy` and "
-                "`value`, or give the hooks to its parts."
-            )
+        _check_network(network)
+        learners.warn_of_fixed_statistics({"network": network})
         self.config = config
         self.acceleration = acceleration.Acceleration(config.acceleration)
         self.network = self.acceleration.network("network", network)
@@ -108,7 +105,12 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         )
 
     def step(self) -> None:
-        """Learns from one rollout."""
+        """Learns from one rollout.
+
+        Raises:
+            ValueError: The network has got hooks of its own, which nothing calls.
+        """
+        _check_network(self.network)
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = self._decay.set(self.num_steps)
         with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
@@ -128,3 +130,12 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
     @abc.abstractmethod
     def improve(self, batch: on_policy_batch.RolloutBatch) -> learners.Metrics:
         """Makes the gradient steps of a rollout; returns the metrics to log."""
+
+
+def _check_network(network: nn.Module) -> None:
+    if type(network).forward is not networks.ActorCritic.forward or any(acceleration.hooks_of(network)):
+        raise ValueError(
+            "`network` must not override `forward` or have hooks of its own, which neither learners nor "
+            f"actors call, got such a {type(network).__name__}. Override `from_normalized`, `policy` and "
+            "`value`, or give the hooks to its parts."
+        )

@@ -41,10 +41,6 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
         """Makes the learner from the arguments of `RolloutLearner`."""
         super().__init__(**parts)
         self._agreement = acceleration.Agreement("PPO's updates")
-        self._loss_settings = {
-            name: getattr(self.config, name)
-            for name in ("clip_ratio", "clip_value", "entropy_coef", "value_coef")
-        }
         self._differentiated_loss = self.acceleration.loss(
             "PPO's updates",
             loss=self._loss,
@@ -92,8 +88,8 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             alone=self.ranks is None,
             minibatch_size=config.minibatch_size,
             normalize_advantages=config.normalize_advantages,
-            max_grad_norm=config.max_grad_norm,
-            **self._loss_settings,
+            max_grad_norm=self.group.max_norm,
+            **self._loss_settings(),
         ) as step_on:
             for _ in range(config.num_epochs):
                 minibatches = (_whole_environments if samples.past else _shuffled)(
@@ -150,8 +146,17 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             value=value,
             behaviour_value=minibatch.value,
             entropy=policy.entropy(),
-            **self._loss_settings,
+            **self._loss_settings(),
         )
+
+    def _loss_settings(self) -> dict[str, Any]:
+        config = self.config
+        return {
+            "clip_ratio": config.clip_ratio,
+            "clip_value": config.clip_value,
+            "entropy_coef": config.entropy_coef,
+            "value_coef": config.value_coef,
+        }
 
 
 def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator) -> Iterator[Samples]:

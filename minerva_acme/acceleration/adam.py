@@ -92,19 +92,20 @@ class _Direct(torch.optim.Optimizer):
     load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
-    def __init__(self, groups: list[dict[str, Any]], *, eps: float) -> None:
+    def __init__(self, groups: list[dict[str, Any]], *, eps: float, fused: bool = True) -> None:
         """Makes the optimiser.
 
         Args:
             groups: The groups of parameters, each with its learning rate and its `weight_decay`, 0 if left
                 out.
             eps: Adam's epsilon.
+            fused: Whether torch's fused kernel is used: all parameters must be contiguous.
 
         Raises:
             ValueError: A learning rate, a decay or `eps` is negative.
         """
         # AdamW's own default is not 0.
-        super().__init__(groups, eps=eps, weight_decay=0.0, fused=True)  # type: ignore[call-arg]
+        super().__init__(groups, eps=eps, weight_decay=0.0, fused=fused)  # type: ignore[call-arg]
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Makes a step; returns the closure's result, if given. The closure may recompute the gradients."""

@@ -169,7 +169,12 @@ class Resume:
     stop_after_minutes: float | None = None
     """New time limit in minutes; inf for none. Each session gets the full time."""
     record: str | None = None
-    """Another new folder for the episodes of the whole run, if the run has already written the first one."""
+    """Another new folder for the episodes of the whole run, if the run has already written the first one;
+    none to record no more."""
+    dataset: str | None = None
+    """Where the recorded episodes that the run learns from are now, if they were moved."""
+    demonstrations: str | None = None
+    """Where its demonstrations are now, if they were moved."""
     device: str | None = None
     """The learner's device, if it is to change."""
     log: tuple[_Log, ...] | None = None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import distributed, plotting, task_settings
+from minerva_acme import datasets, distributed, plotting, task_settings
 from minerva_acme.cli import (
     collect,
     commands,
@@ -22,6 +22,7 @@ from minerva_acme.cli import (
     training,
 )
 from minerva_acme.cli.console import Console
+from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import progress_display, stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_results
 
@@ -121,7 +122,7 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
     """Returns the progress of a run.
 
     Raises:
-        ValueError: Its folder holds another run.
+        ValueError: Its folder holds another run, or one of other recorded episodes.
     """
     if not (run.directory / run_folder.FILE).exists():
         return State(0, False)
@@ -132,9 +133,30 @@ def find_state(run: sweep_plan.PlannedRun) -> State:
         return State(0, False)
     try:
         is_complete = stopping.is_complete(checkpoint, description.options)
-        return State(checkpointing.env_steps(checkpoint), is_complete)
+        if is_complete:
+            _check_data(run, checkpoint)
+        is_recorded = training.is_recorded(description.options)
+        return State(checkpointing.env_steps(checkpoint), is_complete and is_recorded)
     except checkpointing.DamagedCheckpoint:  # reported when it is resumed
         return State(0, False)
+
+
+def _check_data(run: sweep_plan.PlannedRun, checkpoint: pathlib.Path) -> None:
+    """Checks that a run that is done has learned from the recorded episodes that are asked for now.
+
+    Raises:
+        ValueError: It has learned from others.
+    """
+    path = run.train.run.dataset or run.train.run.demonstrations
+    state = checkpointing.load_state(checkpoint).get("demonstrations")
+    if path is None or state is None:
+        return
+    try:
+        demonstrations.check_checksum(state, datasets.read(path).checksum())
+    except ValueError as error:
+        raise ValueError(
+            f"{run.directory} holds another run: {error} Or choose another --directory."
+        ) from error
 
 
 def _check_report(command: commands.Sweep) -> None:

@@ -1,18 +1,21 @@
-"""Checks of a sweep's runs before the first one starts: their environments, agents and settings."""
+"""Checks of a sweep's runs before the first one starts: their environments, agents, settings and data."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from minerva_acme import specs
+from minerva_acme import builders, datasets, experiments, specs
 from minerva_acme.cli import sweep_plan, training
+from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import beginning
 from minerva_acme.replay import base as replay
-from minerva_acme.runs import run_folder
+from minerva_acme.runs import checkpointing, run_folder
 
 
 def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
-    """Checks that each run's agent can be trained in its environment with its settings.
+    """Checks that each run's agent can be trained in its environment, with its settings and from its data.
 
-    It makes each environment once, and no folder.
+    It makes each environment once, and no folder. Of recorded episodes it reads the specs, and of a run to
+    start from it checks that there is a checkpoint.
 
     Raises:
         ValueError: Some of them cannot be trained; the message lists all of these.
@@ -30,7 +33,9 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
                     "Record with `minerva train`, or play episodes afterwards with `minerva dataset`."
                 )
             recorded.add(record)
-        if (key := (train.env, train.hyperparameters, train.run.replay, train.run.dataset)) in seen:
+        options = train.run
+        data = options.dataset, options.demonstrations, options.from_run
+        if (key := (train.env, train.hyperparameters, options.replay, *data)) in seen:
             continue
         seen.add(key)
         description = training.describe(train)
@@ -43,11 +48,29 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
             continue
         try:
             builder = description.make_builder(import_code=True)
-            beginning.check_agent(builder, spec, train.run.replay, train.run.dataset)
-        except (ValueError, replay.ReplayError) as error:
+            beginning.check_agent(builder, spec, options.replay, options.dataset)
+            _check_data(options, builder, spec)
+        except (ValueError, replay.ReplayError, checkpointing.DamagedCheckpoint) as error:
             problems.append(f"{run.title}: {error}")
     if problems:
         raise ValueError("\n".join(["Nothing is trained, since some runs are not possible.", *problems]))
+
+
+def _check_data(
+    options: experiments.RunOptions, builder: builders.AgentBuilder[Any], spec: specs.EnvironmentSpec
+) -> None:
+    """Checks what a run learns and starts from.
+
+    Raises:
+        ValueError: Recorded episodes or a run are missing, or do not fit.
+        DamagedCheckpoint: The run to start from has no undamaged checkpoint.
+    """
+    for path in (options.dataset, options.demonstrations):
+        if path is not None:
+            datasets.check_spec(datasets.read(path).spec, spec)
+            demonstrations.check_tables(builder.make_replay_tables(spec))
+    if options.from_run is not None:
+        checkpointing.find(options.from_run)
 
 
 def _find_spec(description: run_folder.RunDescription) -> specs.EnvironmentSpec | str:

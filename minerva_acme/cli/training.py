@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import math
+import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
@@ -24,6 +25,8 @@ _CHANGED_ON_RESUMING = (
     "stop_at_return",
     "stop_after_minutes",
     "record",
+    "dataset",
+    "demonstrations",
 )
 """The options that `minerva resume` takes."""
 
@@ -137,7 +140,14 @@ def resume(command: commands.Resume) -> int:
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
     for name in _CHANGED_ON_RESUMING:
         if (value := getattr(command, name)) is not None:
-            values[name] = None if value == math.inf else value
+            is_none = value == math.inf or (name == "record" and value == "none")
+            values[name] = None if is_none else value
+    for name in ("dataset", "demonstrations"):
+        if (path := values.get(name)) and not os.path.exists(path):
+            raise ValueError(
+                f"{path}, the `{name}` of {directory}, must be there to resume the run, but nothing is. "
+                "If it was moved: " + description.command("resume", directory, f"--{name}", "...")
+            )
     if command.log is not None:
         values |= {"tensorboard": "tensorboard" in command.log, "wandb": "wandb" in command.log}
         # Videos are recorded only if a logger shows them.
@@ -157,7 +167,8 @@ def resume(command: commands.Resume) -> int:
             f"{logged:,.0f}: it was stopped before its first one, or `checkpoints` was removed. Put that "
             "folder back, or train from the beginning in another one."
         )
-    if checkpoint and stopping.is_complete(checkpoint, description.options):
+    is_complete = checkpoint is not None and stopping.is_complete(checkpoint, description.options)
+    if checkpoint and is_complete and is_recorded(description.options):
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:
             name = description.steps_option
@@ -175,6 +186,15 @@ def resume(command: commands.Resume) -> int:
         )
     _run(description, directory, checkpoint, import_code=command.import_code)
     return 0
+
+
+def is_recorded(options: Mapping[str, Any]) -> bool:
+    """Returns whether the episodes that a run records are written, if it records any.
+
+    A process that ends before that leaves them to the same command.
+    """
+    path = options.get("record")
+    return path is None or os.path.lexists(path)
 
 
 def _run(

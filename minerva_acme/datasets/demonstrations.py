@@ -4,7 +4,7 @@ Shapes: B batch.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class Demonstrations(core.Closeable, core.Saveable):
         """
         self._recorded = recorded
         self._share = share
-        configs = [_own(table, _num_rows(recorded)) for table in _replayed(tables)]
+        configs = [_own(table, _num_rows(recorded)) for table in check_tables(tables)]
         self._server = store.MemoryServer(configs, seed=seed, device=device)
         self._client = self._server.client()
         with make_adder(self._client) as adder:
@@ -102,12 +102,7 @@ class Demonstrations(core.Closeable, core.Saveable):
         Raises:
             ValueError: The state is of other demonstrations.
         """
-        if state["checksum"] != self._checksum:
-            raise ValueError(
-                f"Recorded episodes must have the checksum {state['checksum'][:12]} of "
-                f"{state['path'] or 'the checkpoint'}, got {self._checksum[:12] or 'others'}. Use the same "
-                "file."
-            )
+        check_checksum(state, self._checksum)
         self._server.restore_draws(
             {
                 name: {
@@ -122,13 +117,35 @@ class Demonstrations(core.Closeable, core.Saveable):
         self._server.close()
 
 
+def check_checksum(state: Mapping[str, Any], checksum: str) -> None:
+    """Checks that a run has learned from these recorded episodes.
+
+    Args:
+        state: The state of a run's `Demonstrations`.
+        checksum: The checksum of the episodes, or "" if they are not from a file.
+
+    Raises:
+        ValueError: It has learned from others.
+    """
+    if state["checksum"] != checksum:
+        raise ValueError(
+            f"Recorded episodes must have the checksum {state['checksum'][:12]} of "
+            f"{state['path'] or 'the checkpoint'}, got {checksum[:12] or 'others'}. Use the same file."
+        )
+
+
 def _num_rows(recorded: minari.Recording | Sequence[episode_forms.Recorded]) -> int:
     if isinstance(recorded, minari.Recording):
         return recorded.num_steps + recorded.num_episodes
     return sum(episode_forms.as_episode(each).num_steps + 1 for each in recorded)
 
 
-def _replayed(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableConfig]:
+def check_tables(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableConfig]:
+    """Returns an agent's tables if demonstrations can be mixed into them.
+
+    Raises:
+        ValueError: They cannot.
+    """
     for table in tables:
         if table.max_times_sampled or isinstance(table.rate_limiter, replay.Queue):
             raise ValueError(

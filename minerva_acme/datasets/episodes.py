@@ -5,7 +5,7 @@ Shapes: T transitions of an episode.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import dm_env
@@ -73,7 +73,7 @@ def as_episode(recorded: Recorded) -> Episode:
         )
     terminated = _ends(fields, len(reward))
     extras = {
-        name: tree.map_structure(lambda leaf: np.asarray(leaf)[-len(reward) :], value)
+        name: tree.map_structure(lambda leaf: leaf[-len(reward) :] if leaf.ndim else leaf, _as_arrays(value))
         for name, value in (fields.get("extras") or {}).items()
     }
     observation, action = _as_arrays(fields["observation"]), _as_arrays(fields["action"])
@@ -101,7 +101,8 @@ def _ends(fields: Mapping[str, Any], num_steps: int) -> bool:
 
 
 def _from_timesteps(recorded: Any) -> Episode:
-    steps = [tuple(step) if isinstance(step, tuple | list) else () for step in recorded]
+    found = recorded if isinstance(recorded, Iterable) else ()
+    steps = [tuple(step) if isinstance(step, tuple | list) else () for step in found]
     is_one = all(len(step) in (2, 3) and isinstance(step[1], dm_env.TimeStep) for step in steps)
     if not is_one or len(steps) < 2 or not steps[0][1].first():
         raise ValueError(
@@ -188,7 +189,8 @@ def _as_arrays(nest: Any) -> Any:
     if isinstance(nest, Mapping):
         return {name: _as_arrays(part) for name, part in nest.items()}
     if isinstance(nest, tuple):
-        return tuple(map(_as_arrays, nest))
+        parts = map(_as_arrays, nest)
+        return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
     return np.asarray(nest)
 
 

@@ -97,7 +97,9 @@ class Writer(core.Closeable):
             self._unlock = _lock(self._new, self)
             shutil.rmtree(self._new / "data", ignore_errors=True)  # left by a killed process
             (self._new / "data").mkdir()
-            self._file: Any = h5py.File(self._new / "data" / _DATA, "x", libver="latest")
+            # HDF5 would crash when it closes a file that it could not write.
+            self._output = writing.Output(self._new / "data" / _DATA)
+            self._file: Any = h5py.File(self._output, "w", libver="latest")
 
     def write(self, recorded: episode_forms.Recorded) -> None:
         """Appends an episode, in a form that `as_episode` takes.
@@ -114,6 +116,7 @@ class Writer(core.Closeable):
             group = self._file.create_group(f"episode_{self._num_episodes}")
             group.attrs["id"] = self._num_episodes
             _add_episode(group, episode, infos)
+            self._output.check()
         self._num_episodes += 1
         self._num_steps += episode.num_steps
         if self._progress is not None:
@@ -132,14 +135,13 @@ class Writer(core.Closeable):
             return
         try:
             with writing.explain(self._path):
-                self._file.close()
+                with self._output:
+                    self._file.close()
                 data = self._new / "data"
                 size = (data / _DATA).stat().st_size / 1e6
                 counts = {"total_episodes": self._num_episodes, "total_steps": self._num_steps}
                 text = json.dumps({**self._metadata, **counts, "dataset_size": round(size, 1)}, indent=1)
                 writing.replace(data / _METADATA, [text.encode()])
-                with open(data / _DATA, "rb+") as file:
-                    os.fsync(file.fileno())
                 os.rename(self._new, check_free(self._path))
         except BaseException:
             self.discard()
@@ -150,7 +152,9 @@ class Writer(core.Closeable):
     def discard(self) -> None:
         """Removes what was written so far."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError, RuntimeError):
+                self._file.close()
+            self._output.close()
             self._file = None
             shutil.rmtree(self._new, ignore_errors=True)
             self._unlock()

@@ -101,7 +101,11 @@ class RecordingAdder(core.Adder):
     def _end(self) -> None:
         steps, self._steps = self._steps, []
         if len(steps) > 1:
-            self._record(episode_forms.as_episode(steps))
+            try:
+                self._record(episode_forms.as_episode(steps))
+            except OSError:  # `reset` or `close` tries again, as when the run is saved after the error
+                self._steps = steps
+                raise
 
 
 def _copy(step: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -156,6 +160,12 @@ class Recorder(core.Closeable, core.Saveable):
         self._log.write(_LENGTH.pack(len(image)) + image)
 
     def save(self) -> core.State:
+        """Returns where the episodes are, once they are on the disk.
+
+        Raises:
+            OSError: They could not be written.
+        """
+        self._log.sync()
         return {"spans": self._spans()}
 
     def restore(self, state: core.State) -> None:
@@ -175,7 +185,7 @@ class Recorder(core.Closeable, core.Saveable):
         if found < expected:
             raise ValueError(
                 f"{self._log.path} must hold the {expected:,} bytes that were recorded until the checkpoint, "
-                f"got {found:,}. Put the file back, or resume without `record`."
+                f"got {found:,}. Put the file back, or record no more: `record=None`, --record none."
             )
         # The last span continues if nothing was recorded after it.
         self._start = spans.pop()[0] if spans and spans[-1][1] == found else found

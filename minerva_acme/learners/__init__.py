@@ -9,7 +9,7 @@ from minerva_acme.learners.priorities import Priorities
 from minerva_acme.learners.random_shift import RandomShift
 from minerva_acme.learners.ranks import LearnerLost, NonFiniteElsewhere, Ranks
 from minerva_acme.learners.samples import checked_samples
-from minerva_acme.learners.statistics import Statistics
+from minerva_acme.learners.statistics import Statistics, warn_of_fixed_statistics
 from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
@@ -43,5 +43,6 @@ __all__ = [
     "read",
     "require_finite",
     "update_target",
+    "warn_of_fixed_statistics",
     "where_unmasked",
 ]

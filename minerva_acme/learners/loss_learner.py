@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, core, counting, loggers, specs
-from minerva_acme.learners import batches, finite, module_learner, samples, updates
+from minerva_acme.learners import batches, finite, module_learner, samples, statistics, updates
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
 
@@ -117,6 +117,7 @@ class LossLearner(module_learner.ModuleLearner):
             logger=logger,
             generator=generator,
         )
+        statistics.warn_of_fixed_statistics(modules)
         self._networks = networks
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
         self._losses = {}

@@ -24,6 +24,9 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Makes Adam or SGD, with torch's fused kernels if the parameters' device has them.
 
+    The kernels take memory as it lies, so that all parameters must be contiguous. With a slice of a wider
+    tensor among them, the steps are torch's own.
+
     On a CPU, Adam and AdamW come from `acceleration`. They make the same steps as torch's, with less
     overhead.
 
@@ -37,11 +40,15 @@ def make_optimizer(
         sgd_momentum: SGD's momentum.
     """
     device = groups[0]["params"][0].device.type
-    fused = device in ("cpu", "cuda")
+    fused = device in ("cpu", "cuda") and all(
+        parameter.is_contiguous() for group in groups for parameter in group["params"]
+    )
     if kind == "adam":
         decays = any(group.get("weight_decay") for group in groups)
         if device == "cpu":
-            return (acceleration.AdamW if decays else acceleration.Adam)(groups, eps=adam_epsilon)
+            return (acceleration.AdamW if decays else acceleration.Adam)(
+                groups, eps=adam_epsilon, fused=fused
+            )
         adam = torch.optim.AdamW if decays else torch.optim.Adam
         return adam(groups, eps=adam_epsilon, weight_decay=0.0, fused=fused)  # AdamW's own default is not 0
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)

@@ -1,8 +1,10 @@
 """Running statistics that a learner updates, with a warning if one batch spoils them."""
 
 import logging
+from collections.abc import Mapping
 
 import torch
+from torch import nn
 
 from minerva_acme import constraints, networks
 from minerva_acme.learners import finite
@@ -51,3 +53,23 @@ class Statistics:
             "before: values that are divided by it will be close to 0 from now on. "
         )
         _logger.warning("%s%s", found, finite.WAY_OUT)
+
+
+def warn_of_fixed_statistics(modules: Mapping[str, nn.Module], *, updated: nn.Module | None = None) -> None:
+    """Warns of each `networks.NormalizedEncoder` that has no statistics yet, and that no learner updates.
+
+    Args:
+        modules: The modules that are trained, by name.
+        updated: The encoder whose statistics the learner updates, or None.
+    """
+    for name, part in nn.ModuleDict(dict(modules)).named_modules():
+        if not isinstance(part, networks.NormalizedEncoder) or part is updated:
+            continue
+        norms = [norm for norm in part.modules() if isinstance(norm, networks.RunningNorm)]
+        if any(float(norm.count) < 1.0 for norm in norms):
+            _logger.warning(
+                "the statistics of the `NormalizedEncoder` at `%s` are empty, and this learner does not "
+                "update them: until you do, by its `RunningNorm.update`, it only clips observations. MPO, "
+                "PPO, V-MPO and IMPALA normalise observations by `normalize_observations`",
+                name,
+            )

@@ -237,6 +237,12 @@ class Updates(core.Saveable):
             saved = state["optimizers"][name]
             _check_fits(name, saved, group)
             group.optimizer.load_state_dict(copy.deepcopy(saved))  # It keeps the tensors that it gets.
+            if any("initial_lr" in part for part in group.optimizer.param_groups):
+                _logger.warning(
+                    "a scheduler sets the learning rate of '%s', and a checkpoint does not hold where it "
+                    "was: unless you restore it, the rate starts from the beginning of its schedule",
+                    name,
+                )
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
 
 

@@ -19,7 +19,8 @@ def dpg_loss(action: torch.Tensor, dq_da: torch.Tensor, *, max_norm: float) -> t
     Args:
         action: The policy's actions, [B, D].
         dq_da: The gradient of the critic's values with respect to the actions, [B, D].
-        max_norm: The largest norm of a state's gradient, in units of Q per unit of the action, > 0.
+        max_norm: The largest norm of a state's gradient, in units of Q per unit of the action, > 0;
+            infinity for no clipping.
 
     Returns:
         The loss, []. Its gradient flows only to `action`.
@@ -30,5 +31,5 @@ def dpg_loss(action: torch.Tensor, dq_da: torch.Tensor, *, max_norm: float) -> t
     check_shapes(("action", action, "BD"), ("dq_da", dq_da, "BD"))
     dq_da = dq_da.detach()
     norm = torch.linalg.vector_norm(dq_da, dim=-1, keepdim=True)  # [B, 1]
-    clipped = dq_da * (max_norm / norm.clamp(min=max_norm))
+    clipped = torch.where(norm > max_norm, dq_da * (max_norm / norm), dq_da)
     return -(clipped * action).sum(dim=-1).mean()

@@ -224,8 +224,7 @@ class EncodedCritic(_Encoded):
 
     def first(self, observation: types.NestedTensor, *action: torch.Tensor) -> Any:
         """Returns the prediction of the first critic of an ensemble."""
-        critic: Any = self.critic
-        return critic.members[0](self.encoder(observation), *action)
+        return self(observation, *action).members[0]
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
         """Returns the critic's loss."""

@@ -169,7 +169,11 @@ class NormalizedEncoder(encoders.Encoder):
     """An encoder that normalises observations first."""
 
     def __init__(self, normalizer: Normalizer, encoder: encoders.Encoder) -> None:
-        """Takes both. The code that collects data updates the normaliser."""
+        """Takes both.
+
+        MPO's learner updates the normaliser if this is its whole encoder, or all of it but a memory.
+        Elsewhere your own code does; a learner warns if there are no statistics.
+        """
         super().__init__()
         self.normalizer = normalizer
         self.encoder = encoder

@@ -213,7 +213,8 @@ def check_finished(path: pathlib.Path, backend: str) -> None:
     for other, (where, last_file) in _BACKENDS.items():
         if (path / last_file).is_file():
             raise base.ReplayMismatch(
-                f"{message} It was written by replay {where}: restore it there, with backend='{other}'."
+                f"{message} It was written by replay {where}: restore it there, with backend='{other}' (of a "
+                f"run `replay='{other}'`, --replay {other})."
             )
     raise base.ReplayError(message)
 

@@ -120,3 +120,44 @@ def test_a_policy_that_acts_in_other_bounds_is_not_played(command, call, tmp_pat
     directory = ("--directory", tmp_path / "own")
     assert call(*learn, *directory, "--env", "Pendulum-v1", "--evaluation-episodes", 1)[0] == 0
     assert call(command, tmp_path / "own", "--episodes", 1, *out)[0] == 0
+
+
+def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_path):
+    for seed in (1, 2):
+        words = ("--out", tmp_path / f"data{seed}", "--episodes", 1, "--seed", seed)
+        assert call("dataset", trained, *words)[0] == 0
+    sweep = ["sweep", "bc", "--env", "Pendulum-v1", "--num-learner-steps", 4, "--evaluation-episodes", 1]
+    sweep += ["--seeds", 0, "--no-report", "--directory", tmp_path / "sweep", "--log", "csv"]
+    assert call(*sweep, "--dataset", tmp_path / "data1")[0] == 0
+    status, _, err = call(*sweep, "--dataset", tmp_path / "data2")
+    assert status == 2 and "holds another run: Recorded episodes must have the checksum" in err
+    (tmp_path / "data1").rename(tmp_path / "moved")
+    status, out, _ = call(*sweep, "--dataset", tmp_path / "moved")
+    assert status == 0 and "1 of them done" in out
+
+
+def test_a_recording_that_was_not_written_is_written_by_resuming(call, train, tmp_path):
+    record = ("--record", str(tmp_path / "data"))
+    assert train(tmp_path / "run", *record) == 0
+    shutil.rmtree(tmp_path / "data")
+    assert call("resume", tmp_path / "run")[0] == 0
+    assert datasets.read(tmp_path / "data").num_steps == 60
+    assert call("resume", tmp_path / "run")[0] == 2
+    assert call("resume", tmp_path / "run", "--record", tmp_path / "other")[0] == 0
+    assert datasets.read(tmp_path / "other").num_steps == 60
+    (tmp_path / "run" / "recorded.episodes").unlink()
+    longer = ("resume", tmp_path / "run", "--num-env-steps", 80)
+    status, _, err = call(*longer, "--record", tmp_path / "third")
+    assert status == 2 and "--record none" in err
+    assert call(*longer, "--record", "none")[0] == 0
+
+
+def test_demonstrations_may_be_moved(call, train, trained, tmp_path):
+    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
+    run = tmp_path / "run"
+    assert train(run, "--demonstrations", str(tmp_path / "data")) == 0
+    (tmp_path / "data").rename(tmp_path / "moved")
+    longer = ("resume", run, "--num-env-steps", 80)
+    status, _, err = call(*longer)
+    assert status == 2 and "the `demonstrations` of" in err and "--demonstrations ..." in err
+    assert call(*longer, "--demonstrations", tmp_path / "moved")[0] == 0

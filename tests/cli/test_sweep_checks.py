@@ -76,3 +76,26 @@ def test_several_runs_cannot_record_into_one_folder() -> None:
     sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9 --record data"))
     with pytest.raises(ValueError, match="another folder for each run of a sweep, got data for several"):
         sweep_checks.check(plan("ppo --env CartPole-v1 --num-env-steps 9 --record data --seeds 0 1"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bc --num-learner-steps 9 --dataset DATA NONE", "NONE must be a folder of recorded episodes"),
+        ("bc --num-learner-steps 9 --env CartPole-v1 --dataset DATA", "CartPole-v1, seed 0: .*`observation`"),
+        ("td3 --num-env-steps 9 --demonstrations NONE", "NONE must be a folder of recorded episodes"),
+        ("ppo --num-env-steps 9 --demonstrations DATA", "Demonstrations need an agent that replays items"),
+        ("td3 --num-env-steps 9 --from NONE", "NONE must be a run's folder"),
+    ],
+)
+def test_data_and_weights_that_cannot_be_used_are_told(
+    tmp_path: pathlib.Path, call: Any, trained: pathlib.Path, words: str, message: str
+) -> None:
+    data = tmp_path / "data"
+    assert call("dataset", trained, "--out", data, "--episodes", 1)[0] == 0
+    if "--env" not in words:
+        words += " --env Pendulum-v1"
+    words = words.replace("DATA", str(data)).replace("NONE", str(tmp_path / "none"))
+    with pytest.raises(ValueError, match=message.replace("NONE", str(tmp_path / "none"))) as caught:
+        sweep_checks.check(plan(words))
+    assert len(str(caught.value).splitlines()) == 2  # of one run

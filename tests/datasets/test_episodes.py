@@ -200,3 +200,25 @@ def test_actions_out_of_bounds_are_refused(make_episode, spec, fine, wrong, plac
     np.testing.assert_array_equal(episodes.conform(episode._replace(action=fine), spec).action, fine)
     with pytest.raises(specs.SpecError, match=rf"`action` .* in {re.escape(place)}.* at step 1, .* scale"):
         episodes.conform(episode._replace(action=wrong), spec)
+
+
+def test_extras_may_be_lists_over_time(make_episode):
+    episode = make_episode(3)
+    wanted = {"a": np.float64([1.0, 2.0, 3.0]), "b": (np.int64([4, 5, 6]),)}
+    extras = {"a": [1.0, 2.0, 3.0], "b": ([4, 5, 6],)}
+    found = datasets.as_episode({**episode._asdict(), "extras": extras}).extras
+    np.testing.assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("value", [3.0, None, "text"])
+def test_extras_that_are_not_over_time_are_refused_by_name(tmp_path, make_episode, value):
+    wrong = {**make_episode(3)._asdict(), "extras": {"a": value}}
+    with pytest.raises(
+        specs.SpecError, match=r"episode 0: `extras\['a'\]` must be numbers, a row for each of"
+    ):
+        datasets.write(tmp_path / "data", [wrong], SPEC)
+
+
+def test_what_is_no_sequence_is_no_episode():
+    with pytest.raises(ValueError, match="or a sequence of .* that begins with .* got NoneType"):
+        datasets.as_episode(None)

@@ -155,6 +155,29 @@ def test_an_error_leaves_nothing(path, make_episode):
     assert os.listdir(path.parent) == []
 
 
+FULL = """
+import resource, sys
+from minerva_acme import datasets
+from tests.datasets import conftest
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+with datasets.Writer(sys.argv[1], conftest.SPEC) as writer:
+    episode = {"observation": [[0.0] * 2] * 9, "action": [[0.5]] * 8, "reward": [1.0] * 8, "terminated": True}
+    while True:
+        writer.write(episode)
+"""
+
+
+def test_a_file_that_cannot_grow_is_one_error_and_leaves_nothing(path):
+    """HDF5 crashes where it closes a file that it could not write."""
+    words = [sys.executable, "-c", FULL, str(path)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 1
+    assert "OSError: " in result.stderr and "walk-v0 cannot be written: File too large" in result.stderr
+    assert "Error: " not in result.stderr.split("cannot be written")[-1]
+    assert os.listdir(path.parent) == []
+
+
 def test_a_folder_of_no_episodes_is_not_made(path):
     datasets.write(path, [], SPEC)
     assert os.listdir(path.parent) == []

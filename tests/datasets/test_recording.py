@@ -1,5 +1,7 @@
 """Recording while playing: the adder, and the recorder of a run that may be stopped."""
 
+import os
+
 import dm_env
 import numpy as np
 import pytest
@@ -128,6 +130,30 @@ def test_a_step_is_recorded_if_the_inner_adder_has_added_it(recorded, error, num
         adder.add(ACTION, dm_env.transition(np.float32(2), np.ones(2), 1.0))
     adder.reset()
     assert [episode.num_steps for episode in recorded] == [num_steps]
+
+
+@pytest.mark.parametrize("again", ["reset", "close"])
+def test_an_episode_that_could_not_be_written_is_recorded_when_the_run_is_saved(recorded, again):
+    def record(episode):
+        if not full:
+            return recorded.append(episode)
+        raise full.pop()
+
+    full = [OSError("no space left")]
+    adder = datasets.RecordingAdder(record, Inner())
+    adder.add_first(dm_env.restart(np.zeros(2)))
+    with pytest.raises(OSError, match="no space left"):
+        adder.add(ACTION, dm_env.termination(np.float32(1), np.ones(2)))
+    getattr(adder, again)()
+    adder.reset()
+    ((episode),) = recorded
+    assert (episode.num_steps, episode.terminated) == (1, True)
+    full = [specs.SpecError("never")]
+    adder.add_first(dm_env.restart(np.zeros(2)))
+    with pytest.raises(specs.SpecError):
+        adder.add(ACTION, dm_env.termination(np.float32(1), np.ones(2)))
+    adder.reset()
+    assert len(recorded) == 1
 
 
 class TestRecordingAdder(testing.AdderConformance):
@@ -263,6 +289,20 @@ def test_what_a_checkpoint_has_not_recorded_is_left_out_and_what_is_missing_is_t
     (tmp_path / "log").write_bytes(b"")
     with pytest.raises(ValueError, match=r"log must hold the [\d,]+ bytes .* got 0\. Put the file back"):
         recorder.restore(states[1])
+
+
+def test_a_checkpoint_knows_of_no_episode_that_is_not_on_the_disk(make_recorder, make_episode, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def noted(descriptor):
+        fsync(descriptor)
+        synced.append(os.fstat(descriptor).st_size)
+
+    recorder = make_recorder()
+    recorder.record(make_episode())
+    monkeypatch.setattr(os, "fsync", noted)
+    ((_, end),) = recorder.save()["spans"]
+    assert synced == [end] and end > 0
 
 
 def test_an_environment_that_cannot_be_recorded_is_refused_at_once(tmp_path):

@@ -45,6 +45,24 @@ def test_optimisers_are_fused_where_the_device_has_the_kernels(kind, device, fus
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_slice_of_a_wider_tensor_is_trained_and_nothing_beside_it(kind, decay):
+    """Torch's fused kernels take memory as it lies."""
+    generator = torch.Generator().manual_seed(0)
+    wide = torch.randn(4, 6, generator=generator)
+    sliced, whole = nn.Parameter(wide[:, :3]), nn.Parameter(wide[:, :3].clone())
+    before = wide.clone()
+    for parameter in (sliced, whole):
+        groups = [{"params": [parameter], "lr": 0.1, "weight_decay": decay}]
+        optimizer = learners.make_optimizer(groups, kind=kind)
+        for step in range(3):
+            parameter.grad = torch.randn(4, 3, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+    torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6)
+    assert torch.equal(wide[:, 3:], before[:, 3:]) and (wide[:, :3] != before[:, :3]).all()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_every_device_has_the_same_settings_and_no_decay_where_a_group_leaves_it_out(decay):
     found = []
     for device in ("cpu", "meta"):  # The second has torch's own Adam, as a GPU does.

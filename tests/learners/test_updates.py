@@ -204,6 +204,20 @@ def test_optimisers_and_counts_are_restored():
         restored.learn(torch.full((8, 3), NAN))
 
 
+def test_a_scheduler_whose_place_no_checkpoint_holds_is_warned_of(caplog):
+    scene = Scene()
+    state = scene.updates.save()
+    scene.updates.restore(state)
+    assert not caplog.text
+    torch.optim.lr_scheduler.LambdaLR(scene.groups["critic"].optimizer, lambda step: 1.0 / (1.0 + step))
+    scene.learn(batch(0))
+    other = Scene()
+    torch.optim.lr_scheduler.LambdaLR(other.groups["critic"].optimizer, lambda step: 1.0 / (1.0 + step))
+    other.updates.restore(scene.updates.save())
+    assert "a scheduler sets the learning rate of 'critic'" in caplog.text
+    assert "'policy'" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -21,6 +21,12 @@ def test_the_gradient_of_each_state_is_clipped_by_its_norm():
     torch.testing.assert_close(3.0 * action.grad, -torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
 
 
+def test_without_a_limit_no_gradient_is_clipped():
+    action = torch.zeros(2, 2, requires_grad=True)
+    losses.dpg_loss(action, torch.tensor([[3e4, 4.0], [0.0, 0.0]]), max_norm=float("inf")).backward()
+    torch.testing.assert_close(action.grad, torch.tensor([[-1.5e4, -2.0], [0.0, 0.0]]))
+
+
 def test_following_it_finds_the_best_action():
     action, best = torch.zeros(2, 1, requires_grad=True), torch.tensor([[0.5], [-2.0]])
     optimizer = torch.optim.SGD([action], lr=0.2)

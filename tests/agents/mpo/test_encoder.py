@@ -127,6 +127,62 @@ def test_actors_get_the_policy_with_its_encoder(spec):
         np.testing.assert_allclose(actor(observation).action, expected.detach(), rtol=1e-5)
 
 
+class Scaled(networks.IdentityEncoder):
+    def forward(self, observation):
+        return 100.0 * observation
+
+
+def make_scaled():
+    encoder = networks.IdentityEncoder(3)
+    encoder.register_forward_hook(lambda module, inputs, output: 100.0 * output)
+    return encoder
+
+
+@pytest.mark.parametrize("make_encoder", [lambda: Scaled(3), make_scaled], ids=["a subclass", "a hook"])
+def test_actors_get_an_encoder_that_is_an_identity_only_by_its_base(spec, make_encoder):
+    class Builder(mpo.MPOBuilder):
+        def make_encoder(self, spec, generator):
+            return make_encoder()
+
+    builder = Builder(SMALL)
+    made = builder.make_networks(spec, torch.Generator().manual_seed(0))
+    policy = builder.make_policy(made, spec, torch.Generator().manual_seed(0), evaluation=True)
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    expected = made.policy(100.0 * torch.from_numpy(observations)).mean.clamp(-1.0, 1.0)
+    np.testing.assert_allclose(policy.batch(observations).action, expected.detach(), rtol=1e-5)
+
+
+class Inside(networks.Encoder):
+    """An encoder with statistics of numbers that no learner sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.output_size = 3
+        self.norm = networks.NormalizedEncoder(networks.RunningNorm(3), networks.IdentityEncoder(3))
+
+    def forward(self, observation):
+        return self.norm(1000.0 * observation + 5000.0)
+
+
+def test_statistics_inside_an_encoder_are_left_alone_with_a_warning(spec, caplog):
+    made = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0), Inside())
+    learner, _ = make_learner(spec, repeat(make_trajectory()), SMALL, networks=made)
+    learner.step()
+    assert float(made.encoder.norm.normalizer.count) < 1.0
+    assert (
+        "the `NormalizedEncoder` at `encoder.norm` are empty, and this learner does not update" in caplog.text
+    )
+    caplog.clear()
+    made.encoder.norm.normalizer.update(torch.randn(10, 3))
+    make_learner(spec, repeat(make_trajectory()), SMALL, networks=made)
+    whole = dataclasses.replace(SMALL, normalize_observations=True)
+    made = mpo.make_networks(spec, whole, torch.Generator().manual_seed(0))
+    learner, _ = make_learner(spec, repeat(make_trajectory()), whole, networks=made)
+    learner.step()
+    assert float(made.encoder.normalizer.count) > 1.0
+    assert not caplog.text
+
+
 def test_saving_and_restoring_with_an_encoder_continues_exactly(spec):
     def batches(first):
         return (Sample(as_nest(make_trajectory(seed=seed))) for seed in range(first, 100))

@@ -312,3 +312,15 @@ def test_an_experiment_is_made_with_a_memory(tmp_path, case, backend):
     np.testing.assert_array_equal([policy(observation).action for _ in range(4)], first)
     if case != "own":  # that of a random network may be one action
         assert len(np.unique(first, axis=0)) > 1
+
+
+@pytest.mark.parametrize("name", ["encoder", "memory"])
+def test_hooks_that_acting_would_not_call_are_refused(agent, name):
+    builder = agent.make(memory="lstm", memory_size=4, sequence_length=3, sequence_period=2, burn_in=1)
+    nets = make_networks(builder)
+    part = nets.policy.encoder if name == "encoder" else nets.policy.encoder.memory
+    part.register_forward_hook(lambda *_: None)
+    with pytest.raises(
+        ValueError, match=f"`{name}` must not have hooks of its own, which acting does not call"
+    ):
+        builder.make_policy(nets, SPEC, torch.Generator().manual_seed(0))

@@ -57,6 +57,16 @@ def test_what_nothing_would_call_is_refused(agent, make_learner, continuous_spec
         make_learner(Builder(agent.config()), continuous_spec)
 
 
+def test_hooks_that_come_later_are_refused_at_the_next_step(agent, make_learner, continuous_spec):
+    learner, network, _ = make_learner(agent.builder(), continuous_spec)
+    learner.step()
+    handle = network.register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="`network` must not override `forward` or have hooks of its own"):
+        learner.step()
+    handle.remove()
+    learner.step()
+
+
 def test_a_restored_learner_makes_the_same_next_steps_bit_for_bit(agent, make_learner, make_rollout, spec):
     builder = agent.builder(num_environments=2)
     behaviour = builder.make_networks(spec, torch.Generator().manual_seed(3))

@@ -104,6 +104,15 @@ def test_a_subclass_of_the_network_acts_as_it_learns(agent, continuous_spec, mem
     np.testing.assert_allclose(output.extras.raw_action, 7.0, atol=0.2)
 
 
+def test_hooks_of_the_memory_which_acting_would_not_call_are_refused(agent, continuous_spec):
+    builder, network = make_parts(agent, continuous_spec, memory="lstm")
+    network.memory.rnn.register_forward_hook(lambda *_: None)
+    builder.make_policy(network, continuous_spec, torch.Generator().manual_seed(0))
+    network.memory.register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="`memory` must not have hooks of its own, .* got a LSTM with hooks"):
+        builder.make_policy(network, continuous_spec, torch.Generator().manual_seed(0))
+
+
 def make_rollout(builder, network, spec, seed=0):
     """Any rollout of 8 steps in 2 environments, with episodes that end at 2 and 5 and at 6."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -28,6 +30,24 @@ def test_the_kl_is_logged_relative_to_its_bound_where_there_is_one(ppo_agent, ma
     learner.step()
     assert float(rows[0]["kl/approx_rel"]) == pytest.approx(float(rows[0]["policy/approx_kl"]) / 0.5)
     assert float(rows[0]["kl/approx_rel"]) > 0.0
+
+
+@pytest.mark.parametrize(
+    "change", [{"entropy_coef": 10.0}, {"clip_ratio": 1e-6}, {"value_coef": 100.0}, {"num_epochs": 1}]
+)
+@pytest.mark.parametrize("acceleration", ["auto", "off"])
+def test_a_config_that_is_replaced_during_a_run_is_the_one_that_trains(
+    ppo_agent, make_learner, continuous_spec, acceleration, change
+):
+    def weights(*changes):
+        builder = ppo_agent.builder(acceleration=acceleration, num_epochs=2, minibatch_size=4)
+        learner, network, _ = make_learner(builder, continuous_spec)
+        for each in changes:
+            learner.config = dataclasses.replace(learner.config, **each)
+            learner.step()
+        return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
+
+    assert not torch.allclose(weights({}, change), weights({}, {}), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(("minibatch_size", "sizes"), [(4, [4, 4, 4, 4]), (5, [6, 5, 5]), (16, [16])])

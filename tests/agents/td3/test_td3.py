@@ -51,3 +51,19 @@ def test_the_policy_is_trained_in_every_second_step_and_targets_move_with_it():
 def test_recorded_actions_are_not_followed_with_a_memory():
     with pytest.raises(ValueError, match="`bc_alpha` must be None with `memory`, got 2.5. "):
         td3.TD3Config(memory="lstm", bc_alpha=2.5)
+
+
+def test_the_policy_follows_the_critic_as_it_was_edited():
+    class Blind(networks.EncodedCritic):
+        def forward(self, observation, *action):
+            return super().forward(0.0 * observation, *action)
+
+    spec = scene.make_spec()
+    made = scene.AGENTS["td3"].make().make_networks(spec, torch.Generator().manual_seed(0)).critic
+    blind, seen = Blind(made.encoder, made.critic), []
+    blind.register_forward_hook(lambda *_: seen.append(1))
+    data = scene.make_batch(spec)
+    first = blind.first(data.observation, torch.zeros(8, 2)).mean()
+    torch.testing.assert_close(first, first[:1].expand(8))
+    assert made.first(data.observation, torch.zeros(8, 2)).mean().std() > 1e-3
+    assert seen
