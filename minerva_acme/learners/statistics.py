@@ -69,7 +69,7 @@ def warn_of_fixed_statistics(modules: Mapping[str, nn.Module], *, updated: nn.Mo
         if any(float(norm.count) < 1.0 for norm in norms):
             _logger.warning(
                 "the statistics of the `NormalizedEncoder` at `%s` are empty, and this learner does not "
-                "update them: until you do, by its `RunningNorm.update`, it only clips observations. MPO, "
-                "PPO, V-MPO and IMPALA normalise observations by `normalize_observations`",
+                "update them: until you do, by its `RunningNorm.update`, it only clips observations. Agents "
+                "that normalise them have the setting `normalize_observations`",
                 name,
             )
