@@ -93,7 +93,23 @@ class Decorated(nn.Module):
         return nn.functional.dropout(x, 0.5, self.training)
 
 
-@pytest.mark.parametrize("kind", [nn.Dropout, nn.RReLU, OwnDropout, Derived, Helped, Inside, Decorated])
+def drop(module, x):
+    return nn.functional.dropout(x, 0.5, module.training) if x.ndim else drop(module, x[None])
+
+
+class Calling(nn.Module):
+    def forward(self, x):
+        return drop(self, x)
+
+
+class Asking(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, getattr(self, "training"))  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    "kind", [nn.Dropout, nn.RReLU, OwnDropout, Derived, Helped, Inside, Decorated, Calling, Asking]
+)
 def test_parts_for_training_are_found(kind):
     part = kind()
     parts = modes.parts_for_training(nn.Sequential(nn.Linear(2, 2), part), nn.LSTM(2, 2), nn.LayerNorm(2))
