@@ -40,15 +40,13 @@ def make_optimizer(
         sgd_momentum: SGD's momentum.
     """
     device = groups[0]["params"][0].device.type
-    fused = device in ("cpu", "cuda") and all(
-        parameter.is_contiguous() for group in groups for parameter in group["params"]
-    )
+    fused = device in ("cpu", "cuda")
+    fused &= all(parameter.is_contiguous() for group in groups for parameter in group["params"])
     if kind == "adam":
         decays = any(group.get("weight_decay") for group in groups)
         if device == "cpu":
-            return (acceleration.AdamW if decays else acceleration.Adam)(
-                groups, eps=adam_epsilon, fused=fused
-            )
+            direct = acceleration.AdamW if decays else acceleration.Adam
+            return direct(groups, eps=adam_epsilon, fused=fused)
         adam = torch.optim.AdamW if decays else torch.optim.Adam
         return adam(groups, eps=adam_epsilon, weight_decay=0.0, fused=fused)  # AdamW's own default is not 0
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)

@@ -584,8 +584,8 @@ ON_POLICY_AGENTS = [
         ),
         breakage(
             "weight decay is not decoupled",
-            "(acceleration.AdamW if decays else",
-            "(acceleration.Adam if decays else",
+            "direct = acceleration.AdamW if decays else",
+            "direct = acceleration.Adam if decays else",
         ),
     ),
     *of(
@@ -785,8 +785,15 @@ ON_POLICY_AGENTS = [
     *of(
         "minerva_acme/learners/optimizers.py",
         ("tests/learners/test_batches_and_optimizers.py",),
-        breakage("Adam has torch's epsilon", "(groups, eps=adam_epsilon)", "(groups, eps=1e-8)"),
+        breakage(
+            "Adam has torch's epsilon", "(groups, eps=adam_epsilon, fused=", "(groups, eps=1e-8, fused="
+        ),
         breakage("SGD has no momentum", "momentum=sgd_momentum, ", ""),
+        breakage(
+            "a slice of a wider tensor is taken as it lies",
+            "    fused &= all(parameter.is_contiguous() for",
+            "    fused &= True or all(parameter.is_contiguous() for",
+        ),
         breakage(
             "only the first group's weights decay",
             'any(group.get("weight_decay") for group in groups)',
