@@ -90,7 +90,7 @@ def bounds(spec: BoundedArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def limits(spec: specs.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds of a spec, or those of its dtype, each with the spec's shape and dtype."""
+    """Returns the bounds of a spec, or its dtype's limits, as arrays of the spec's shape and dtype."""
     if isinstance(spec, BoundedArray):
         return bounds(spec)
     dtype = np.dtype(spec.dtype)

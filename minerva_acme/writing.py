@@ -6,7 +6,7 @@ import io
 import os
 import pathlib
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from minerva_acme import machine_memory
@@ -81,7 +81,7 @@ def replace(path: str | os.PathLike[str], content: Iterable[bytes]) -> None:
 
 
 class Output(io.RawIOBase):
-    """A new file for writers that do not clean up well after an error, as those of zip archives and HDF5.
+    """A new file for libraries that do not clean up well after a failed write, such as zipfile and h5py.
 
     The first error is kept and raised by `check` and at the end: until then, writes seem to succeed. The
     content is on the disk at the end.
@@ -112,11 +112,7 @@ class Output(io.RawIOBase):
         return True
 
     def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
-        if self._error is None:
-            try:
-                _write(self._file.fileno(), data)
-            except OSError as error:
-                self._error = error
+        self._attempt(_write, self._file.fileno(), data)
         return memoryview(data).nbytes
 
     def readinto(self, buffer: Any) -> int:
@@ -124,12 +120,16 @@ class Output(io.RawIOBase):
 
     def truncate(self, size: int | None = None) -> int:
         size = self.tell() if size is None else size
+        self._attempt(self._file.truncate, size)
+        return size
+
+    def _attempt(self, change: Callable[..., Any], *arguments: Any) -> None:
+        """Changes the file, unless an earlier change has failed."""
         if self._error is None:
             try:
-                self._file.truncate(size)
+                change(*arguments)
             except OSError as error:
                 self._error = error
-        return size
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         return self._file.seek(offset, whence)

@@ -56,7 +56,7 @@ def _behind(value: Any) -> Iterator[Any]:
     """Yields the code of a function, what is in its closure, and the globals that it names."""
     yield from (cell.cell_contents for cell in getattr(value, "__closure__", None) or () if _is_set(cell))
     yield from (getattr(value, name, None) for name in ("__code__", "__func__", "__wrapped__", "fget"))
-    if isinstance(value, types.FunctionType) and not value.__module__.startswith("torch"):
+    if isinstance(value, types.FunctionType) and not (value.__module__ or "").startswith("torch."):
         yield from map(value.__globals__.get, value.__code__.co_names)
 
 

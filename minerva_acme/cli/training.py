@@ -167,8 +167,11 @@ def resume(command: commands.Resume) -> int:
             f"{logged:,.0f}: it was stopped before its first one, or `checkpoints` was removed. Put that "
             "folder back, or train from the beginning in another one."
         )
-    is_complete = checkpoint is not None and stopping.is_complete(checkpoint, description.options)
-    if checkpoint and is_complete and is_recorded(description.options):
+    if (
+        checkpoint
+        and stopping.is_complete(checkpoint, description.options)
+        and is_recorded(description.options)
+    ):
         made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
         if made >= options.num_steps:
             name = description.steps_option
