@@ -43,6 +43,8 @@ LINES: tuple[_Line, ...] = tuple((colour, style) for style in ("-", *_DASHES) fo
 """Colours and styles of lines: each further round of the palette has another style."""
 
 _GREY = "0.5"
+# Of published curves: a second round of the dashes is darker.
+_PUBLISHED_LINES: tuple[_Line, ...] = tuple((grey, style) for grey in (_GREY, "0.2") for style in _DASHES)
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _LEGEND_MARGIN_INCHES = 0.05
@@ -162,12 +164,12 @@ def draw(
     ends = _horizontal_limits(panels)
     seen = [_seen(panel, limits) for panel, limits in zip(panels, ends, strict=True)]
     published = dict.fromkeys(label for curves_there in seen for label, _ in curves_there)
-    dashes = dict(zip(published, itertools.cycle(_DASHES), strict=False))
+    published_lines = dict(zip(published, itertools.cycle(_PUBLISHED_LINES), strict=False))
     most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
     columns = _COLUMNS.get(len(panels), min(most, len(panels)))
     rows = -(-len(panels) // columns)
     width, height = _INCHES[columns]
-    handles = _legend_handles(panels, lines, dashes)
+    handles = _legend_handles(panels, lines, published_lines)
     legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
@@ -175,7 +177,8 @@ def draw(
         figure = NotebookFigure(figsize=size, layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False)
         for ax, panel, limits, behind in zip(grid.flat, panels, ends, seen, strict=False):
-            _draw_panel(ax, panel, limits, [(curve, dashes[label]) for label, curve in behind], lines)
+            drawn = [(curve, published_lines[label]) for label, curve in behind]
+            _draw_panel(ax, panel, limits, drawn, lines)
         for ax in grid.flat[len(panels) :]:
             ax.set_visible(False)
         for ax in grid[:, 0]:
@@ -221,12 +224,12 @@ def _draw_panel(
     ax: Axes,
     panel: Panel,
     limits: tuple[float, float],
-    published: Sequence[tuple[run_curves.Curve, _Dashes]],
+    published: Sequence[tuple[run_curves.Curve, _Line]],
     lines: dict[str, _Line],
 ) -> None:
-    for curve, dashes in published:
+    for curve, (grey, style) in published:
         marker = _marker(curve, 1)
-        ax.plot(*curve, color=_GREY, linestyle=dashes, marker=marker, linewidth=1.0, zorder=1)
+        ax.plot(*curve, color=grey, linestyle=style, marker=marker, linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
@@ -302,7 +305,7 @@ def _seen(panel: Panel, limits: tuple[float, float]) -> list[tuple[str, run_curv
 
 
 def _legend_handles(
-    panels: Sequence[Panel], lines: dict[str, _Line], dashes: dict[str, _Dashes]
+    panels: Sequence[Panel], lines: dict[str, _Line], published_lines: dict[str, _Line]
 ) -> list[Artist]:
     handles: list[Artist] = []
     for label, (colour, style) in lines.items():
@@ -311,11 +314,11 @@ def _legend_handles(
             continue
         text = f"{label}: {describe_seeds(groups)}"
         handles.append(Line2D([], [], color=colour, linestyle=style, linewidth=1.5, label=text))
-    behind: list[tuple[str, Any, float]] = [(label, dashed, 1.0) for label, dashed in dashes.items()]
+    behind = [(label, line, 1.0) for label, line in published_lines.items()]
     if any(panel.random is not None and _holds(_vertical_limits(panel), panel.random) for panel in panels):
-        behind.append(("Random actions", ":", 0.8))
-    for label, dashed, linewidth in behind:
-        handles.append(Line2D([], [], color=_GREY, linestyle=dashed, linewidth=linewidth, label=label))
+        behind.append(("Random actions", (_GREY, ":"), 0.8))
+    for label, (grey, style), linewidth in behind:
+        handles.append(Line2D([], [], color=grey, linestyle=style, linewidth=linewidth, label=label))
     band = describe_band([group for panel in panels for group in panel.groups])
     if band is not None:
         handles.append(Patch(color=_GREY, alpha=0.3, linewidth=0, label=f"Band: {band}"))

@@ -170,6 +170,21 @@ def test_the_colours_differ_in_lightness_for_those_who_see_no_hue():
     assert abs(luminance[0] - luminance[1]) > 0.03
 
 
+def test_published_curves_have_different_lines_even_if_there_are_more_than_dashes():
+    curve = published(1, 2)[1]
+    names = [f"{name}, published" for name in "ABCDEFG"]
+    panel = plotting.Panel("A", [group()], [(name, curve) for name in names])
+    drawn = figure.draw([panel], y_label="Return")
+
+    def looks(lines):
+        return [(line.get_color(), line._unscaled_dash_pattern) for line in lines]
+
+    shown = {line.get_label(): line for line in drawn.legends[0].get_lines()}
+    listed = looks(shown[name] for name in names)
+    assert len(set(listed)) == len(names)
+    assert looks(drawn.axes[0].get_lines()[: len(names)]) == listed
+
+
 def test_the_axis_ends_with_the_runs_and_not_with_what_was_published():
     panel = plotting.Panel("Walker walk", [group()], [published(20_000, 40_000, 60_000, 4_000_000)])
     (ax,) = figure.draw([panel], y_label="Return").axes
