@@ -3,9 +3,10 @@
 python -m tests.learning.offline --folder runs/offline
 
 The data is made first. Each agent's setting is then chosen on seeds that are not reported, and trained on
-those that are. It takes hours in one thread. The same command continues after an interruption: data, runs and
-rows that are there are not made again. Given a second time meanwhile, it takes part: each process makes runs
-that no other one is making. Rows are written to `results` in the folder, as by `minerva collect`.
+those that are. It takes hours in one thread, most of them for MPO; `--agents` makes those of others first.
+The same command continues after an interruption: data, runs and rows that are there are not made again.
+Given a second time meanwhile, it takes part: each process makes runs that no other one is making. Rows are
+written to `results` in the folder, as by `minerva collect`.
 """
 
 import argparse
@@ -313,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--num-learner-steps", type=int, default=20_000)
     parser.add_argument("--episodes", type=int, default=20, help="episodes of each final score")
     parser.add_argument("--tasks", nargs="+", default=[task.name for task in TASKS])
+    parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=SETTINGS, help="these and BC")
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
     given = parser.parse_args(arguments)
@@ -326,6 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     study = Study(given.folder, given.num_learner_steps, given.episodes)
     for task in tasks:
         study.make_data(task)
+    agents = {agent: found for agent, found in SETTINGS.items() if agent in ("bc", *given.agents)}
     chosen = {}
     tuned = {
         agent: [
@@ -333,10 +336,10 @@ def main(arguments: Sequence[str] | None = None) -> str:
             for setting, task, seed in itertools.product(settings, tasks, TUNING_SEEDS)
             if task.tunes and len(settings) > 1
         ]
-        for agent, settings in SETTINGS.items()
+        for agent, settings in agents.items()
     }
     study.score_all(itertools.chain(*tuned.values()))
-    for agent, settings in SETTINGS.items():
+    for agent, settings in agents.items():
         scores: dict[str, list[float]] = {setting: [] for setting in settings}
         for score in tuned[agent]:
             found = study.scores(f"{PREFIX}{score.name}", score.task, score.kind)

@@ -36,6 +36,22 @@ def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path,
     assert offline.data_return(datasets.read(folder)) == pytest.approx(10.0)
 
 
+def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatch, capsys):
+    made = []
+    row = {0: 0.5, 1: 0.5, **dict.fromkeys(offline.TUNING_SEEDS, 0.5)}
+    monkeypatch.setattr(offline.Study, "make_data", lambda self, task: None)
+    monkeypatch.setattr(offline.Study, "score", lambda self, score: made.append(score))
+    monkeypatch.setattr(
+        offline.Study,
+        "scores",
+        lambda self, name, *rest: {0: 0.5} if name == offline.DATA else row,
+    )
+    words = ["--folder", str(tmp_path), "--tasks", "Pendulum-v1", "--seeds", "2", "--agents", "crr"]
+    printed = offline.main(words)
+    assert {score.agent for score in made} == {"bc", "crr"}
+    assert "CRR, binary" in printed and "TD3" not in printed
+
+
 SCORES = [offline.Score(offline.TASKS[0], "replay", "bc", "default", seed) for seed in range(6)]
 
 
