@@ -35,7 +35,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OWN_AGENT = "docs/composing.md"
-FIRST_FIGURE = "docs/images/simba.svg"
+FIRST_FIGURE = "docs/images/eighteen_tasks.svg"
 MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
 
 
@@ -397,33 +397,49 @@ def test_every_name_of_the_library_that_a_page_names_exists() -> None:
     assert not missing
 
 
-def test_the_figure_of_the_first_page_is_the_one_that_its_command_draws(tmp_path: pathlib.Path) -> None:
-    page = read("docs/results.md")
-    (line,) = re.findall(r"^minerva (report mpo_simba .*)$", page, re.MULTILINE)
-    command = parsing.parse(shlex.split(line))
-    assert isinstance(command, cli_commands.Report) and command.min_seeds == 3
-    made = plotting.make_report(
-        [results.load()[name] for name in command.results], against=command.against or (), min_seeds=3
-    )
-    drawn = figure.draw(made.by_environment, y_label="Return")
-    (file,) = figure.save(drawn, tmp_path / "environments.svg")
+@pytest.fixture(scope="module")
+def of_eighteen_tasks() -> list[plotting.Report]:
+    """Makes the reports of the page: of all eighteen tasks, and of those that no choice used."""
+    page = read("docs/frontier.md").replace("\\\n", "").replace("$D/", "dm_control/")
+    stored, made = results.load()["mpo_modern"], []
+    for line in re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE):
+        command = parsing.parse(shlex.split(line))
+        assert isinstance(command, cli_commands.Report)
+        chosen = results.select(stored, command.env) if command.env else stored
+        made.append(plotting.make_report([chosen], against=command.against or (), step=command.step))
+    assert [len(report.by_environment) for report in made] == [18, 11]
+    return made
+
+
+def test_the_figure_of_the_first_page_is_the_one_of_the_eighteen_tasks(
+    of_eighteen_tasks: list[plotting.Report], tmp_path: pathlib.Path
+) -> None:
+    aggregate = of_eighteen_tasks[0].aggregate
+    assert aggregate is not None and f"]({FIRST_FIGURE})" in read("README.md")
+    drawn = figure.draw([aggregate], y_label="Normalised score")
+    (file,) = figure.save(drawn, tmp_path / "sample_efficiency.svg")
     # Text is drawn as paths, with the text itself as a comment.
     texts = [re.findall("<!-- (.*?) -->", path.read_text()) for path in (file, REPOSITORY / FIRST_FIGURE)]
     assert texts[0] == texts[1]
-    assert {group.seeds_by_task[0] for panel in made.by_environment for group in panel.groups} == {3}
-    assert len({ax.get_xlim() for ax in drawn.axes}) == len({ax.get_ylim() for ax in drawn.axes}) == 1
 
 
-def test_the_table_of_the_eighteen_tasks_is_what_its_command_prints() -> None:
+def test_the_tables_of_the_eighteen_tasks_are_what_their_commands_print(
+    of_eighteen_tasks: list[plotting.Report],
+) -> None:
     page = read("docs/frontier.md")
-    (line,) = re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE)
-    command = parsing.parse(shlex.split(line))
-    assert isinstance(command, cli_commands.Report) and command.step == 100_000
-    stored = results.load()["mpo_modern"]
-    made = plotting.make_report([stored], against=command.against or (), step=command.step)
-    (table,) = (table for table in made.tables if table.title.startswith("Returns by environment"))
-    assert len(table.rows) == len({env_name for env_name, _ in stored.trainings})
-    assert [row for row in table.rows if f"\n| {' | '.join(row)} |\n" not in page] == []
+    (table,) = (table for table in of_eighteen_tasks[0].tables if table.title.startswith("Returns by"))
+    scores = [
+        {
+            row[0]: row[2:6]
+            for table in report.tables
+            if table.title.startswith("Scores on")
+            for row in table.rows
+        }
+        for report in of_eighteen_tasks
+    ]
+    merged = [[name, *scores[0].get(name, ["-"] * 4), *of_eleven] for name, of_eleven in scores[1].items()]
+    assert len(table.rows) == 18 and len(merged) == 7
+    assert [row for row in [*table.rows, *merged] if f"\n| {' | '.join(row)} |\n" not in page] == []
 
 
 def test_searches_of_the_site_list_guides_before_the_reference() -> None:
