@@ -10,6 +10,7 @@ shows wall time in microseconds: the median of the blocks, the least and the mos
 import argparse
 import contextlib
 import functools
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -37,7 +38,11 @@ LEARNERS: Mapping[str, Callable[[str], Call]] = {
     "mpo, batch of 1,024": functools.partial(_make_mpo, mpo.MPOConfig(batch_size=1024)),
     **{
         agent: functools.partial(learner_setup.make_step, agent, "auto", None)
-        for agent in ("sac", "td3", "dqn", "ppo")
+        for agent in ("sac", "td3", "d4pg", "dqn", "bc", "crr", "ppo")
+    },
+    **{
+        f"{agent}, compiled": functools.partial(learner_setup.make_step, agent, "compile", None)
+        for agent in ("sac", "td3", "d4pg", "dqn")
     },
     "sac, batch of 4,096": functools.partial(learner_setup.make_step, "sac", "auto", None, batch_size=4096),
 }
@@ -90,8 +95,8 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     print(machine.describe(), flush=True)
-    for name in chosen.learners:
-        measure({(name, device): LEARNERS[name](device) for device in chosen.devices}, chosen.blocks)
+    learners = itertools.product(chosen.learners, chosen.devices)
+    measure({(name, device): LEARNERS[name](device) for name, device in learners}, chosen.blocks)
     for size in chosen.sizes:
         with contextlib.ExitStack() as stack:
             calls = {

@@ -6,8 +6,9 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
-from minerva_acme import experiments, testing
+from minerva_acme import experiments, learners, testing
 from minerva_acme.agents import sac
 from minerva_acme.learners import finite
 from minerva_acme.runs import checkpointing
@@ -16,6 +17,7 @@ from tests.agents.test_acting_on_tensors import playing
 from tests.environments import test_batched_brax
 
 from . import test_batched as batched
+from . import test_data, test_recorded_runs
 from . import test_exact_resume as exact
 
 pytestmark = pytest.mark.gpu
@@ -36,6 +38,8 @@ FLAT = (
     "r2d2, 3 environments",
 )
 BATCHED = [*batched.CASES]
+
+data, recording = test_recorded_runs.data, test_data.recording  # fixtures
 
 
 def make_fakes(seed):
@@ -114,6 +118,59 @@ def test_a_batched_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, cas
     exact.assert_equal(folder, straight, builder.for_batches(GPU), factory)
 
 
+@pytest.mark.parametrize("name", test_recorded_runs.BUILDERS)
+def test_a_run_on_recorded_data_that_is_stopped_becomes_the_run_that_was_not(tmp_path, data, name):
+    builder = test_recorded_runs.BUILDERS[name]
+    for folder, stops in (("straight", [None]), ("stopped", [3, 4, None])):
+        for step in stops:
+            config = test_recorded_runs.make_config(tmp_path / folder, builder, data, device="cuda")
+            experiments.run_experiment(config, *[test_recorded_runs.stop_at(step)] * (step is not None))
+    states = [test_recorded_runs.state_of(tmp_path / folder) for folder in ("straight", "stopped")]
+    testing.assert_nests_equal(*states, "A resumed run must be the uninterrupted one.")
+    assert states[0]["learned"] == test_recorded_runs.NUM_STEPS
+    assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
+
+
+@pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda")], ids="-".join)
+@pytest.mark.parametrize("name", test_recorded_runs.BUILDERS)
+def test_a_run_on_recorded_data_continues_on_another_device(tmp_path, data, name, devices):
+    builder, learned = test_recorded_runs.BUILDERS[name], []
+    for device, stop in zip(devices, ([test_recorded_runs.stop_at(3)], []), strict=True):
+        config = test_recorded_runs.make_config(tmp_path, builder, data, device=device)
+        learned.append(experiments.run_experiment(config, *stop).learner_steps)
+    assert learned == [3, test_recorded_runs.NUM_STEPS]
+
+
+@pytest.mark.parametrize("builder", [exact.MPO_OF_TODAY, exact.TD3], ids=["mpo", "td3"])
+def test_a_killed_run_with_demonstrations_becomes_the_run_that_was_not(tmp_path, recording, builder):
+    def config(folder):
+        demonstrations = {"demonstrations": str(recording / "data"), "final_demonstration_share": 0.0}
+        return exact.make_config(folder, builder, device="cuda", **demonstrations)
+
+    straight = tmp_path / "straight"
+    kills = exact.Kills(straight, tmp_path, lags=(4,))
+    assert experiments.run_experiment(config(straight), kills).learner_steps > 3
+    folder = kills.folders[len(kills.folders) // 2]
+    experiments.run_experiment(config(folder))
+    exact.assert_equal(folder, straight, builder, exact.Wanderer)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+def test_a_slice_of_a_wider_tensor_is_trained_and_nothing_beside_it(kind):
+    wide = torch.randn(4, 6, device=GPU)
+    sliced, whole, before = nn.Parameter(wide[:, :3]), nn.Parameter(wide[:, :3].clone()), wide.clone()
+    for parameter in (sliced, whole):
+        optimizer = learners.make_optimizer(
+            [{"params": [parameter], "lr": 0.1, "weight_decay": 0.1}], kind=kind
+        )
+        generator = torch.Generator(GPU).manual_seed(0)
+        for _ in range(3):
+            parameter.grad = torch.randn(4, 3, device=GPU, generator=generator)
+            optimizer.step()
+    torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6)
+    assert torch.equal(wide[:, 3:], before[:, 3:]) and (wide[:, :3] != before[:, :3]).all()
+
+
 class RemembersFeatures(sac.SACBuilder):
     def make_memory(self, input_size, generator):
         return test_memory.Doubled(input_size)  # which begins on the CPU
@@ -162,6 +219,17 @@ def test_acting_adding_and_sampling_never_wait_for_the_gpu_and_learning_only_whe
             learner.step()
     places = {each.filename for each in caught if "synchronizing" in str(each.message)}
     assert places == {finite.__file__}
+
+
+def test_behaviour_cloning_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path, data):
+    builder, found = test_recorded_runs.BUILDERS["bc"], []
+    for device in ("cpu", "cuda"):
+        experiments.run_experiment(
+            test_recorded_runs.make_config(tmp_path / device, builder, data, device=device)
+        )
+        found.append([float(row["loss/policy"]) for row in exact.rows(tmp_path / device, "learner")])
+    assert len(found[0]) == test_recorded_runs.NUM_STEPS
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("case", ["dqn, prioritised", "r2d2, 3 environments"])
