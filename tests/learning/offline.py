@@ -32,6 +32,7 @@ from minerva_acme.runs import evaluation, run_results
 PREFIX = "offline_"
 FINAL, DATA = f"{PREFIX}final", f"{PREFIX}data"  # the agent that made the data, and the data itself
 TUNING_SEEDS = (100, 101)
+BC_ALONE = "medium"  # the kind of data of which no other agent is scored
 _SECONDS_BETWEEN_LOOKS = 5.0  # at runs that other processes are making
 SAMPLED = "sampled_return"  # of a policy that acts by samples, as the data did
 
@@ -96,9 +97,12 @@ class Score(NamedTuple):
 class Study:
     """Makes data, runs and rows in a folder, unless they are there."""
 
-    def __init__(self, folder: pathlib.Path, num_learner_steps: int, num_scored: int) -> None:
+    def __init__(
+        self, folder: pathlib.Path, num_learner_steps: int, num_scored: int, device: str = "cpu"
+    ) -> None:
         """Args: num_scored: The episodes of each final score."""
         self.folder, self._num_learner_steps, self._num_scored = folder, num_learner_steps, num_scored
+        self._device = device
 
     def data(self, task: Task, kind: str) -> pathlib.Path:
         return self.folder / "data" / f"{task.name}-{kind}-v0"
@@ -202,6 +206,7 @@ class Study:
             directory=self.folder / task.name / f"{name}-seed{seed}",
             seed=seed,
             **{"evaluation_period": 0, **steps, **options},
+            device=self._device,
             replay="memory",
             tensorboard=False,
             log_period_seconds=60.0,
@@ -258,6 +263,11 @@ def data_return(recorded: datasets.Recording) -> float:
     return statistics.fmean(value for length, value in episodes if length == longest)
 
 
+def reported_agents(kind: str, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Returns the agents that are scored on a kind of data, with their settings."""
+    return {agent: setting for agent, setting in chosen.items() if agent == "bc" or kind != BC_ALONE}
+
+
 def best(scores: Mapping[str, Sequence[float]]) -> str:
     """Returns the setting with the highest mean, the first of several."""
     return max(scores, key=lambda setting: statistics.fmean(scores[setting]))
@@ -302,7 +312,7 @@ def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Ite
 
             greedy = reported("bc")
             yield task.name, kind, "BC, as the data did", of_data, reported("bc", SAMPLED), greedy
-            for agent, setting in chosen.items():
+            for agent, setting in reported_agents(kind, chosen).items():
                 label = f"{agent.upper()}, {setting}"
                 yield task.name, kind, label, of_data, reported(agent), greedy
 
@@ -317,6 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=SETTINGS, help="these and BC")
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
+    parser.add_argument("--device", default="cpu", help="of the learners")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     changes: dict[str, Any] = {} if given.num_env_steps is None else {"num_env_steps": given.num_env_steps}
@@ -325,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
         for task in TASKS
         if task.name in given.tasks
     ]
-    study = Study(given.folder, given.num_learner_steps, given.episodes)
+    study = Study(given.folder, given.num_learner_steps, given.episodes, given.device)
     for task in tasks:
         study.make_data(task)
     agents = {agent: found for agent, found in SETTINGS.items() if agent in ("bc", *given.agents)}
@@ -348,7 +359,8 @@ def main(arguments: Sequence[str] | None = None) -> str:
     study.score_all(
         Score(task, kind, agent, setting, seed)
         for task in tasks
-        for kind, seed, (agent, setting) in itertools.product(task.kinds, task.seeds, chosen.items())
+        for kind, seed in itertools.product(task.kinds, task.seeds)
+        for agent, setting in reported_agents(kind, chosen).items()
     )
     printed = table(list(_rows(study, tasks, chosen)))
     print(printed)

@@ -48,7 +48,8 @@ def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatc
     )
     words = ["--folder", str(tmp_path), "--tasks", "Pendulum-v1", "--seeds", "2", "--agents", "crr"]
     printed = offline.main(words)
-    assert {score.agent for score in made} == {"bc", "crr"}
+    kinds = {agent: {score.kind for score in made if score.agent == agent} for agent in ("bc", "crr", "td3")}
+    assert kinds == {"bc": {"medium", "replay", "mixed"}, "crr": {"replay", "mixed"}, "td3": set()}
     assert "CRR, binary" in printed and "TD3" not in printed
 
 
