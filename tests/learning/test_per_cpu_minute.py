@@ -1,6 +1,8 @@
 """Returns by CPU time: which evaluation counts, and what is not known."""
 
 import dataclasses
+import pathlib
+import re
 
 import pytest
 
@@ -78,3 +80,10 @@ def test_runs_are_grouped_by_task_and_experiment(tmp_path, capsys):
 
 def make_pendulum(seed):
     return make_training_environment("Pendulum-v1", seed=seed)
+
+
+def test_the_table_of_the_page_is_what_its_command_prints(capsys):
+    page = (pathlib.Path(__file__).parents[2] / "docs/frontier.md").read_text().replace("$D/", "dm_control/")
+    (words,) = re.findall(r"^python -m tests.learning.per_cpu_minute (.*)$", page, re.MULTILINE)
+    printed = per_cpu_minute.main(words.split())
+    assert printed.count("\n") == 7 and f"\n{printed}\n" in page
