@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 import pathlib
 import time
 from collections.abc import Iterable, Sequence
@@ -152,17 +151,11 @@ def _check_data(run: sweep_plan.PlannedRun, checkpoint: pathlib.Path) -> None:
     if path is None or (state := checkpointing.load_state(checkpoint).get("demonstrations")) is None:
         return
     try:
-        demonstrations.check_checksum(state, _checksum(path))
+        demonstrations.check_checksum(state, datasets.read(path).checksum())
     except ValueError as error:
         raise ValueError(
             f"{run.directory} holds another run: {error} Or choose another --directory."
         ) from error
-
-
-@functools.cache
-def _checksum(path: str) -> str:
-    """Returns the checksum of recorded episodes, read once for all runs of a sweep."""
-    return datasets.read(path).checksum()
 
 
 def _check_report(command: commands.Sweep) -> None:

@@ -17,6 +17,7 @@ numpy 2, which Reverb's environment cannot have, so files are written and read w
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import json
@@ -316,6 +317,13 @@ def _shifted(field: str, nest: types.NestedArray, name: str, num_steps: int) -> 
     return np.concatenate([first, array])
 
 
+@functools.lru_cache
+def _sha256(path: pathlib.Path, *version: int) -> str:
+    """Returns the SHA-256 of a file, of which `version` tells one content from the next."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 class Recording:
     """Recorded episodes on disk. Iterating reads them one by one, again each time."""
 
@@ -358,9 +366,10 @@ class Recording:
                     yield episode._replace(observation=observation, action=action, reward=reward)
 
     def checksum(self) -> str:
-        """Returns the SHA-256 of the data, in hexadecimal digits."""
-        with open(self._folder / _DATA, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """Returns the SHA-256 of the data, in hexadecimal digits. A file that is unchanged is read once."""
+        path = self._folder / _DATA
+        found = path.stat()
+        return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns)
 
     def _read_spec(self) -> specs.EnvironmentSpec:
         if self.metadata["data_format"] != "hdf5":

@@ -134,6 +134,11 @@ def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_pa
     (tmp_path / "data1").rename(tmp_path / "moved")
     status, out, _ = call(*sweep, "--dataset", tmp_path / "moved")
     assert status == 0 and "1 of them done" in out
+    # In the same process, other episodes in the same place are seen too.
+    shutil.rmtree(tmp_path / "moved")
+    (tmp_path / "data2").rename(tmp_path / "moved")
+    status, _, err = call(*sweep, "--dataset", tmp_path / "moved")
+    assert status == 2 and "holds another run: Recorded episodes must have the checksum" in err
 
 
 def test_a_recording_that_was_not_written_is_written_by_resuming(call, train, tmp_path):
