@@ -404,7 +404,7 @@ def of_eighteen_tasks() -> list[plotting.Report]:
     stored, made = results.load()["mpo_modern"], []
     for line in re.findall(r"^minerva (report mpo_modern .*)$", page, re.MULTILINE):
         command = parsing.parse(shlex.split(line))
-        assert isinstance(command, cli_commands.Report)
+        assert isinstance(command, cli_commands.Report) and command.step == 100_000
         chosen = results.select(stored, command.env) if command.env else stored
         made.append(plotting.make_report([chosen], against=command.against or (), step=command.step))
     assert [len(report.by_environment) for report in made] == [18, 11]
@@ -421,25 +421,28 @@ def test_the_figure_of_the_first_page_is_the_one_of_the_eighteen_tasks(
     # Text is drawn as paths, with the text itself as a comment.
     texts = [re.findall("<!-- (.*?) -->", path.read_text()) for path in (file, REPOSITORY / FIRST_FIGURE)]
     assert texts[0] == texts[1]
+    panels = of_eighteen_tasks[0].by_environment
+    assert {group.seeds_by_task[0] for panel in panels for group in panel.groups} == {2}
+    by_task = figure.draw(panels, y_label="Return")
+    assert len({ax.get_xlim() for ax in by_task.axes[:18]}) == 1
+    assert len({ax.get_ylim() for ax in by_task.axes[:18]}) == 1
 
 
 def test_the_tables_of_the_eighteen_tasks_are_what_their_commands_print(
     of_eighteen_tasks: list[plotting.Report],
 ) -> None:
+    def rows(report: plotting.Report, title: str) -> Sequence[Sequence[str]]:
+        (table,) = (table for table in report.tables if table.title.startswith(title))
+        return table.rows
+
     page = read("docs/frontier.md")
-    (table,) = (table for table in of_eighteen_tasks[0].tables if table.title.startswith("Returns by"))
-    scores = [
-        {
-            row[0]: row[2:6]
-            for table in report.tables
-            if table.title.startswith("Scores on")
-            for row in table.rows
-        }
-        for report in of_eighteen_tasks
-    ]
-    merged = [[name, *scores[0].get(name, ["-"] * 4), *of_eleven] for name, of_eleven in scores[1].items()]
-    assert len(table.rows) == 18 and len(merged) == 7
-    assert [row for row in [*table.rows, *merged] if f"\n| {' | '.join(row)} |\n" not in page] == []
+    returns = rows(of_eighteen_tasks[0], "Returns by environment")
+    of_all, of_eleven = (
+        {row[0]: row[2:6] for row in rows(report, "Scores on")} for report in of_eighteen_tasks
+    )
+    merged = [[name, *of_all.get(name, ["-"] * 4), *cells] for name, cells in of_eleven.items()]
+    assert len(returns) == 18 and len(merged) == 7
+    assert [row for row in [*returns, *merged] if f"\n| {' | '.join(row)} |\n" not in page] == []
 
 
 def test_searches_of_the_site_list_guides_before_the_reference() -> None:

@@ -6,15 +6,15 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
 
-from minerva_acme import experiments, learners, testing
+from minerva_acme import experiments, testing
 from minerva_acme.agents import sac
 from minerva_acme.learners import finite
 from minerva_acme.runs import checkpointing
 from tests.agents.mpo import test_memory
 from tests.agents.test_acting_on_tensors import playing
 from tests.environments import test_batched_brax
+from tests.learners import test_batches_and_optimizers
 
 from . import test_batched as batched
 from . import test_data, test_recorded_runs
@@ -120,15 +120,9 @@ def test_a_batched_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, cas
 
 @pytest.mark.parametrize("name", test_recorded_runs.BUILDERS)
 def test_a_run_on_recorded_data_that_is_stopped_becomes_the_run_that_was_not(tmp_path, data, name):
-    builder = test_recorded_runs.BUILDERS[name]
-    for folder, stops in (("straight", [None]), ("stopped", [3, 4, None])):
-        for step in stops:
-            config = test_recorded_runs.make_config(tmp_path / folder, builder, data, device="cuda")
-            experiments.run_experiment(config, *[test_recorded_runs.stop_at(step)] * (step is not None))
-    states = [test_recorded_runs.state_of(tmp_path / folder) for folder in ("straight", "stopped")]
-    testing.assert_nests_equal(*states, "A resumed run must be the uninterrupted one.")
-    assert states[0]["learned"] == test_recorded_runs.NUM_STEPS
-    assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
+    test_recorded_runs.check_that_a_stopped_run_becomes_the_run_that_was_not(
+        tmp_path, test_recorded_runs.BUILDERS[name], data, device="cuda"
+    )
 
 
 @pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda")], ids="-".join)
@@ -157,18 +151,7 @@ def test_a_killed_run_with_demonstrations_becomes_the_run_that_was_not(tmp_path,
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_a_slice_of_a_wider_tensor_is_trained_and_nothing_beside_it(kind):
-    wide = torch.randn(4, 6, device=GPU)
-    sliced, whole, before = nn.Parameter(wide[:, :3]), nn.Parameter(wide[:, :3].clone()), wide.clone()
-    for parameter in (sliced, whole):
-        optimizer = learners.make_optimizer(
-            [{"params": [parameter], "lr": 0.1, "weight_decay": 0.1}], kind=kind
-        )
-        generator = torch.Generator(GPU).manual_seed(0)
-        for _ in range(3):
-            parameter.grad = torch.randn(4, 3, device=GPU, generator=generator)
-            optimizer.step()
-    torch.testing.assert_close(sliced, whole, rtol=1e-5, atol=1e-6)
-    assert torch.equal(wide[:, 3:], before[:, 3:]) and (wide[:, :3] != before[:, :3]).all()
+    test_batches_and_optimizers.check_that_a_slice_is_trained_and_nothing_beside_it(kind, 0.1, GPU)
 
 
 class RemembersFeatures(sac.SACBuilder):

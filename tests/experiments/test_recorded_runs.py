@@ -81,15 +81,19 @@ def state_of(directory):
     return {name: state[name] for name in names}
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name, data, tmp_path):
+def check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, builder, data, **options):
     for folder, callbacks in (("straight", [()]), ("stopped", [(stop_at(3),), (stop_at(4),), ()])):
         for each in callbacks:
-            experiments.run_experiment(make_config(tmp_path / folder, BUILDERS[name], data), *each)
+            experiments.run_experiment(make_config(tmp_path / folder, builder, data, **options), *each)
     states = [state_of(tmp_path / folder) for folder in ("straight", "stopped")]
     testing.assert_nests_equal(*states, "A resumed run must be the uninterrupted one.")
     assert states[0]["learned"] == NUM_STEPS
     assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name, data, tmp_path):
+    check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, BUILDERS[name], data)
 
 
 def test_batches_hold_the_data_of_the_file_and_the_environment_only_plays_evaluations(data, tmp_path):

@@ -3,10 +3,10 @@
 python -m tests.learning.offline --folder runs/offline
 
 The data is made first. Each agent's setting is then chosen on seeds that are not reported, and trained on
-those that are. It takes hours in one thread, most of them for MPO; `--agents` makes those of others first.
-The same command continues after an interruption: data, runs and rows that are there are not made again.
-Given a second time meanwhile, it takes part: each process makes runs that no other one is making. Rows are
-written to `results` in the folder, as by `minerva collect`.
+those that are. It takes hours in one thread, most of them for MPO. With `--agents` the runs of other agents
+can be made first. The same command continues after an interruption: data, runs and rows that are there are
+not made again. Given a second time meanwhile, it takes part: each process makes runs that no other one is
+making. Rows are written to `results` in the folder, as by `minerva collect`.
 """
 
 import argparse
