@@ -34,7 +34,7 @@ FINAL, DATA = f"{PREFIX}final", f"{PREFIX}data"  # the agent that made the data,
 TUNING_SEEDS = (100, 101)
 BC_ALONE = "medium"  # the kind of data of which no other agent is scored
 _SECONDS_BETWEEN_LOOKS = 5.0  # at runs that other processes are making
-SAMPLED = "sampled_return"  # of a policy that acts by samples, as the data did
+EXPLORE = "+explore"  # in the names of experiments: the policy acts by samples, as the data did
 
 
 class Task(NamedTuple):
@@ -117,7 +117,7 @@ class Study:
         if not self.data(task, "replay").exists():
             _train(self._config(task, "maker", MAKER, 0, **whole))
         if not self.rows(FINAL, task):
-            self._collect(FINAL, self.folder / task.name / "maker-seed0")
+            self._write(self._collect(FINAL, self.folder / task.name / "maker-seed0"))
         low, high = self.bounds(task)
         if "medium" in task.kinds and not self.data(task, "medium").exists():
             options = {
@@ -134,8 +134,12 @@ class Study:
             datasets.write(self.data(task, "mixed"), itertools.chain(*halves), parts[0].spec)
         for kind in task.kinds:
             if not self.rows(DATA, task, kind):
-                value = data_return(datasets.read(self.data(task, kind)))
-                self._add(results.Row(f"{DATA}+{kind}", task.env_name, 0, "avg_return", 0, value))
+                returns = full_returns(datasets.read(self.data(task, kind)))
+                # Of the agent that made the data: its command, its machine.
+                (final,) = results.read(self.folder / "results" / f"{FINAL}.csv")
+                found = results.select(final, [task.env_name])
+                values = {"final_return": np.mean(returns), "final_return_std": np.std(returns)}
+                self._add(found, f"{DATA}+{kind}", **values)
 
     def score_all(self, scores: Iterable[Score]) -> None:
         """Makes the scores that are missing, those that another process is making after all others."""
@@ -159,15 +163,15 @@ class Study:
         builder = SETTINGS[agent][setting]
         config = self._config(task, score.run, builder, seed, data=self.data(task, kind))
         _train(config)
-        more = []
+        found = self._collect(f"{name}+{kind}", pathlib.Path(config.directory))
         if agent == "bc":
             with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
-                found = evaluation.evaluate_checkpoint(
+                played = evaluation.evaluate_checkpoint(
                     config.directory, builder, environment, self._num_scored, seed=seed, explore=True
                 )
-            steps = self._num_learner_steps
-            more.append(results.Row(f"{name}+{kind}", task.env_name, seed, SAMPLED, steps, found.mean))
-        self._collect(f"{name}+{kind}", pathlib.Path(config.directory), more)
+            values = {"final_return": played.mean, "final_return_std": played.std}
+            self._add(found, f"{name}{EXPLORE}+{kind}", **values)
+        self._write(found)
 
     def bounds(self, task: Task) -> tuple[float, float]:
         """Returns the returns of scores 0 and 1: random actions, and the agent that made the data."""
@@ -175,16 +179,15 @@ class Study:
         (high,) = self.rows(FINAL, task).values()
         return low, high
 
-    def rows(self, name: str, task: Task, kind: str = "", metric: str | None = None) -> dict[int, float]:
+    def rows(self, name: str, task: Task, kind: str = "", metric: str = "final_return") -> dict[int, float]:
         """Returns the numbers of an experiment by seed."""
         path = self.folder / "results" / f"{name}{'+' * bool(kind)}{kind}.csv"
-        metric = metric or ("avg_return" if name == DATA else "final_return")
         rows = results.read(path)[0].rows if path.exists() else ()
         return {row.seed: row.value for row in rows if (row.env_name, row.metric) == (task.env_name, metric)}
 
-    def scores(self, name: str, task: Task, kind: str, metric: str | None = None) -> dict[int, float]:
+    def scores(self, name: str, task: Task, kind: str) -> dict[int, float]:
         low, high = self.bounds(task)
-        return {seed: (x - low) / (high - low) for seed, x in self.rows(name, task, kind, metric).items()}
+        return {seed: (x - low) / (high - low) for seed, x in self.rows(name, task, kind).items()}
 
     def _config(
         self,
@@ -216,15 +219,18 @@ class Study:
         words = ["dataset", self.folder / task.name / run, "--out", self.data(task, kind), "--episodes"]
         assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
 
-    def _collect(self, name: str, run: pathlib.Path, more: Sequence[results.Row] = ()) -> None:
+    def _collect(self, name: str, run: pathlib.Path) -> results.Experiment:
         (found,) = run_results.collect([run], name=name, num_episodes=self._num_scored)
-        self._write(dataclasses.replace(found, rows=(*found.rows, *more)))
+        return found
 
-    def _add(self, row: results.Row) -> None:
-        context = results.Context(frozenset({(row.env_name, row.seed)}), None, None, {}, None)
-        self._write(
-            results.Experiment(exp_name=row.exp_name, rows=(row,), contexts=(context,), action_repeat=1)
+    def _add(self, made: results.Experiment, name: str, **values: float) -> None:
+        """Stores other numbers of a run, under another name."""
+        (place,) = made.trainings
+        step = max(row.env_step for row in made.rows)
+        rows = tuple(
+            results.Row(name, place[0], place[1], metric, step, float(x)) for metric, x in values.items()
         )
+        self._write(dataclasses.replace(made, exp_name=name, rows=rows))
 
     def _write(self, new: results.Experiment) -> None:
         path = self.folder / "results" / f"{new.exp_name}.csv"
@@ -256,11 +262,11 @@ def _train(config: experiments.ExperimentConfig) -> None:
         raise KeyboardInterrupt
 
 
-def data_return(recorded: datasets.Recording) -> float:
-    """Returns the mean return of the episodes of full length: shorter ones may have been cut off."""
+def full_returns(recorded: datasets.Recording) -> list[float]:
+    """Returns the returns of the episodes of full length: shorter ones may have been cut off."""
     episodes = [(episode.num_steps, float(np.sum(episode.reward))) for episode in recorded]
     longest = max(length for length, _ in episodes)
-    return statistics.fmean(value for length, value in episodes if length == longest)
+    return [value for length, value in episodes if length == longest]
 
 
 def reported_agents(kind: str, chosen: Mapping[str, str]) -> dict[str, str]:
@@ -305,13 +311,13 @@ def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Ite
             (of_data,) = study.scores(DATA, task, kind).values()
 
             def reported(
-                agent: str, metric: str | None = None, task: Task = task, kind: str = kind
+                agent: str, suffix: str = "", task: Task = task, kind: str = kind
             ) -> dict[int, float]:
-                found = study.scores(f"{PREFIX}{agent}+{chosen[agent]}", task, kind, metric)
+                found = study.scores(f"{PREFIX}{agent}+{chosen[agent]}{suffix}", task, kind)
                 return {seed: score for seed, score in found.items() if seed in task.seeds}
 
             greedy = reported("bc")
-            yield task.name, kind, "BC, as the data did", of_data, reported("bc", SAMPLED), greedy
+            yield task.name, kind, "BC, as the data did", of_data, reported("bc", EXPLORE), greedy
             for agent, setting in reported_agents(kind, chosen).items():
                 label = f"{agent.upper()}, {setting}"
                 yield task.name, kind, label, of_data, reported(agent), greedy

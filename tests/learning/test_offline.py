@@ -33,7 +33,7 @@ def test_differences_are_paired_by_seed():
 def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path, make_episodes):
     folder = tmp_path / "data"
     make_episodes(folder, lengths=[3, 5, 5], reward=2.0)
-    assert offline.data_return(datasets.read(folder)) == pytest.approx(10.0)
+    assert offline.full_returns(datasets.read(folder)) == [10.0, 10.0]
 
 
 def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatch, capsys):
