@@ -43,6 +43,7 @@ class Task(NamedTuple):
     env_name: str
     num_env_steps: int  # of the agent that makes the data
     num_episodes: int  # of medium, and of mixed data
+    num_scored: int  # episodes of each final score
     kinds: tuple[str, ...]
     seeds: tuple[int, ...]
     tunes: bool = True  # whether settings are chosen on it
@@ -53,9 +54,9 @@ class Task(NamedTuple):
 
 
 TASKS = (
-    Task("Pendulum-v1", 20_000, 100, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
-    Task("dm_control/cartpole/swingup", 50_000, 40, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
-    Task("dm_control/walker/walk", 100_000, 40, ("replay",), (0, 1, 2), tunes=False),
+    Task("Pendulum-v1", 20_000, 100, 100, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
+    Task("dm_control/cartpole/swingup", 50_000, 40, 20, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
+    Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2), tunes=False),
 )
 MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
 # The settings to choose from, by agent.
@@ -97,11 +98,8 @@ class Score(NamedTuple):
 class Study:
     """Makes data, runs and rows in a folder, unless they are there."""
 
-    def __init__(
-        self, folder: pathlib.Path, num_learner_steps: int, num_scored: int, device: str = "cpu"
-    ) -> None:
-        """Args: num_scored: The episodes of each final score."""
-        self.folder, self._num_learner_steps, self._num_scored = folder, num_learner_steps, num_scored
+    def __init__(self, folder: pathlib.Path, num_learner_steps: int, device: str = "cpu") -> None:
+        self.folder, self._num_learner_steps = folder, num_learner_steps
         self._device = device
 
     def data(self, task: Task, kind: str) -> pathlib.Path:
@@ -117,7 +115,7 @@ class Study:
         if not self.data(task, "replay").exists():
             _train(self._config(task, "maker", MAKER, 0, **whole))
         if not self.rows(FINAL, task):
-            self._write(self._collect(FINAL, self.folder / task.name / "maker-seed0"))
+            self._write(self._collect(FINAL, task, self.folder / task.name / "maker-seed0"))
         low, high = self.bounds(task)
         if "medium" in task.kinds and not self.data(task, "medium").exists():
             options = {
@@ -163,11 +161,11 @@ class Study:
         builder = SETTINGS[agent][setting]
         config = self._config(task, score.run, builder, seed, data=self.data(task, kind))
         _train(config)
-        found = self._collect(f"{name}+{kind}", pathlib.Path(config.directory))
+        found = self._collect(f"{name}+{kind}", task, pathlib.Path(config.directory))
         if agent == "bc":
             with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
                 played = evaluation.evaluate_checkpoint(
-                    config.directory, builder, environment, self._num_scored, seed=seed, explore=True
+                    config.directory, builder, environment, task.num_scored, seed=seed, explore=True
                 )
             values = {"final_return": played.mean, "final_return_std": played.std}
             self._add(found, f"{name}{EXPLORE}+{kind}", **values)
@@ -219,8 +217,8 @@ class Study:
         words = ["dataset", self.folder / task.name / run, "--out", self.data(task, kind), "--episodes"]
         assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
 
-    def _collect(self, name: str, run: pathlib.Path) -> results.Experiment:
-        (found,) = run_results.collect([run], name=name, num_episodes=self._num_scored)
+    def _collect(self, name: str, task: Task, run: pathlib.Path) -> results.Experiment:
+        (found,) = run_results.collect([run], name=name, num_episodes=task.num_scored)
         return found
 
     def _add(self, made: results.Experiment, name: str, **values: float) -> None:
@@ -328,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/offline"))
     parser.add_argument("--num-learner-steps", type=int, default=20_000)
-    parser.add_argument("--episodes", type=int, default=20, help="episodes of each final score")
+    parser.add_argument("--episodes", type=int, help="of each final score, if others")
     parser.add_argument("--tasks", nargs="+", default=[task.name for task in TASKS])
     parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=SETTINGS, help="these and BC")
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
@@ -336,13 +334,14 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--device", default="cpu", help="of the learners")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    changes: dict[str, Any] = {} if given.num_env_steps is None else {"num_env_steps": given.num_env_steps}
+    options = {"num_env_steps": given.num_env_steps, "num_scored": given.episodes}
+    changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     tasks = [
         task._replace(seeds=task.seeds[: given.seeds], **changes)
         for task in TASKS
         if task.name in given.tasks
     ]
-    study = Study(given.folder, given.num_learner_steps, given.episodes, given.device)
+    study = Study(given.folder, given.num_learner_steps, given.device)
     for task in tasks:
         study.make_data(task)
     agents = {agent: found for agent, found in SETTINGS.items() if agent in ("bc", *given.agents)}

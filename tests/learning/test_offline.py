@@ -60,7 +60,7 @@ def test_a_run_that_a_signal_stopped_is_not_scored(tmp_path, monkeypatch):
     monkeypatch.setattr(
         experiments, "run_experiment", lambda config: types.SimpleNamespace(interrupted_by="SIGINT")
     )
-    study = offline.Study(tmp_path, num_learner_steps=5, num_scored=1)
+    study = offline.Study(tmp_path, num_learner_steps=5)
     with pytest.raises(KeyboardInterrupt):
         study.score_all(SCORES)
     assert not (tmp_path / "results").exists()
@@ -80,7 +80,7 @@ def test_of_two_that_share_a_folder_each_makes_what_the_other_is_not_making(tmp_
                     self.is_first = False
                 made.append(score)
 
-    studies = [Shared(tmp_path, 5, 1) for _ in range(2)]
+    studies = [Shared(tmp_path, 5) for _ in range(2)]
     threads = [threading.Thread(target=study.score_all, args=[SCORES]) for study in studies]
     for thread in threads:
         thread.start()
