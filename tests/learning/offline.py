@@ -6,7 +6,10 @@ The data is made first. Each agent's setting is then chosen on seeds that are no
 those that are. It takes hours in one thread, most of them for MPO. With `--agents` the runs of other agents
 can be made first. The same command continues after an interruption: data, runs and rows that are there are
 not made again. Given a second time meanwhile, it takes part: each process makes runs that no other one is
-making. Rows are written to `results` in the folder, as by `minerva collect`.
+making. Rows are written to `results` in the folder, as by `minerva collect`. The table of the rows that are
+stored with the library:
+
+python -m tests.learning.offline --stored
 """
 
 import argparse
@@ -99,7 +102,8 @@ class Study:
     """Makes data, runs and rows in a folder, unless they are there."""
 
     def __init__(self, folder: pathlib.Path, num_learner_steps: int, device: str = "cpu") -> None:
-        self.folder, self._num_learner_steps = folder, num_learner_steps
+        self.folder, self.results = folder, folder / "results"
+        self._num_learner_steps = num_learner_steps
         self._device = device
 
     def data(self, task: Task, kind: str) -> pathlib.Path:
@@ -134,7 +138,7 @@ class Study:
             if not self.rows(DATA, task, kind):
                 returns = full_returns(datasets.read(self.data(task, kind)))
                 # Of the agent that made the data: its command, its machine.
-                (final,) = results.read(self.folder / "results" / f"{FINAL}.csv")
+                (final,) = results.read(self.results / f"{FINAL}.csv")
                 found = results.select(final, [task.env_name])
                 values = {"final_return": np.mean(returns), "final_return_std": np.std(returns)}
                 self._add(found, f"{DATA}+{kind}", **values)
@@ -179,13 +183,24 @@ class Study:
 
     def rows(self, name: str, task: Task, kind: str = "", metric: str = "final_return") -> dict[int, float]:
         """Returns the numbers of an experiment by seed."""
-        path = self.folder / "results" / f"{name}{'+' * bool(kind)}{kind}.csv"
+        path = self.results / f"{name}{'+' * bool(kind)}{kind}.csv"
         rows = results.read(path)[0].rows if path.exists() else ()
         return {row.seed: row.value for row in rows if (row.env_name, row.metric) == (task.env_name, metric)}
 
     def scores(self, name: str, task: Task, kind: str) -> dict[int, float]:
         low, high = self.bounds(task)
         return {seed: (x - low) / (high - low) for seed, x in self.rows(name, task, kind).items()}
+
+    def choose(self, tasks: Sequence[Task], agents: Iterable[str]) -> dict[str, str]:
+        """Returns the setting of each agent with the highest mean score on the seeds for tuning."""
+        chosen = {}
+        for agent in agents:
+            scores: dict[str, list[float]] = {setting: [] for setting in SETTINGS[agent]}
+            for score in tuning(tasks, agent):
+                found = self.scores(f"{PREFIX}{score.name}", score.task, score.kind)
+                scores[score.setting].append(found[score.seed])
+            chosen[agent] = best(scores) if all(scores.values()) else next(iter(scores))
+        return chosen
 
     def _config(
         self,
@@ -231,7 +246,7 @@ class Study:
         self._write(dataclasses.replace(made, exp_name=name, rows=rows))
 
     def _write(self, new: results.Experiment) -> None:
-        path = self.folder / "results" / f"{new.exp_name}.csv"
+        path = self.results / f"{new.exp_name}.csv"
         with self._lock("results", waits=True):
             old = results.read(path) if path.exists() else []
             results.write(path.parent, results.merge(old[0], new) if old else new)
@@ -270,6 +285,16 @@ def full_returns(recorded: datasets.Recording) -> list[float]:
 def reported_agents(kind: str, chosen: Mapping[str, str]) -> dict[str, str]:
     """Returns the agents that are scored on a kind of data, with their settings."""
     return {agent: setting for agent, setting in chosen.items() if agent == "bc" or kind != BC_ALONE}
+
+
+def tuning(tasks: Sequence[Task], agent: str) -> list[Score]:
+    """Returns the runs by which the setting of an agent is chosen: none if it has only one."""
+    settings = SETTINGS[agent]
+    return [
+        Score(task, "replay", agent, setting, seed)
+        for setting, task, seed in itertools.product(settings, tasks, TUNING_SEEDS)
+        if task.tunes and len(settings) > 1
+    ]
 
 
 def best(scores: Mapping[str, Sequence[float]]) -> str:
@@ -321,17 +346,37 @@ def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Ite
                 yield task.name, kind, label, of_data, reported(agent), greedy
 
 
+def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[str, str]:
+    for task in tasks:
+        study.make_data(task)
+    study.score_all(score for agent in agents for score in tuning(tasks, agent))
+    chosen = study.choose(tasks, agents)
+    study.score_all(
+        Score(task, kind, agent, setting, seed)
+        for task in tasks
+        for kind, seed in itertools.product(task.kinds, task.seeds)
+        for agent, setting in reported_agents(kind, chosen).items()
+    )
+    return chosen
+
+
 def main(arguments: Sequence[str] | None = None) -> str:
     """Makes what is missing, prints the table and returns it."""
     parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/offline"))
     parser.add_argument("--num-learner-steps", type=int, default=20_000)
     parser.add_argument("--episodes", type=int, help="of each final score, if others")
-    parser.add_argument("--tasks", nargs="+", default=[task.name for task in TASKS])
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        default=[task.name for task in TASKS],
+        help="settings are chosen on these, walker walk excepted",
+    )
     parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=SETTINGS, help="these and BC")
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
     parser.add_argument("--device", default="cpu", help="of the learners")
+    parser.add_argument("--stored", action="store_true", help="train nothing: the table of stored results")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options = {"num_env_steps": given.num_env_steps, "num_scored": given.episodes}
@@ -342,31 +387,12 @@ def main(arguments: Sequence[str] | None = None) -> str:
         if task.name in given.tasks
     ]
     study = Study(given.folder, given.num_learner_steps, given.device)
-    for task in tasks:
-        study.make_data(task)
-    agents = {agent: found for agent, found in SETTINGS.items() if agent in ("bc", *given.agents)}
-    chosen = {}
-    tuned = {
-        agent: [
-            Score(task, "replay", agent, setting, seed)
-            for setting, task, seed in itertools.product(settings, tasks, TUNING_SEEDS)
-            if task.tunes and len(settings) > 1
-        ]
-        for agent, settings in agents.items()
-    }
-    study.score_all(itertools.chain(*tuned.values()))
-    for agent, settings in agents.items():
-        scores: dict[str, list[float]] = {setting: [] for setting in settings}
-        for score in tuned[agent]:
-            found = study.scores(f"{PREFIX}{score.name}", score.task, score.kind)
-            scores[score.setting].append(found[score.seed])
-        chosen[agent] = best(scores) if all(scores.values()) else next(iter(settings))
-    study.score_all(
-        Score(task, kind, agent, setting, seed)
-        for task in tasks
-        for kind, seed in itertools.product(task.kinds, task.seeds)
-        for agent, setting in reported_agents(kind, chosen).items()
-    )
+    agents = [agent for agent in SETTINGS if agent in ("bc", *given.agents)]
+    if given.stored:
+        study.results = pathlib.Path(results.__file__).parent / "data"
+        chosen = study.choose(tasks, agents)
+    else:
+        chosen = _make(study, tasks, agents)
     printed = table(list(_rows(study, tasks, chosen)))
     print(printed)
     return printed
