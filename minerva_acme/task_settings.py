@@ -3,11 +3,18 @@
 This module only handles text: stored results are read without a simulator and without numpy.
 """
 
+import os
 from typing import NamedTuple, Self
 
 RECORDED = "recorded/"
 """The beginning of the id of an environment that only has the specs of recorded episodes, in the folder that
 follows."""
+
+
+def recorded(folder: str | os.PathLike[str]) -> str:
+    """Returns the id of the environment of recorded episodes in a folder."""
+    return f"{RECORDED}{os.path.normpath(folder)}"
+
 
 _WAY_OUT = "Write repeat=4, or pixels, or settings after pixels: pixels,repeat=8,frames=3,size=84"
 

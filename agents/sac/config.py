@@ -36,7 +36,7 @@ class SACConfig(
     """Entropy at which the temperature keeps the policy, nats. None: -1 per action dimension for actions
     scaled to [-1, 1], as in the authors' code, converted to the actual bounds."""
     random_steps: constraints.Natural = 1_000
-    """Environment steps with random actions before the policy acts."""
+    """Environment steps with random actions before the policy acts. With `--from`, the default is 0."""
 
     num_critics: constraints.Count = 2
     prioritized: bool = False

@@ -44,7 +44,8 @@ class TD3Config(
     exploration_stddev: Annotated[constraints.NonNegative, Range(0.05, 0.5)] = 0.1
     """Standard deviation of the exploration noise [1], in the same units."""
     random_steps: constraints.Natural = 1_000
-    """Environment steps with random actions before the policy acts; 25,000 in the authors' code."""
+    """Environment steps with random actions before the policy acts; 25,000 in the authors' code. With
+    `--from`, the default is 0."""
 
     num_critics: constraints.Count = 2
     prioritized: bool = False

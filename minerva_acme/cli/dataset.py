@@ -26,7 +26,7 @@ def run(command: commands.Dataset) -> int:
     description, make_environment = environment_choice.choose(found.description, command)
     settings = {
         **description.origin(),
-        "env_steps": found.env_steps,
+        "env_steps" if found.description.plays else "learner_steps": found.env_steps,
         "policy": "greedy" if command.greedy else "exploring",
         "episodes_seed": seed,
     }

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     has one.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=_Stderr())
+    logging.getLogger("minerva_acme.datasets").setLevel(logging.INFO)  # what was read, and how it was changed
     with interrupts.like_ctrl_c():
         try:
             status = _main(sys.argv[1:] if arguments is None else arguments)

@@ -34,6 +34,7 @@ _PEEKED = (
     ("--num-env-steps", "--num_env_steps"),
     ("--num-learner-steps", "--num_learner_steps"),
     ("--dataset",),
+    ("--from", "--from-run", "--from_run"),
 )
 
 
@@ -148,7 +149,7 @@ def _data_as_environment(arguments: Sequence[str]) -> list[str]:
     dataset, env = (flags.take(arguments, *names)[0] for names in (("--dataset",), _ENV))
     if dataset is None or env is not None:
         return []
-    return ["--env", f"{task_settings.RECORDED}{os.path.normpath(dataset)}"]
+    return ["--env", task_settings.recorded(dataset)]
 
 
 def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
@@ -158,10 +159,14 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
     entry = registry.find(agent)
     flags.check_config(entry.config, taken=[flags.AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
-    preset, env, env_steps, learner_steps, dataset = (flags.take(arguments, *names)[0] for names in _PEEKED)
+    preset, env, env_steps, learner_steps, dataset, source = (
+        flags.take(arguments, *names)[0] for names in _PEEKED
+    )
     preset = choices.choose("preset", preset or "default", presets)
     run, steps_by_default = dataclasses.field(), ""
     config = find_preset(agent, preset, env)
+    if source is not None and hasattr(config, "random_steps"):  # there is a policy that acts
+        config = dataclasses.replace(config, random_steps=0)
     if type(config).__hash__ is None:  # not frozen, which a dataclass refuses as a default
         hyperparameters = dataclasses.field(default_factory=lambda: config)
     else:

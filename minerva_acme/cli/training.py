@@ -161,6 +161,8 @@ def resume(command: commands.Resume) -> int:
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
     description = dataclasses.replace(description, options=dataclasses.asdict(options))
+    if options.dataset and description.environment.startswith(task_settings.RECORDED):  # they may have moved
+        description = dataclasses.replace(description, environment=task_settings.recorded(options.dataset))
     if checkpoint is None and (logged := run_logs.last_step(directory)):
         raise ValueError(
             f"{directory} must have a checkpoint to be resumed, but has none, and logs until step "

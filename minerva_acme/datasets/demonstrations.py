@@ -4,6 +4,7 @@ Shapes: B batch.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from minerva_acme.datasets import minari, playing
 from minerva_acme.replay import base as replay
 from minerva_acme.replay.layouts import trajectories
 from minerva_acme.replay.memory import store
+
+_logger = logging.getLogger(__name__)
 
 # Set in the keys of demonstrations. Keys in memory are counts, and Reverb's random ones would have to hit
 # the few numbers that follow.
@@ -39,6 +42,7 @@ class Demonstrations(core.Closeable, core.Saveable):
         make_adder: Callable[[replay.ReplayClient], core.Adder],
         spec: specs.EnvironmentSpec,
         extras_spec: types.NestedSpec = (),
+        recorded_spec: specs.EnvironmentSpec | None = None,
         share: Callable[[], float],
         seed: int,
         device: str | None = None,
@@ -51,22 +55,27 @@ class Demonstrations(core.Closeable, core.Saveable):
             make_adder: Makes the agent's adder that writes to a client, as its `make_adder` does.
             spec: The specs of the environment.
             extras_spec: The specs of the extras that the adder takes, as the agent's `extras_spec`.
+            recorded_spec: The specs of the data; see `playing.play`.
             share: Returns the share of demonstrations in the next batch, in [0, 1]; B of them are rounded.
             seed: The seed of the draws.
             device: The device of the agent's store in memory; None if that holds arrays.
 
         Raises:
-            ValueError: The agent's tables are queues or store recurrent states, or there are none; or no item
-                could be made.
+            ValueError: The agent's tables are queues or store recurrent states, or there are none; or there
+                are no episodes, or too few steps for an item.
             SpecError: The data does not match the spec.
         """
         self._recorded = recorded
         self._share = share
-        configs = [_own(table, _num_rows(recorded)) for table in check_tables(tables)]
+        if not (num_rows := _num_rows(recorded)):
+            raise ValueError("`recorded` must have at least one episode, got none.")
+        configs = [_own(table, num_rows) for table in check_tables(tables)]
         self._server = store.MemoryServer(configs, seed=seed, device=device)
         self._client = self._server.client()
         with make_adder(self._client) as adder:
-            self.played = playing.play(recorded, adder, spec=spec, extras_spec=extras_spec)
+            self.played = playing.play(
+                recorded, adder, spec=spec, extras_spec=extras_spec, recorded_spec=recorded_spec
+            )
             """What was played."""
         for table in configs:
             info = self._client.table_info(table.name)
@@ -137,6 +146,11 @@ def check_checksum(state: Mapping[str, Any], checksum: str) -> None:
 def _num_rows(recorded: minari.Recording | Sequence[episode_forms.Recorded]) -> int:
     if isinstance(recorded, minari.Recording):
         return recorded.num_steps + recorded.num_episodes
+    if not isinstance(recorded, Sequence):
+        raise ValueError(
+            "`recorded` must be what `datasets.read` returns or a sequence of episodes, since it is read "
+            f"twice, got {type(recorded).__name__}. Make a list of it."
+        )
     return sum(episode_forms.as_episode(each).num_steps + 1 for each in recorded)
 
 
@@ -154,8 +168,9 @@ def check_tables(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableC
             )
         if any(name.startswith(trajectories.STATE_COLUMNS) for name in table.signature.columns):
             raise ValueError(
-                f"Recorded episodes hold no recurrent states, but table '{table.name}' stores them. Set "
-                "`stored_state` to False, so that the memory starts from that of a new episode."
+                "Recurrent states of recorded episodes are not used, since other weights made them, but "
+                f"table '{table.name}' stores states. Set `stored_state` to False, so that the memory starts "
+                "from that of a new episode."
             )
     if not tables:
         raise ValueError("Demonstrations need an agent with a replay table, got none.")
@@ -224,6 +239,7 @@ class _MixedSampler(replay.Sampler):
         self._sampler = sampler
         self._demonstrations = demonstrations
         self._share = share
+        self._is_first = True
 
     @property
     def prefetch(self) -> int:
@@ -232,7 +248,7 @@ class _MixedSampler(replay.Sampler):
     def sample_batch(
         self, batch_size: int, timeout_seconds: float | None = None
     ) -> tuple[replay.SampleInfo, dict[str, Any]]:
-        num_theirs = round(self._share() * batch_size)
+        num_theirs = self._num_demonstrations(batch_size)
         parts = []
         if num_theirs < batch_size:  # first, since it may raise an error
             parts.append(self._sampler.sample_batch(batch_size - num_theirs, timeout_seconds))
@@ -244,6 +260,25 @@ class _MixedSampler(replay.Sampler):
         infos, nests = zip(*parts, strict=True)
         info = replay.SampleInfo(*map(np.concatenate, zip(*infos, strict=True)))
         return info, {name: _join([fields[name] for fields in nests]) for name in nests[0]}
+
+    def _num_demonstrations(self, batch_size: int) -> int:
+        """Returns how many of a batch are demonstrations.
+
+        Raises:
+            ValueError: Their share is not in [0, 1].
+        """
+        share = self._share()
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"The share of demonstrations must be between 0 and 1, got {share}.")
+        number = round(share * batch_size)
+        if share and not number and self._is_first:  # later a share may fall to 0
+            _logger.warning(
+                "a share of %g is less than half an item of a batch of %d: batches hold no demonstrations",
+                share,
+                batch_size,
+            )
+        self._is_first = False
+        return number
 
     def close(self) -> None:
         self._sampler.close()

@@ -72,9 +72,15 @@ def as_episode(recorded: Recorded) -> Episode:
             "`terminations`. Add `terminated`: False after a time limit."
         )
     terminated = _ends(fields, len(reward))
+    extras = fields.get("extras") or {}
+    if not isinstance(extras, Mapping):
+        raise ValueError(
+            f"`extras` or `infos` of an episode must be a dict of what was recorded with each step, got "
+            f"{type(extras).__name__}. Leave it out, or convert it."
+        )
     extras = {
         name: tree.map_structure(lambda leaf: leaf[-len(reward) :] if leaf.ndim else leaf, _as_arrays(value))
-        for name, value in (fields.get("extras") or {}).items()
+        for name, value in extras.items()
     }
     observation, action = _as_arrays(fields["observation"]), _as_arrays(fields["action"])
     return Episode(observation, action, reward, terminated, extras)

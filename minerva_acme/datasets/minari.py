@@ -422,7 +422,7 @@ def _explain(place: object) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{place} must be whole, and in Minari's HDF5 layout of version 0.4 or 0.5, but {error}."
+            f"{place} must be whole, and in Minari's HDF5 layout of version 0.5, but {error}."
         ) from error
 
 

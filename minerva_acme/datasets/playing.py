@@ -45,6 +45,7 @@ def play(
     *,
     spec: specs.EnvironmentSpec,
     extras_spec: types.NestedSpec = (),
+    recorded_spec: specs.EnvironmentSpec | None = None,
 ) -> Played:
     """Plays episodes through an adder, which writes what it would have written in the environment.
 
@@ -58,21 +59,23 @@ def play(
 
     Recorded data of the bare environment is converted as the training wrappers do: actions are scaled from
     the data's bounds to the environment's, and a discrete observation becomes a one-hot vector. To play data
-    that differs in other ways, convert the episodes on the way, in a generator.
+    that differs in other ways, convert the episodes on the way, in a generator, and give `recorded_spec`.
 
     Args:
-        recorded: The episodes, such as `read` returns, or in any form that `as_episode` takes. If they have a
-            `spec`, as what `read` returns has, it is checked first, and data that `check_spec` allows is
-            converted.
+        recorded: The episodes, such as `read` returns, or in any form that `as_episode` takes.
         adder: The adder, such as the builder's `make_adder` returns. It is left open, with all items sent.
         spec: The specs of the environment, as the agent sees it.
         extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.
+        recorded_spec: The specs of the data. They are checked first, and data that `check_spec` allows is
+            converted. None: the `spec` of `recorded`, as what `read` returns has; episodes without one, such
+            as those of a list or a generator, are taken to have the specs of the environment already, and
+            their actions are not scaled.
 
     Raises:
         SpecError: The data does not match the spec, lacks extras, or holds numbers that are not finite or
             actions out of bounds; the message says where.
     """
-    found = getattr(recorded, "spec", spec)
+    found = getattr(recorded, "spec", spec) if recorded_spec is None else recorded_spec
     convert = conversion.converter(found, spec)
     num_episodes = num_steps = num_unknown = 0
     for each in recorded:

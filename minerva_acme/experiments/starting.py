@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import core, specs
+from minerva_acme import core, networks, specs
 from minerva_acme.networks import weights
 from minerva_acme.runs import checkpointing, policies
 
@@ -59,8 +59,19 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
     """Returns what differs between the weights of two learners, by module and name."""
     if ours.keys() != theirs.keys():
         return [f"its networks are {', '.join(theirs)} there, {', '.join(ours)} here"]
-    return [
+    differing = [
         f"'{name}' of the {module} is {there} there, {here} here"
         for module, own in ours.items()
         for name, here, there in weights.differences(own, theirs[module])
     ]
+    return differing or [
+        f"'{name}' of the {module} {_describe(theirs[module][name])} there, {_describe(own[name])} here"
+        for module, own in ours.items()
+        for name in own
+        if name.rpartition(".")[2] in networks.CategoricalCriticHead.CONSTANTS
+        and not torch.equal(own[name], theirs[module][name])
+    ]
+
+
+def _describe(constant: torch.Tensor) -> str:
+    return f"is from {constant.min():g} to {constant.max():g}"

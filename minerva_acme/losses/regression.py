@@ -80,7 +80,8 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
 
         L = -lambda mean_b Q(s_b, pi(s_b)) + error,  lambda = alpha / mean_b |Q(s_b, pi(s_b))|
 
-    Source: [2] eq. 3 to 5. The factor lambda makes both terms comparable, whatever the scale of the rewards.
+    Source: [2] eq. 3 to 5, with lambda of the policy's actions, as in the authors' code, instead of the
+    recorded ones. The factor lambda makes both terms comparable, whatever the scale of the rewards.
 
     Args:
         q: The values of the policy's actions, [B].

@@ -264,6 +264,9 @@ class CategoricalCriticHead(_LinearHead):
     tasks whose returns are of unknown or changing size; predictions and targets keep the task's units.
     """
 
+    CONSTANTS = ("atoms", "edges")
+    """The buffers that only the arguments determine; nothing trains them."""
+
     atoms: torch.Tensor  # [K]
     edges: torch.Tensor  # [K + 1]
 

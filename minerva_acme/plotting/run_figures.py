@@ -165,7 +165,11 @@ def _read(
     for directory in run_results.find_runs(directories):
         description = run_folder.read(directory)
         repeat = description.base_task.action_repeat
-        settings = {**description.hyperparameters, "repeat": "unknown" if repeat is None else repeat}
+        settings = {
+            **description.data(),
+            **description.hyperparameters,
+            "repeat": "unknown" if repeat is None else repeat,
+        }
         curve = run_curves.read_curve(directory, metric, _AXES[x][0])
         if x == "steps":  # logs count decisions
             curve = curve._replace(x=curve.x * (repeat or 1))
@@ -181,8 +185,9 @@ def _label(description: run_folder.RunDescription, settings: Mapping[str, Any], 
     for key in group:
         if key not in values:
             raise ValueError(
-                f"`group` must be agent, repeat or a hyperparameter of every run, got '{key}'. "
-                f"{description.agent} has {', '.join(sorted(description.hyperparameters))}."
+                f"`group` must be agent, repeat, {', '.join(description.data())} or a hyperparameter of "
+                f"every run, got '{key}'. {description.agent} has "
+                f"{', '.join(sorted(description.hyperparameters))}."
             )
     return ", ".join(
         description.title

@@ -46,9 +46,16 @@ def explain(path: str | os.PathLike[str]) -> str:
 
 
 def make(path: str | os.PathLike[str], seed: int = 0) -> dm_env.Environment:
-    """Makes the environment of recorded episodes, in single precision, as agents take it."""
-    environment = wrappers.SinglePrecisionWrapper(RecordedEnvironment(path))
-    origin.mark(environment, origin.Origin(f"{task_settings.RECORDED}{path}", {}))
+    """Makes the environment of recorded episodes, as agents take it.
+
+    It is in single precision, with a discrete observation as a one-hot vector, as `make_training_environment`
+    makes the bare environment.
+    """
+    environment: dm_env.Environment = RecordedEnvironment(path)
+    if isinstance(environment.observation_spec(), specs.DiscreteArray):
+        environment = wrappers.FloatObservationWrapper(environment)
+    environment = wrappers.SinglePrecisionWrapper(environment)
+    origin.mark(environment, origin.Origin(task_settings.recorded(path), {}))
     task_actions.mark(environment, None)  # what was recorded are the agent's
     return environment
 

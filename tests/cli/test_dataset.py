@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
 
 from minerva_acme import datasets, environments, specs
+from minerva_acme.cli import parsing
 
 
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
@@ -98,9 +100,63 @@ def test_a_run_on_recorded_episodes_alone_counts_learner_steps_and_asks_for_an_e
     assert status == 0 and "30 learner steps: return" in out
     status, out, _ = call("eval", run, "--env", "Pendulum-v1", "--episodes", 1, "--json")
     assert {"env_steps": 0, "learner_steps": 30}.items() <= json.loads(out).items()
+    recorded = shutil.copytree(tmp_path / "data", tmp_path / "kept")
     moved = shutil.copytree(tmp_path / "data", tmp_path / "moved")
     again = ("train", "bc", "--dataset", moved, "--num-learner-steps", 40, "--directory", run)
     assert call(*again)[0] == 0
+    shutil.rmtree(tmp_path / "data")
+    shutil.rmtree(moved)
+    longer = ("resume", run, "--num-learner-steps", 50)
+    status, _, err = call(*longer)
+    assert status == 2 and "If it was moved: " in err and "--dataset ..." in err
+    moved = shutil.copytree(recorded, tmp_path / "again")
+    assert call(*longer, "--dataset", moved)[0] == 0
+    assert call("resume", run, "--num-learner-steps", 60)[0] == 0
+    played = ("dataset", run, "--env", "Pendulum-v1", "--episodes", 1, "--out", tmp_path / "played")
+    assert call(*played)[0] == 0
+    assert datasets.read(tmp_path / "played").settings["learner_steps"] == 60
+
+
+def test_what_is_read_and_how_it_is_changed_is_printed(tmp_path):
+    spec = specs.make_environment_spec(environments.make_training_environment("Pendulum-v1"))
+    episode = datasets.Episode(
+        np.zeros((41, 3), np.float32), np.ones((40, 1), np.float32), np.zeros(40, np.float32), False
+    )
+    datasets.write(tmp_path / "data", [episode], spec)
+    wide = spec._replace(actions=spec.actions.replace(minimum=[-2.0], maximum=[2.0]))
+    datasets.write(tmp_path / "wide", [episode], wide)
+    words = {"mpo": ("--dataset", tmp_path / "data"), "bc": ("--dataset", tmp_path / "wide")}
+    printed = {}
+    for agent, data in words.items():
+        command = ["minerva", "train", agent, "--env", "Pendulum-v1", "--evaluation-episodes", "0", *data]
+        command += ["--num-learner-steps", "1", "--directory", tmp_path / agent, "--log", "csv"]
+        made = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+        printed[agent] = made.stderr
+    assert "played 1 episodes, 40 steps, 100.0% of them without a log-probability" in printed["mpo"]
+    assert "`action` of the data is scaled from BoundedArray" in printed["bc"]
+    assert "[-2, 2]" in printed["bc"] and "[-1, 1]" in printed["bc"]
+
+
+def test_discrete_observations_of_the_bare_environment_are_learned_from_without_it(call, tmp_path):
+    spec = specs.EnvironmentSpec(
+        specs.DiscreteArray(16, dtype=np.int64),
+        specs.DiscreteArray(4, dtype=np.int64),
+        specs.Array((), np.float32),
+        specs.BoundedArray((), np.float32, 0.0, 1.0),
+    )
+    episode = datasets.Episode(np.arange(10), np.arange(9) % 4, np.zeros(9, np.float32), False)
+    datasets.write(tmp_path / "data", [episode], spec)
+    learn = ("train", "bc", "--dataset", tmp_path / "data", "--num-learner-steps", 2, "--batch-size", 4)
+    assert call(*learn, "--directory", tmp_path / "run")[0] == 0
+    assert call("eval", tmp_path / "run", "--env", "FrozenLake-v1", "--episodes", 1)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [((), 1_000), (("--from", "R"), 0), (("--from", "R", "--random-steps", 7), 7)]
+)
+def test_a_policy_that_starts_from_a_run_acts_at_once(flags, expected):
+    words = ["train", "td3", "--env", "Pendulum-v1", *map(str, flags)]
+    assert parsing.parse(words).hyperparameters.random_steps == expected
 
 
 @pytest.mark.parametrize("command", ["eval", "dataset", "video"])

@@ -126,6 +126,10 @@ def test_data_of_the_bare_environment_is_played_as_if_recorded_in_that_of_traini
     assert len(tapes["bare"].steps) == 11
     testing.assert_nests_equal(tapes["bare"].steps, tapes["own"].steps)
     assert tapes["bare"].steps[0].sum() == 1.0
+    # A list of the same episodes has no spec.
+    recorded, tape = datasets.read(tmp_path / "bare"), Tape()
+    datasets.play(list(recorded), tape, spec=spec, recorded_spec=recorded.spec)
+    testing.assert_nests_equal(tape.steps, tapes["own"].steps)
 
 
 @pytest.mark.parametrize("extras", ["log_prob", "raw_action"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import datasets, learners, losses, replay, testing
+from minerva_acme import datasets, learners, losses, replay, specs, testing
 from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3
 from minerva_acme.replay import backends
 from tests.datasets.conftest import DISCRETE, SPEC
@@ -240,7 +240,7 @@ def test_an_agent_that_stores_recurrent_states_is_refused_with_the_way_out(make_
     memory = {"memory": "gru", "memory_size": 4, "n_step": 1, "sequence_length": 2, "sequence_period": 1}
     config = dataclasses.replace(TD3.config, prioritized=False, **memory)
     with pytest.raises(
-        ValueError, match="hold no recurrent states, but table 'replay' stores them. Set `stored_"
+        ValueError, match="Recurrent states of recorded .* table 'replay' stores states. Set `stored_"
     ):
         demonstrate(td3.TD3Builder(config), SPEC, [make_episode(5)])
     without = td3.TD3Builder(dataclasses.replace(config, stored_state=False))
@@ -258,6 +258,54 @@ class Drops(sac.SACBuilder):
 def test_demonstrations_that_make_no_item_are_refused(make_episode):
     with pytest.raises(ValueError, match="must make items for table 'replay', .* got 0 from 1 episodes"):
         demonstrate(Drops(BUILDERS["sac"][0].config), SPEC, [make_episode()])
+
+
+def test_episodes_that_are_none_or_can_be_read_only_once_are_refused(make_episode):
+    with pytest.raises(ValueError, match="at least one episode, got none"):
+        demonstrate(TD3, SPEC, [])
+    with pytest.raises(ValueError, match="is read twice, got generator. Make a list of it"):
+        demonstrate(TD3, SPEC, (make_episode() for _ in range(2)))
+
+
+def test_demonstrations_in_other_units_are_scaled_by_the_spec_of_the_data(make_episode):
+    wide = SPEC._replace(actions=specs.BoundedArray((1,), np.float32, -4, 4))
+    episode = make_episode(9)
+    given = {}
+    for name, recorded_spec in (("own", None), ("wide", wide)):
+        with (
+            demonstrate(TD3, SPEC, [episode], 1.0, recorded_spec=recorded_spec) as demonstrations,
+            replay.MemoryServer(TD3.make_replay_tables(SPEC), seed=0) as server,
+        ):
+            client = demonstrations.mixed_with(server.client())
+            with TD3.make_dataset(client, SPEC, torch.device("cpu")) as dataset:
+                given[name] = next(dataset).data.action
+    assert given["own"].abs().max() > 0
+    torch.testing.assert_close(given["wide"] * 4, given["own"])
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_that_is_none_is_refused(make_episode, share):
+    with (
+        demonstrate(TD3, SPEC, [make_episode(9)], share) as demonstrations,
+        replay.MemoryServer(TD3.make_replay_tables(SPEC), seed=0) as server,
+    ):
+        sampler = demonstrations.mixed_with(server.client()).sampler("replay")
+        with pytest.raises(ValueError, match=f"must be between 0 and 1, got {share}"):
+            sampler.sample_batch(8)
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.06, True), (0.0, False), (0.07, False)])
+def test_a_share_too_small_for_the_batch_is_told_once(make_episode, share, is_told, caplog):
+    with (
+        demonstrate(TD3, SPEC, [make_episode(9)], share) as demonstrations,
+        replay.MemoryServer(TD3.make_replay_tables(SPEC), seed=0) as server,
+    ):
+        client = server.client()
+        fill(TD3, SPEC, client, [make_episode(9)])
+        sampler = demonstrations.mixed_with(client).sampler("replay")
+        for _ in range(2):
+            sampler.sample_batch(8)
+    assert caplog.text.count("batches hold no demonstrations") == is_told
 
 
 def test_items_of_variable_length_are_padded_to_the_longest(make_episode):

@@ -297,6 +297,19 @@ def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, 
     assert run_figures.read_runs([tmp_path / "played"], x="steps", **options).x_label != "Learner steps"
 
 
+def test_a_figure_tells_runs_on_other_data_apart(data, tmp_path):
+    other = shutil.copytree(data, tmp_path / "other")
+    for name, path in (("one", data), ("two", other)):
+        experiments.run_experiment(make_config(tmp_path / name, BUILDERS["crr"], path))
+    options = {"metric": "evaluator/episode_return", "published": (), "aggregate": False, "x": "steps"}
+    both, notes = [tmp_path / "one", tmp_path / "two"], []
+    (panel,) = run_figures.read_runs(both, group="agent", note=notes.append, **options).panels
+    assert len(panel.groups) == 1
+    assert any("differ in dataset; --group agent,dataset gives each its own curve" in note for note in notes)
+    (panel,) = run_figures.read_runs(both, group="agent,dataset", **options).panels
+    assert len(panel.groups) == 2
+
+
 def test_rows_of_results_count_learner_steps_and_say_what_data_they_are_of(data, tmp_path):
     experiments.run_experiment(make_config(tmp_path / "run", BUILDERS["crr"], data))
     (made,) = run_results.collect([tmp_path / "run"])
@@ -404,6 +417,20 @@ def test_networks_that_differ_are_named(builder, message, data, tmp_path):
         experiments.run_experiment(config)
     # The folder is free for a run with other settings.
     assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == NUM_STEPS
+
+
+@pytest.mark.parametrize("critic_head", ["c51", "hl_gauss"])
+def test_critics_of_other_returns_are_named(critic_head, data, tmp_path):
+    first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, vmin=-100.0, vmax=0.0)
+    experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data))
+    second = td3.TD3Builder(dataclasses.replace(first, vmin=-2000.0))
+    config = make_config(tmp_path / "second", second, data, from_run=str(tmp_path / "first"))
+    with pytest.raises(
+        ValueError, match=r"atoms' of the critic is from -\d+.* to -?\d.* there, is from -\d+"
+    ):
+        experiments.run_experiment(config)
+    same = dataclasses.replace(config, builder=td3.TD3Builder(first))
+    assert experiments.run_experiment(same).learner_steps == NUM_STEPS
 
 
 def test_weights_that_act_in_other_bounds_are_refused(data, tmp_path):
