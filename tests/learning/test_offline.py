@@ -38,7 +38,7 @@ def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path,
 
 def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatch, capsys):
     made = []
-    row = {0: 0.5, 1: 0.5, **dict.fromkeys(offline.TUNING_SEEDS, 0.5)}
+    row = {0: 0.5, 1: 0.5, **dict.fromkeys(offline.TUNING_SEEDS["crr"], 0.5)}
     monkeypatch.setattr(offline.Study, "make_data", lambda self, task: None)
     monkeypatch.setattr(offline.Study, "score", lambda self, score: made.append(score))
     monkeypatch.setattr(

@@ -238,7 +238,11 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
         ([], {}, "At least one run must be given, got none."),
         ([("a", {"returns": []})], {}, "None of the runs has values of 'evaluator/episode_return' yet"),
         ([("a", {})], {"metric": "evaluator/return"}, "no metric 'evaluator/return'. Did you mean"),
-        ([("a", {})], {"group": "agnet"}, "`group` must be agent, repeat, dataset, .* or a hyperparameter .* got 'agnet'"),
+        (
+            [("a", {})],
+            {"group": "agnet"},
+            "`group` must be agent, repeat, dataset, .* or a hyperparameter .* got 'agnet'",
+        ),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
         ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
         (

@@ -35,7 +35,7 @@ def directory_of(text):
             "dm_control-walker-walk-pixels+size=64+repeat=8/ppo_default-seed0",
         ),
         ("bc --dataset data --num-learner-steps 9", "recorded-data/bc_default+dataset=data-seed0"),
-        ("td3 --env A-v0 --num-env-steps 9 --from old", "A-v0/td3_default+from_run=old-seed0"),
+        ("td3 --env A-v0 --num-env-steps 9 --from old", "A-v0/td3_default+from_run=old+random_steps=0-seed0"),
         ("ppo --env my_robots.arm:Robot", "my_robots.arm-Robot/ppo_default-seed0"),
         (
             f"{TRAIN} --learning-rate 3.00000001e-4",
