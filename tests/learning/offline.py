@@ -71,7 +71,8 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
         **{f"beta={beta:g}": crr.CRRBuilder(crr.CRRConfig(beta=beta)) for beta in (0.1, 1.0, 10.0)},
     },
     "td3": {
-        f"bc_alpha={alpha:g}": td3.TD3Builder(td3.TD3Config(bc_alpha=alpha)) for alpha in (0.5, 2.5, 10.0, 40.0)
+        f"bc_alpha={alpha:g}": td3.TD3Builder(td3.TD3Config(bc_alpha=alpha))
+        for alpha in (0.5, 2.5, 10.0, 40.0)
     },
     "mpo": {
         "modern": MAKER,
