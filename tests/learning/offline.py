@@ -63,6 +63,13 @@ TASKS = (
     Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2), tunes=False),
 )
 MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
+_SCALED_BINS: Mapping[str, Any] = {
+    "critic_head": "hl_gauss",
+    "scale_returns": True,
+    "vmin": -5.0,
+    "vmax": 5.0,
+    "num_bins": 101,
+}
 # The settings to choose from, by agent.
 SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     "bc": {"default": bc.BCBuilder(bc.BCConfig())},
@@ -77,7 +84,7 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     "mpo": {
         "modern": MAKER,
         "lambda=0": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], retrace_lambda=0.0)),
-        "epsilon_mean=0.001": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], epsilon_mean=0.001)),
+        "hl_gauss": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], **_SCALED_BINS)),
     },
 }
 
