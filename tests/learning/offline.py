@@ -83,7 +83,6 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     },
     "mpo": {
         "modern": MAKER,
-        "lambda=0": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], retrace_lambda=0.0)),
         "hl_gauss": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], **_SCALED_BINS)),
     },
 }
