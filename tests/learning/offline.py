@@ -83,7 +83,10 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     },
     "mpo": {
         "modern": MAKER,
-        "hl_gauss": mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["modern"], **_SCALED_BINS)),
+        "hl_gauss": mpo.MPOBuilder(dataclasses.replace(MAKER.config, **_SCALED_BINS)),
+        "hl_gauss,critic_period=25": mpo.MPOBuilder(
+            dataclasses.replace(MAKER.config, **_SCALED_BINS, target_critic_update_period=25)
+        ),
     },
 }
 
