@@ -84,7 +84,7 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     "mpo": {
         "modern": MAKER,
         "hl_gauss": mpo.MPOBuilder(dataclasses.replace(MAKER.config, **_SCALED_BINS)),
-        "hl_gauss,critic_period=25": mpo.MPOBuilder(
+        "hl_gauss+critic_period=25": mpo.MPOBuilder(
             dataclasses.replace(MAKER.config, **_SCALED_BINS, target_critic_update_period=25)
         ),
     },
