@@ -6,12 +6,18 @@ import types
 
 import pytest
 
-from minerva_acme import datasets, experiments
+from minerva_acme import datasets, experiments, results
 from tests.learning import offline
 
 
 def test_the_setting_with_the_highest_mean_is_chosen():
     assert offline.best({"a": [0.1, 0.9], "b": [0.6, 0.6], "c": [0.6, 0.6]}) == "b"
+
+
+def test_the_names_of_all_settings_can_be_those_of_stored_results():
+    for agent, settings in offline.SETTINGS.items():
+        for setting in settings:
+            results.check_name(f"{offline.PREFIX}{agent}+{setting}{offline.EXPLORE}+replay")
 
 
 def test_the_interval_of_paired_differences_is_students():
