@@ -99,7 +99,7 @@ class _Direct(torch.optim.Optimizer):
             groups: The groups of parameters, each with its learning rate and its `weight_decay`, 0 if left
                 out.
             eps: Adam's epsilon.
-            fused: Whether to use torch's fused kernel. It needs contiguous parameters.
+            fused: Whether to use torch's fused kernel, which needs contiguous parameters.
 
         Raises:
             ValueError: A learning rate, a decay or `eps` is negative.

@@ -160,9 +160,12 @@ def resume(command: commands.Resume) -> int:
     known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
-    description = dataclasses.replace(description, options=dataclasses.asdict(options))
-    if options.dataset and description.environment.startswith(task_settings.RECORDED):  # they may have moved
-        description = dataclasses.replace(description, environment=task_settings.recorded(options.dataset))
+    environment = description.environment
+    if options.dataset and environment.startswith(task_settings.RECORDED):  # the data may have moved
+        environment = task_settings.recorded(options.dataset)
+    description = dataclasses.replace(
+        description, environment=environment, options=dataclasses.asdict(options)
+    )
     if checkpoint is None and (logged := run_logs.last_step(directory)):
         raise ValueError(
             f"{directory} must have a checkpoint to be resumed, but has none, and logs until step "

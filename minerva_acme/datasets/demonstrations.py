@@ -169,8 +169,8 @@ def check_tables(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableC
         if any(name.startswith(trajectories.STATE_COLUMNS) for name in table.signature.columns):
             raise ValueError(
                 "Recurrent states of recorded episodes are not used, since other weights made them, but "
-                f"table '{table.name}' stores states. Set `stored_state` to False, so that the memory starts "
-                "from that of a new episode."
+                f"table '{table.name}' stores states. Set `stored_state` to False: then the memory begins as "
+                "in a new episode."
             )
     if not tables:
         raise ValueError("Demonstrations need an agent with a replay table, got none.")

@@ -66,10 +66,10 @@ def play(
         adder: The adder, such as the builder's `make_adder` returns. It is left open, with all items sent.
         spec: The specs of the environment, as the agent sees it.
         extras_spec: The specs of the extras that the adder takes, such as the builder's `extras_spec(spec)`.
-        recorded_spec: The specs of the data. They are checked first, and data that `check_spec` allows is
-            converted. None: the `spec` of `recorded`, as what `read` returns has; episodes without one, such
-            as those of a list or a generator, are taken to have the specs of the environment already, and
-            their actions are not scaled.
+        recorded_spec: The specs of the data, by default the `spec` of `recorded`, which a `Recording` has.
+            They are checked first, and data that `check_spec` allows is converted. A list or a generator has
+            no `spec`: without `recorded_spec`, its episodes must be as the environment gives them, and their
+            actions are not scaled.
 
     Raises:
         SpecError: The data does not match the spec, lacks extras, or holds numbers that are not finite or

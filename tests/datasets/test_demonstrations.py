@@ -239,9 +239,11 @@ def test_an_agent_without_replay_is_refused(make_episode):
 def test_an_agent_that_stores_recurrent_states_is_refused_with_the_way_out(make_episode):
     memory = {"memory": "gru", "memory_size": 4, "n_step": 1, "sequence_length": 2, "sequence_period": 1}
     config = dataclasses.replace(TD3.config, prioritized=False, **memory)
-    with pytest.raises(
-        ValueError, match="Recurrent states of recorded .* table 'replay' stores states. Set `stored_"
-    ):
+    message = (
+        "Recurrent states of recorded episodes are not used, since other weights made them, but table "
+        "'replay' stores states. Set `stored_state` to False"
+    )
+    with pytest.raises(ValueError, match=message):
         demonstrate(td3.TD3Builder(config), SPEC, [make_episode(5)])
     without = td3.TD3Builder(dataclasses.replace(config, stored_state=False))
     with demonstrate(without, SPEC, [make_episode(5)]) as demonstrations:

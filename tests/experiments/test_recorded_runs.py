@@ -419,15 +419,17 @@ def test_networks_that_differ_are_named(builder, message, data, tmp_path):
     assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == NUM_STEPS
 
 
-@pytest.mark.parametrize("critic_head", ["c51", "hl_gauss"])
-def test_critics_of_other_returns_are_named(critic_head, data, tmp_path):
-    first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, vmin=-100.0, vmax=0.0)
+@pytest.mark.parametrize(
+    ("critic_head", "there", "here"),
+    [("c51", "-100 to 0", "-2000 to 0"), ("hl_gauss", "-95 to -5", "-1900 to -100")],
+)
+def test_critics_of_other_returns_are_named(critic_head, there, here, data, tmp_path):
+    returns = {"vmin": -100.0, "vmax": 0.0, "num_bins": 10}
+    first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, **returns)
     experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data))
     second = td3.TD3Builder(dataclasses.replace(first, vmin=-2000.0))
     config = make_config(tmp_path / "second", second, data, from_run=str(tmp_path / "first"))
-    with pytest.raises(
-        ValueError, match=r"atoms' of the critic is from -\d+.* to -?\d.* there, is from -\d+"
-    ):
+    with pytest.raises(ValueError, match=f"atoms' of the critic is from {there} there, is from {here} here"):
         experiments.run_experiment(config)
     same = dataclasses.replace(config, builder=td3.TD3Builder(first))
     assert experiments.run_experiment(same).learner_steps == NUM_STEPS

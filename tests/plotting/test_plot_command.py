@@ -241,7 +241,8 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
         (
             [("a", {})],
             {"group": "agnet"},
-            "`group` must be agent, repeat, dataset, .* or a hyperparameter .* got 'agnet'",
+            "`group` must be agent, repeat, dataset, demonstrations, from_run or a hyperparameter of "
+            "every run, got 'agnet'",
         ),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
         ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
