@@ -6,7 +6,10 @@ The data is made first. Each agent's setting is then chosen on seeds that are no
 those that are. It takes hours in one thread, most of them for MPO. With `--agents` the runs of other agents
 can be made first. The same command continues after an interruption: data, runs and rows that are there are
 not made again. Given a second time meanwhile, it takes part: each process makes runs that no other one is
-making. Rows are written to `results` in the folder, as by `minerva collect`.
+making. Rows are written to `results` in the folder, as by `minerva collect`. Those that are stored with the
+library are final scores without curves, and this prints their table:
+
+python -m tests.learning.offline --stored
 """
 
 import argparse
@@ -106,7 +109,8 @@ class Study:
     """Makes data, runs and rows in a folder, unless they are there."""
 
     def __init__(self, folder: pathlib.Path, num_learner_steps: int, device: str = "cpu") -> None:
-        self.folder, self._num_learner_steps = folder, num_learner_steps
+        self.folder, self.results = folder, folder / "results"
+        self._num_learner_steps = num_learner_steps
         self._device = device
 
     def data(self, task: Task, kind: str) -> pathlib.Path:
@@ -141,7 +145,7 @@ class Study:
             if not self.rows(DATA, task, kind):
                 returns = full_returns(datasets.read(self.data(task, kind)))
                 # Of the agent that made the data: its command, its machine.
-                (final,) = results.read(self.folder / "results" / f"{FINAL}.csv")
+                (final,) = results.read(self.results / f"{FINAL}.csv")
                 found = results.select(final, [task.env_name])
                 values = {"final_return": np.mean(returns), "final_return_std": np.std(returns)}
                 self._add(found, f"{DATA}+{kind}", **values)
@@ -186,7 +190,7 @@ class Study:
 
     def rows(self, name: str, task: Task, kind: str = "", metric: str = "final_return") -> dict[int, float]:
         """Returns the numbers of an experiment by seed."""
-        path = self.folder / "results" / f"{name}{'+' * bool(kind)}{kind}.csv"
+        path = self.results / f"{name}{'+' * bool(kind)}{kind}.csv"
         rows = results.read(path)[0].rows if path.exists() else ()
         return {row.seed: row.value for row in rows if (row.env_name, row.metric) == (task.env_name, metric)}
 
@@ -249,7 +253,7 @@ class Study:
         self._write(dataclasses.replace(made, exp_name=name, rows=rows))
 
     def _write(self, new: results.Experiment) -> None:
-        path = self.folder / "results" / f"{new.exp_name}.csv"
+        path = self.results / f"{new.exp_name}.csv"
         with self._lock("results", waits=True):
             old = results.read(path) if path.exists() else []
             results.write(path.parent, results.merge(old[0], new) if old else new)
@@ -349,6 +353,33 @@ def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Ite
                 yield task.name, kind, label, of_data, reported(agent), greedy
 
 
+def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[str, str]:
+    for task in tasks:
+        study.make_data(task)
+    study.score_all(score for agent in agents for score in tuning(tasks, agent))
+    chosen = study.choose(tasks, agents)
+    study.score_all(
+        Score(task, kind, agent, setting, seed)
+        for task in tasks
+        for kind, seed in itertools.product(task.kinds, task.seeds)
+        for agent, setting in reported_agents(kind, chosen).items()
+    )
+    return chosen
+
+
+def store_scores(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copies the final scores in a folder of rows to another one, without what else is known of the runs."""
+    for path in sorted(source.glob(f"{PREFIX}*.csv")):
+        (experiment,) = results.read(path)
+        rows = tuple(
+            row
+            for row in experiment.rows
+            if row.metric in ("final_return", "final_return_std")
+            or (row.metric == "random_return" and experiment.exp_name == FINAL)
+        )
+        results.write(target, dataclasses.replace(experiment, rows=rows))
+
+
 def main(arguments: Sequence[str] | None = None) -> str:
     """Makes what is missing, prints the table and returns it."""
     parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
@@ -365,6 +396,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
     parser.add_argument("--device", default="cpu", help="of the learners")
+    parser.add_argument("--stored", action="store_true", help="train nothing: the table of stored results")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     options = {"num_env_steps": given.num_env_steps, "num_scored": given.episodes}
@@ -376,16 +408,12 @@ def main(arguments: Sequence[str] | None = None) -> str:
     ]
     study = Study(given.folder, given.num_learner_steps, given.device)
     agents = [agent for agent in SETTINGS if agent in ("bc", *given.agents)]
-    for task in tasks:
-        study.make_data(task)
-    study.score_all(score for agent in agents for score in tuning(tasks, agent))
-    chosen = study.choose(tasks, agents)
-    study.score_all(
-        Score(task, kind, agent, setting, seed)
-        for task in tasks
-        for kind, seed in itertools.product(task.kinds, task.seeds)
-        for agent, setting in reported_agents(kind, chosen).items()
-    )
+    if given.stored:
+        study.results = pathlib.Path(results.__file__).parent / "data"
+        chosen = study.choose(tasks, agents)
+    else:
+        chosen = _make(study, tasks, agents)
+        store_scores(study.results, given.folder / "scores")
     printed = table(list(_rows(study, tasks, chosen)))
     print(printed)
     return printed

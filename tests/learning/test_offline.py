@@ -59,6 +59,20 @@ def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatc
     assert "CRR, binary" in printed and "TD3" not in printed
 
 
+def test_scores_are_stored_without_curves(tmp_path):
+    metrics = ("avg_return", "final_return", "final_return_std", "random_return", "cpu_seconds")
+    for name in (offline.FINAL, "offline_bc+default+replay", "other"):
+        rows = tuple(results.Row(name, "Pendulum-v1", 0, metric, 5, 1.0) for metric in metrics)
+        results.write(tmp_path / "results", results.Experiment(exp_name=name, rows=rows, action_repeat=1))
+    offline.store_scores(tmp_path / "results", tmp_path / "scores")
+    kept = {
+        path.stem: {row.metric for row in results.read(path)[0].rows}
+        for path in (tmp_path / "scores").glob("*.csv")
+    }
+    scores = {"final_return", "final_return_std"}
+    assert kept == {offline.FINAL: {*scores, "random_return"}, "offline_bc+default+replay": scores}
+
+
 SCORES = [offline.Score(offline.TASKS[0], "replay", "bc", "default", seed) for seed in range(6)]
 
 
