@@ -420,7 +420,7 @@ class MPOLearner(learners.ModuleLearner):
             loss = improved.loss(online) + losses.kl_penalty(kls, *alphas)
             grad_norm = self.updates.minimise("policy", estimates.share * loss)
 
-        raw_action = batch.extras.raw_action[:, 0]
+        actions = estimates.states.actions
         metrics = {**improved.metrics, **dual_metrics, **improvement.values_of_alphas(duals)}
         if improved.temperature_loss is not None:
             metrics |= improvement.values_of_temperatures(duals, config)
@@ -428,7 +428,7 @@ class MPOLearner(learners.ModuleLearner):
         return metrics | {
             "loss/policy": loss.detach(),
             "grad_norm/policy": grad_norm,
-            "policy/clipped_actions": ((raw_action < self._low) | (raw_action > self._high)).float().mean(),
+            "policy/clipped_actions": ((actions < self._low) | (actions > self._high)).float().mean(),
         }
 
     def _as_it_acts(self, online: Any, features: torch.Tensor) -> Any:

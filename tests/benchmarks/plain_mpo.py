@@ -248,7 +248,8 @@ class PlainMPO:
         weights = terms.weights
         num_actions = weights.shape[1]
         kl_q = (weights * (weights * num_actions).clamp(min=1e-30).log()).sum(dim=1).mean()
-        clipped = (trajectory.raw_action[:, 0] != trajectory.action[:, 0]).float().mean()
+        within = torch.clamp(actions_NBD, self.critic.low, self.critic.high)
+        clipped = (actions_NBD != within).float().mean()
         return {
             "loss/q": critic_loss.item(),
             "loss/policy": policy_loss.item(),

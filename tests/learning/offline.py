@@ -7,7 +7,7 @@ those that are. It takes hours in one thread, most of them for MPO. With `--agen
 can be made first. The same command continues after an interruption: data, runs and rows that are there are
 not made again. Given a second time meanwhile, it takes part: each process makes runs that no other one is
 making. Rows are written to `results` in the folder, as by `minerva collect`. Those that are stored with the
-library are final scores without curves, and this prints their table:
+library are final scores without curves, and this prints their tables:
 
 python -m tests.learning.offline --stored
 """
@@ -63,9 +63,20 @@ TASKS = (
     Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2), tunes=False),
 )
 MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
-_HL_GAUSS = dataclasses.replace(
-    MAKER.config, critic_head="hl_gauss", scale_returns=True, vmin=-5.0, vmax=5.0, num_bins=101
-)
+_HL_GAUSS: dict[str, Any] = {
+    "critic_head": "hl_gauss",
+    "scale_returns": True,
+    "vmin": -5.0,
+    "vmax": 5.0,
+    "num_bins": 101,
+}
+_MPO: Mapping[str, Mapping[str, Any]] = {
+    "modern": {},
+    "modern+action_penalty": {"action_penalty": True},
+    "hl_gauss": _HL_GAUSS,
+    "hl_gauss+action_penalty": {**_HL_GAUSS, "action_penalty": True},
+    "hl_gauss+epsilon_penalty=0.01": {**_HL_GAUSS, "action_penalty": True, "epsilon_penalty": 0.01},
+}
 # The settings to choose from, by agent.
 SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
     "bc": {"default": bc.BCBuilder(bc.BCConfig())},
@@ -78,11 +89,7 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
         for alpha in (0.5, 2.5, 10.0, 40.0)
     },
     "mpo": {
-        "modern": MAKER,
-        "hl_gauss": mpo.MPOBuilder(_HL_GAUSS),
-        "hl_gauss+critic_period=25": mpo.MPOBuilder(
-            dataclasses.replace(_HL_GAUSS, target_critic_update_period=25)
-        ),
+        name: mpo.MPOBuilder(dataclasses.replace(MAKER.config, **changes)) for name, changes in _MPO.items()
     },
 }
 
@@ -202,12 +209,17 @@ class Study:
         """Returns the setting of each agent with the highest mean score on the seeds for tuning."""
         chosen = {}
         for agent in agents:
-            scores: dict[str, list[float]] = {setting: [] for setting in SETTINGS[agent]}
-            for score in tuning(tasks, agent):
-                found = self.scores(f"{PREFIX}{score.name}", score.task, score.kind)
-                scores[score.setting].append(found[score.seed])
-            chosen[agent] = best(scores) if all(scores.values()) else next(iter(scores))
+            scores = self.tuned(tasks, agent)
+            chosen[agent] = best(scores) if scores else next(iter(SETTINGS[agent]))
         return chosen
+
+    def tuned(self, tasks: Sequence[Task], agent: str) -> dict[str, list[float]]:
+        """Returns the scores of an agent's settings on the seeds for tuning, by setting."""
+        scores: dict[str, list[float]] = {}
+        for score in tuning(tasks, agent):
+            found = self.scores(f"{PREFIX}{score.name}", score.task, score.kind)
+            scores.setdefault(score.setting, []).append(found[score.seed])
+        return scores
 
     def _config(
         self,
@@ -353,6 +365,21 @@ def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Ite
                 yield task.name, kind, label, of_data, reported(agent), greedy
 
 
+def tuning_table(study: Study, tasks: Sequence[Task], agents: Iterable[str]) -> str:
+    """Returns a Markdown table of the mean scores of all settings, by task, on the seeds for tuning."""
+    tasks = [task for task in tasks if task.tunes]
+    lines = [
+        f"| agent | setting | {' | '.join(task.name for task in tasks)} |",
+        "|---" * (2 + len(tasks)) + "|",
+    ]
+    for agent in agents:
+        by_task = [study.tuned([task], agent) for task in tasks]
+        for setting in study.tuned(tasks, agent):
+            means = [f"{statistics.fmean(scores[setting]):.3f}" for scores in by_task]
+            lines.append(f"| {agent.upper()} | {setting} | {' | '.join(means)} |")
+    return "\n".join(lines)
+
+
 def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[str, str]:
     for task in tasks:
         study.make_data(task)
@@ -381,7 +408,7 @@ def store_scores(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Makes what is missing, prints the table and returns it."""
+    """Makes what is missing, prints the tables of reported seeds and of those for tuning, and returns them."""
     parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/offline"))
     parser.add_argument("--num-learner-steps", type=int, default=20_000)
@@ -414,7 +441,8 @@ def main(arguments: Sequence[str] | None = None) -> str:
     else:
         chosen = _make(study, tasks, agents)
         store_scores(study.results, given.folder / "scores")
-    printed = table(list(_rows(study, tasks, chosen)))
+    tables = table(list(_rows(study, tasks, chosen))), tuning_table(study, tasks, agents)
+    printed = "\n\n".join(tables)
     print(printed)
     return printed
 

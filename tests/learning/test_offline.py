@@ -36,6 +36,24 @@ def test_differences_are_paired_by_seed():
     assert lines[3].startswith("| t | replay | 0.500 | CRR | 0.433 | +0.150 +- 0.635 | 3 |")
 
 
+def test_the_table_of_settings_has_the_means_over_the_seeds_for_tuning(tmp_path, monkeypatch):
+    scores = {
+        ("offline_crr+binary", "Pendulum-v1"): {0: 9.0, 100: 0.1, 101: 0.3},
+        ("offline_crr+binary", "cartpole_swingup"): {100: 0.5, 101: 0.7},
+    }
+    monkeypatch.setattr(
+        offline.Study,
+        "scores",
+        lambda self, name, task, kind: scores.get((name, task.name), {100: 0.0, 101: 0.0}),
+    )
+    study = offline.Study(tmp_path, num_learner_steps=5)
+    lines = offline.tuning_table(study, offline.TASKS, ["bc", "crr"]).splitlines()
+    assert lines[0] == "| agent | setting | Pendulum-v1 | cartpole_swingup |"
+    assert lines[2:4] == ["| CRR | binary | 0.200 | 0.600 |", "| CRR | beta=0.1 | 0.000 | 0.000 |"]
+    assert len(lines) == 2 + len(offline.SETTINGS["crr"])
+    assert study.choose(offline.TASKS, ["bc", "crr"]) == {"bc": "default", "crr": "binary"}
+
+
 def test_episodes_that_were_cut_off_do_not_count_in_the_return_of_data(tmp_path, make_episodes):
     folder = tmp_path / "data"
     make_episodes(folder, lengths=[3, 5, 5], reward=2.0)

@@ -374,7 +374,7 @@ class Reference:
             grad_norm = self._descend("policy", online, loss, learning_rate, config.max_grad_norm)
 
         low, high = (self.modules["critic"][name] for name in _BOUNDS)
-        raw = batch.extras.raw_action[:, 0]
+        drawn = evaluation.actions
         return metrics | {
             "loss/policy": loss,
             "loss/temperature": temperature_loss,
@@ -387,7 +387,7 @@ class Reference:
             "alpha/stddev": new_duals["alpha_stddev.raw"].mean(),
             "policy/stddev_min": evaluation.stddev.min(),
             "policy/stddev_max": evaluation.stddev.max(),
-            "policy/clipped_actions": ((raw < low) | (raw > high)).double().mean(),
+            "policy/clipped_actions": ((drawn < low) | (drawn > high)).double().mean(),
             "grad_norm/policy": grad_norm,
         }
 
