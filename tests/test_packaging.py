@@ -91,7 +91,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
 ) -> None:
     files = (repository / "minerva_acme" / "results").rglob("*")
     data = [path for path in files if path.suffix in (".csv", ".json")]
-    assert sum(path.stat().st_size for path in data) < 600_000  # an installed package stays small
+    assert sum(path.stat().st_size for path in data) < 650_000  # an installed package stays small
     weights = [*(repository / "minerva_acme" / "results" / "weights").glob("*.safetensors")]
     assert sum(path.stat().st_size for path in weights) < 1_100_000
     expected = {

@@ -345,6 +345,9 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
         # The best single change in the screening of docs/frontier.md.
         "modern": dataclasses.replace(_SIMBA, noise_repeat=4),
+        # `modern` for recorded episodes. Where the mean is far beyond the bounds, all actions of a state are
+        # clipped to the same one and have the same value; without new episodes, nothing would bring it back.
+        "offline": dataclasses.replace(_SIMBA, noise_repeat=4, action_penalty=True),
         "simba": _SIMBA,
         "demo": _DEMO,
         # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.
@@ -378,7 +381,7 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `modern` (with today's networks), `simba` (the
-`modern` of before), `demo` (what `minerva demo` trains with), `memory` (the same with a memory of the
-episode), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with critics of bins or mixtures), `minerva`
-(the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `modern` (with today's networks), `offline` (the
+same for recorded episodes), `simba` (the `modern` of before), `demo` (what `minerva demo` trains with),
+`memory` (the same with a memory of the episode), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with
+critics of bins or mixtures), `minerva` (the original's)."""

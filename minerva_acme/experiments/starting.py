@@ -47,8 +47,8 @@ def take_weights(
     if differences := list(_differences(state["modules"], found["modules"])):
         raise ValueError(
             f"The networks of {source} must be those of this run to start from its weights, but "
-            f"{'; '.join(differences[:3])}. Use the same agent, with the same networks, on an environment of "
-            "the same observations and actions."
+            f"{'; '.join(differences[:3])}. Use the same agent and preset, on an environment of the same "
+            "observations and actions."
         )
     policies.check_actions(source, spec)
     learner.restore({**state, "modules": found["modules"]})

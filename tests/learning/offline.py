@@ -33,6 +33,7 @@ from minerva_acme.runs import config as run_config
 from minerva_acme.runs import evaluation, run_results
 
 PREFIX = "offline_"
+STORED = pathlib.Path(results.__file__).parent / "data"
 FINAL, DATA = f"{PREFIX}final", f"{PREFIX}data"  # the agent that made the data, and the data itself
 # By agent. A run of MPO takes 13 minutes, of the others 3 to 5.
 TUNING_SEEDS: Mapping[str, tuple[int, ...]] = {"crr": (100, 101), "td3": (100, 101), "mpo": (100,)}
@@ -341,7 +342,7 @@ def table(rows: Sequence[tuple[str, str, str, float, Mapping[int, float], Mappin
     for task, kind, agent, of_data, own, of_bc in rows:
         pairs = [own[seed] - of_bc[seed] for seed in sorted(own) if seed in of_bc]
         mean, half = interval(pairs) if pairs else (float("nan"), float("nan"))
-        difference = "" if agent.startswith("BC") else f"{mean:+.3f} +- {half:.3f}"
+        difference = "" if agent.startswith("BC") or not pairs else f"{mean:+.3f} +- {half:.3f}"
         score = f"{statistics.fmean(own.values()):.3f}" if own else ""
         lines.append(f"| {task} | {kind} | {of_data:.3f} | {agent} | {score} | {difference} | {len(own)} |")
     return "\n".join(lines)
@@ -408,7 +409,7 @@ def store_scores(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Makes what is missing, prints the tables of reported seeds and of those for tuning, and returns them."""
+    """Makes what is missing, prints the tables of scores and of settings, and returns them."""
     parser = argparse.ArgumentParser(prog="python -m tests.learning.offline", description=__doc__)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("runs/offline"))
     parser.add_argument("--num-learner-steps", type=int, default=20_000)
@@ -436,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     study = Study(given.folder, given.num_learner_steps, given.device)
     agents = [agent for agent in SETTINGS if agent in ("bc", *given.agents)]
     if given.stored:
-        study.results = pathlib.Path(results.__file__).parent / "data"
+        study.results = STORED
         chosen = study.choose(tasks, agents)
     else:
         chosen = _make(study, tasks, agents)

@@ -7,11 +7,19 @@ import types
 import pytest
 
 from minerva_acme import datasets, experiments, results
+from minerva_acme.agents import mpo
 from tests.learning import offline
 
 
 def test_the_setting_with_the_highest_mean_is_chosen():
     assert offline.best({"a": [0.1, 0.9], "b": [0.6, 0.6], "c": [0.6, 0.6]}) == "b"
+
+
+def test_the_offline_preset_is_mpos_chosen_setting(tmp_path):
+    study = offline.Study(tmp_path, num_learner_steps=5)
+    study.results = offline.STORED
+    chosen = study.choose(offline.TASKS, ["mpo"])["mpo"]
+    assert offline.SETTINGS["mpo"][chosen].config == mpo.PRESETS["offline"]
 
 
 def test_the_names_of_all_settings_can_be_those_of_stored_results():

@@ -11,6 +11,7 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import parsing
 from minerva_acme.runs import policies, run_names
 from minerva_acme.task_settings import TaskSettings, split_repeat
+from tests.learning import offline
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 OWN = results.load()
@@ -155,6 +156,12 @@ def test_the_table_of_mpo_is_of_the_rows():
             score = f"{scores[seed, 50_000]} ± {stds[seed, 50_000]}" if scores.get((seed, 50_000)) else ""
             expected.append([label, str(seed), *("" if v is None else f"{v:.0f}" for v in at), score])
     assert shown == expected
+
+
+def test_the_tables_of_recorded_data_are_of_the_rows():
+    page = (REPOSITORY / "docs/how-to/data.md").read_text()
+    for table in offline.main(["--stored", "--tasks", "Pendulum-v1", "cartpole_swingup"]).split("\n\n"):
+        assert f"\n\n{table}\n\n" in page
 
 
 @pytest.mark.parametrize("agent", ["ppo", "vmpo"])
