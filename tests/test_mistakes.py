@@ -1012,7 +1012,7 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, memory, modern, simba, demo, dmpo, "
+        "There is no preset 'contrl'; there are default, control, memory, modern, offline, simba, demo, dmpo, "
         "dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (

@@ -326,7 +326,7 @@ MISTAKES = [
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, memory, modern, simba, demo, dmpo, "
+        "There is no preset 'controll'; there are default, control, memory, modern, offline, simba, demo, dmpo, "
         "dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
