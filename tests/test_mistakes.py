@@ -1012,8 +1012,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
         2,
-        "There is no preset 'contrl'; there are default, control, memory, modern, offline, simba, demo, dmpo, "
-        "dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
+        "There is no preset 'contrl'; there are default, control, memory, modern, offline, simba, demo, "
+        "dmpo, dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
     ),
     "a flag misspelt": (
         "train ppo --env CartPole-v1 --num-env-step 10",

@@ -326,8 +326,8 @@ MISTAKES = [
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
-        "There is no preset 'controll'; there are default, control, memory, modern, offline, simba, demo, dmpo, "
-        "dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
+        "There is no preset 'controll'; there are default, control, memory, modern, offline, simba, demo, "
+        "dmpo, dmpo_mixture, two_hot, minerva, task. Did you mean 'control'?",
     ),
     ("train mpo --env Pendulum-v11 --num-env-steps 1", "Pendulum-v1"),
     ("train mpo --env dm_control/cartpole/swing_up --num-env-steps 1", "dm_control/cartpole/swingup"),
