@@ -327,6 +327,8 @@ _CONTROL = MPOConfig(
 # Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with fewer
 # updates, one every four steps, and more noise, the pole was swung up sooner.
 _DEMO = dataclasses.replace(_SIMBA, init_stddev=1.0, samples_per_insert=32.0)
+# The best single change in the screening of docs/frontier.md.
+_MODERN = dataclasses.replace(_SIMBA, noise_repeat=4)
 PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
@@ -343,11 +345,10 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             batch_size=64,
             samples_per_insert=16.0,
         ),
-        # The best single change in the screening of docs/frontier.md.
-        "modern": dataclasses.replace(_SIMBA, noise_repeat=4),
+        "modern": _MODERN,
         # `modern` for recorded episodes. Where the mean is far beyond the bounds, all actions of a state are
         # clipped to the same one and have the same value; without new episodes, nothing would bring it back.
-        "offline": dataclasses.replace(_SIMBA, noise_repeat=4, action_penalty=True),
+        "offline": dataclasses.replace(_MODERN, action_penalty=True),
         "simba": _SIMBA,
         "demo": _DEMO,
         # Distributional MPO: 51 atoms from -150 to 150; the target is projected from all 20 actions.

@@ -375,13 +375,14 @@ def tuning_table(study: Study, tasks: Sequence[Task], agents: Iterable[str]) -> 
     ]
     for agent in agents:
         by_task = [study.tuned([task], agent) for task in tasks]
-        for setting in study.tuned(tasks, agent):
+        for setting in dict.fromkeys(itertools.chain(*by_task)):
             means = [f"{statistics.fmean(scores[setting]):.3f}" for scores in by_task]
             lines.append(f"| {agent.upper()} | {setting} | {' | '.join(means)} |")
     return "\n".join(lines)
 
 
 def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[str, str]:
+    torch.set_num_threads(1)
     for task in tasks:
         study.make_data(task)
     study.score_all(score for agent in agents for score in tuning(tasks, agent))
@@ -424,9 +425,8 @@ def main(arguments: Sequence[str] | None = None) -> str:
     parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
     parser.add_argument("--device", default="cpu", help="of the learners")
-    parser.add_argument("--stored", action="store_true", help="train nothing: the table of stored results")
+    parser.add_argument("--stored", action="store_true", help="train nothing: the tables of stored results")
     given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
     options = {"num_env_steps": given.num_env_steps, "num_scored": given.episodes}
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     tasks = [
