@@ -52,10 +52,16 @@ class Task(NamedTuple):
     kinds: tuple[str, ...]
     seeds: tuple[int, ...]
     tunes: bool = True  # whether settings are chosen on it
+    maker_seed: int = 0  # of the agent that makes the data
 
     @property
     def name(self) -> str:
         return self.env_name.removeprefix("dm_control/").replace("/", "_")
+
+    @property
+    def version(self) -> str:
+        """What tells other data from that of seed 0 in the names of runs and experiments."""
+        return f"-v{self.maker_seed}" if self.maker_seed else ""
 
 
 TASKS = (
@@ -110,7 +116,7 @@ class Score(NamedTuple):
 
     @property
     def run(self) -> str:
-        return f"{self.kind}-{self.name}"
+        return f"{self.kind}{self.task.version}-{self.name}"
 
 
 class Study:
@@ -122,41 +128,50 @@ class Study:
         self._device = device
 
     def data(self, task: Task, kind: str) -> pathlib.Path:
-        return self.folder / "data" / f"{task.name}-{kind}-v0"
+        return self.folder / "data" / f"{task.name}-{kind}-v{task.maker_seed}"
 
     def make_data(self, task: Task) -> None:
         """Trains the agent of a task, and again until a third of what it has learned; plays with both."""
-        with self._lock(f"data-{task.name}", waits=True):
+        with self._lock(f"data-{task.name}{task.version}", waits=True):
             self._make_data(task)
 
     def _make_data(self, task: Task) -> None:
         whole = {"record": str(self.data(task, "replay")), "evaluation_period": task.num_env_steps // 20}
         if not self.data(task, "replay").exists():
-            _train(self._config(task, "maker", MAKER, 0, **whole))
-        if not self.rows(FINAL, task):
-            self._write(self._collect(FINAL, task, self.folder / task.name / "maker-seed0"))
+            _train(self._config(task, "maker", MAKER, task.maker_seed, **whole))
+        if task.maker_seed not in self.rows(FINAL, task):
+            self._write(self._collect(FINAL, task, self._run(task, "maker", task.maker_seed)))
         low, high = self.bounds(task)
         if "medium" in task.kinds and not self.data(task, "medium").exists():
             options = {
                 "evaluation_period": max(1, task.num_env_steps // 100),
                 "stop_at_return": low + (high - low) / 3,
             }
-            _train(self._config(task, "medium", MAKER, 0, **options))
-            self._play(task, "medium", "medium-seed0")
+            _train(self._config(task, "medium", MAKER, task.maker_seed, **options))
+            self._play(task, "medium", "medium")
         if "mixed" in task.kinds and not self.data(task, "mixed").exists():
             if not self.data(task, "final").exists():
-                self._play(task, "final", "maker-seed0")
+                self._play(task, "final", "maker")
             parts = [datasets.read(self.data(task, kind)) for kind in ("medium", "final")]
             halves = [itertools.islice(part, task.num_episodes // 2) for part in parts]
             datasets.write(self.data(task, "mixed"), itertools.chain(*halves), parts[0].spec)
         for kind in task.kinds:
-            if not self.rows(DATA, task, kind):
+            if task.maker_seed not in self.rows(f"{DATA}+{kind}", task):
                 returns = full_returns(datasets.read(self.data(task, kind)))
-                # Of the agent that made the data: its command, its machine.
-                (final,) = results.read(self.results / f"{FINAL}.csv")
-                found = results.select(final, [task.env_name])
                 values = {"final_return": np.mean(returns), "final_return_std": np.std(returns)}
-                self._add(found, f"{DATA}+{kind}", **values)
+                self._add(self._maker(task), f"{DATA}+{kind}", **values)
+
+    def _maker(self, task: Task) -> results.Experiment:
+        """Returns the run that made the data: its command, its machine."""
+        (final,) = results.read(self.results / f"{FINAL}.csv")
+        place = (task.env_name, task.maker_seed)
+        contexts = (c._replace(trainings=c.trainings & {place}) for c in final.contexts)
+        return dataclasses.replace(
+            final,
+            rows=tuple(row for row in final.rows if (row.env_name, row.seed) == place),
+            commands={task.env_name: final.commands[task.env_name]},
+            contexts=tuple(c for c in contexts if c.trainings),
+        )
 
     def score_all(self, scores: Iterable[Score]) -> None:
         """Makes the scores that are missing, those that another process is making after all others."""
@@ -174,37 +189,53 @@ class Study:
     def score(self, score: Score) -> None:
         """Trains an agent on data, and stores its rows."""
         task, kind, agent, setting, seed = score
-        name = f"{PREFIX}{score.name}"
-        if seed in self.rows(name, task, kind):
+        name, label = f"{PREFIX}{score.name}", f"{kind}{task.version}"
+        if seed in self.rows(f"{name}+{label}", task):
             return
         builder = SETTINGS[agent][setting]
         config = self._config(task, score.run, builder, seed, data=self.data(task, kind))
         _train(config)
-        found = self._collect(f"{name}+{kind}", task, pathlib.Path(config.directory))
+        found = self._collect(f"{name}+{label}", task, pathlib.Path(config.directory))
         if agent == "bc":
             with environments.make_training_environment(task.env_name, seed=20_000 + seed) as environment:
                 played = evaluation.evaluate_checkpoint(
                     config.directory, builder, environment, task.num_scored, seed=seed, explore=True
                 )
             values = {"final_return": played.mean, "final_return_std": played.std}
-            self._add(found, f"{name}{EXPLORE}+{kind}", **values)
+            self._add(found, f"{name}{EXPLORE}+{label}", **values)
         self._write(found)
 
     def bounds(self, task: Task) -> tuple[float, float]:
         """Returns the returns of scores 0 and 1: random actions, and the agent that made the data."""
-        (low,) = self.rows(FINAL, task, metric="random_return").values()
-        (high,) = self.rows(FINAL, task).values()
-        return low, high
+        low = self.rows(FINAL, task, metric="random_return")
+        return low[task.maker_seed], self.rows(FINAL, task)[task.maker_seed]
 
-    def rows(self, name: str, task: Task, kind: str = "", metric: str = "final_return") -> dict[int, float]:
+    def rows(self, name: str, task: Task, metric: str = "final_return") -> dict[int, float]:
         """Returns the numbers of an experiment by seed."""
-        path = self.results / f"{name}{'+' * bool(kind)}{kind}.csv"
+        path = self.results / f"{name}.csv"
         rows = results.read(path)[0].rows if path.exists() else ()
         return {row.seed: row.value for row in rows if (row.env_name, row.metric) == (task.env_name, metric)}
 
     def scores(self, name: str, task: Task, kind: str) -> dict[int, float]:
+        """Returns the scores of an agent that learned from the data, by seed."""
         low, high = self.bounds(task)
-        return {seed: (x - low) / (high - low) for seed, x in self.rows(name, task, kind).items()}
+        found = self.rows(f"{name}+{kind}{task.version}", task)
+        return {seed: (x - low) / (high - low) for seed, x in found.items()}
+
+    def pooled(self, name: str, task: Task, kind: str) -> dict[tuple[Task, int], float]:
+        """Returns the scores of the seeds to report on all data of a kind, by task with maker, and seed."""
+        makers = [task._replace(maker_seed=seed) for seed in sorted(self.rows(FINAL, task))]
+        return {
+            (made, seed): score
+            for made in makers
+            for seed, score in self.scores(name, made, kind).items()
+            if seed in task.seeds
+        }
+
+    def data_score(self, task: Task, kind: str) -> float:
+        """Returns the score of the data itself."""
+        low, high = self.bounds(task)
+        return (self.rows(f"{DATA}+{kind}", task)[task.maker_seed] - low) / (high - low)
 
     def choose(self, tasks: Sequence[Task], agents: Iterable[str]) -> dict[str, str]:
         """Returns the setting of each agent with the highest mean score on the seeds for tuning."""
@@ -239,7 +270,7 @@ class Study:
         return experiments.ExperimentConfig(
             builder=builder,
             environment_factory=lambda seed: environments.make_training_environment(task.env_name, seed=seed),
-            directory=self.folder / task.name / f"{name}-seed{seed}",
+            directory=self._run(task, name, seed),
             seed=seed,
             **{"evaluation_period": 0, **steps, **options},
             device=self._device,
@@ -248,8 +279,12 @@ class Study:
             log_period_seconds=60.0,
         )
 
-    def _play(self, task: Task, kind: str, run: str) -> None:
-        words = ["dataset", self.folder / task.name / run, "--out", self.data(task, kind), "--episodes"]
+    def _run(self, task: Task, name: str, seed: int) -> pathlib.Path:
+        return self.folder / task.name / f"{name}-seed{seed}"
+
+    def _play(self, task: Task, kind: str, name: str) -> None:
+        run = self._run(task, name, task.maker_seed)
+        words = ["dataset", run, "--out", self.data(task, kind), "--episodes"]
         assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
 
     def _collect(self, name: str, task: Task, run: pathlib.Path) -> results.Experiment:
@@ -331,16 +366,16 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
     return mean, float(stats.t.ppf(0.975, number - 1)) * error
 
 
-def table(rows: Sequence[tuple[str, str, str, float, Mapping[int, float], Mapping[int, float]]]) -> str:
+def table(rows: Sequence[tuple[str, str, str, float, Mapping[Any, float], Mapping[Any, float]]]) -> str:
     """Returns a Markdown table.
 
     Args:
-        rows: Task, kind of data, agent, score of the data, and the scores of agent and BC by seed.
+        rows: Task, kind of data, agent, score of the data, and the scores of agent and BC by run.
     """
-    lines = ["| task | data | score of the data | agent | score | minus BC, 95 % interval | seeds |"]
+    lines = ["| task | data | score of the data | agent | score | minus BC, 95 % interval | runs |"]
     lines.append("|---" * 7 + "|")
     for task, kind, agent, of_data, own, of_bc in rows:
-        pairs = [own[seed] - of_bc[seed] for seed in sorted(own) if seed in of_bc]
+        pairs = [own[run] - of_bc[run] for run in sorted(own) if run in of_bc]
         mean, half = interval(pairs) if pairs else (float("nan"), float("nan"))
         difference = "" if agent.startswith("BC") or not pairs else f"{mean:+.3f} +- {half:.3f}"
         score = f"{statistics.fmean(own.values()):.3f}" if own else ""
@@ -351,19 +386,14 @@ def table(rows: Sequence[tuple[str, str, str, float, Mapping[int, float], Mappin
 def _rows(study: Study, tasks: Sequence[Task], chosen: Mapping[str, str]) -> Iterator[tuple[Any, ...]]:
     for task in tasks:
         for kind in task.kinds:
-            (of_data,) = study.scores(DATA, task, kind).values()
-
-            def reported(
-                agent: str, suffix: str = "", task: Task = task, kind: str = kind
-            ) -> dict[int, float]:
-                found = study.scores(f"{PREFIX}{agent}+{chosen[agent]}{suffix}", task, kind)
-                return {seed: score for seed, score in found.items() if seed in task.seeds}
-
-            greedy = reported("bc")
-            yield task.name, kind, "BC, as the data did", of_data, reported("bc", EXPLORE), greedy
+            greedy = study.pooled(f"{PREFIX}bc+{chosen['bc']}", task, kind)
+            found = {"BC, as the data did": study.pooled(f"{PREFIX}bc+{chosen['bc']}{EXPLORE}", task, kind)}
             for agent, setting in reported_agents(kind, chosen).items():
-                label = f"{agent.upper()}, {setting}"
-                yield task.name, kind, label, of_data, reported(agent), greedy
+                own = study.pooled(f"{PREFIX}{agent}+{setting}", task, kind)
+                found[f"{agent.upper()}, {setting}"] = own
+            for label, own in found.items():
+                of_data = statistics.fmean(study.data_score(data, kind) for data, _ in own or greedy)
+                yield task.name, kind, label, of_data, own, greedy
 
 
 def tuning_table(study: Study, tasks: Sequence[Task], agents: Iterable[str]) -> str:
@@ -385,8 +415,11 @@ def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[st
     torch.set_num_threads(1)
     for task in tasks:
         study.make_data(task)
-    study.score_all(score for agent in agents for score in tuning(tasks, agent))
-    chosen = study.choose(tasks, agents)
+    if any(task.maker_seed for task in tasks):
+        chosen = _stored().choose(TASKS, agents)
+    else:
+        study.score_all(score for agent in agents for score in tuning(tasks, agent))
+        chosen = study.choose(tasks, agents)
     study.score_all(
         Score(task, kind, agent, setting, seed)
         for task in tasks
@@ -394,6 +427,13 @@ def _make(study: Study, tasks: Sequence[Task], agents: Sequence[str]) -> dict[st
         for agent, setting in reported_agents(kind, chosen).items()
     )
     return chosen
+
+
+def _stored() -> Study:
+    """Returns the study whose rows are stored with the library, to read them."""
+    study = Study(pathlib.Path(), 0)
+    study.results = STORED
+    return study
 
 
 def store_scores(source: pathlib.Path, target: pathlib.Path) -> None:
@@ -422,27 +462,34 @@ def main(arguments: Sequence[str] | None = None) -> str:
         help="settings are chosen on these, walker walk excepted",
     )
     parser.add_argument("--agents", nargs="+", choices=SETTINGS, default=SETTINGS, help="these and BC")
-    parser.add_argument("--seeds", type=int, help="the number of seeds to report, if fewer")
+    parser.add_argument("--seeds", type=int, nargs="+", help="the seeds to report, if others")
+    parser.add_argument(
+        "--maker-seed",
+        type=int,
+        default=0,
+        help="of the agent that makes the data: with another one than 0, settings are those chosen before",
+    )
     parser.add_argument("--num-env-steps", type=int, help="of the agent that makes the data, if others")
     parser.add_argument("--device", default="cpu", help="of the learners")
     parser.add_argument("--stored", action="store_true", help="train nothing: the tables of stored results")
     given = parser.parse_args(arguments)
-    options = {"num_env_steps": given.num_env_steps, "num_scored": given.episodes}
+    options = {
+        "num_env_steps": given.num_env_steps,
+        "num_scored": given.episodes,
+        "seeds": given.seeds and tuple(given.seeds),
+    }
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    tasks = [
-        task._replace(seeds=task.seeds[: given.seeds], **changes)
-        for task in TASKS
-        if task.name in given.tasks
-    ]
+    tasks = [task._replace(**changes) for task in TASKS if task.name in given.tasks]
     study = Study(given.folder, given.num_learner_steps, given.device)
     agents = [agent for agent in SETTINGS if agent in ("bc", *given.agents)]
     if given.stored:
-        study.results = STORED
+        study = _stored()
         chosen = study.choose(tasks, agents)
     else:
-        chosen = _make(study, tasks, agents)
+        chosen = _make(study, [task._replace(maker_seed=given.maker_seed) for task in tasks], agents)
         store_scores(study.results, given.folder / "scores")
-    tables = table(list(_rows(study, tasks, chosen))), tuning_table(study, tasks, agents)
+    tuned = _stored() if given.maker_seed else study
+    tables = table(list(_rows(study, tasks, chosen))), tuning_table(tuned, tasks, agents)
     printed = "\n\n".join(tables)
     print(printed)
     return printed

@@ -73,16 +73,57 @@ def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatc
     row = {0: 0.5, 1: 0.5, **dict.fromkeys(offline.TUNING_SEEDS["crr"], 0.5)}
     monkeypatch.setattr(offline.Study, "make_data", lambda self, task: None)
     monkeypatch.setattr(offline.Study, "score", lambda self, score: made.append(score))
-    monkeypatch.setattr(
-        offline.Study,
-        "scores",
-        lambda self, name, *rest: {0: 0.5} if name == offline.DATA else row,
-    )
-    words = ["--folder", str(tmp_path), "--tasks", "Pendulum-v1", "--seeds", "2", "--agents", "crr"]
+    monkeypatch.setattr(offline.Study, "pooled", lambda self, name, task, kind: {(task, 0): 0.5})
+    monkeypatch.setattr(offline.Study, "scores", lambda self, name, task, kind: row)
+    monkeypatch.setattr(offline.Study, "data_score", lambda self, task, kind: 0.5)
+    words = ["--folder", str(tmp_path), "--tasks", "Pendulum-v1", "--seeds", "0", "1", "--agents", "crr"]
     printed = offline.main(words)
     kinds = {agent: {score.kind for score in made if score.agent == agent} for agent in ("bc", "crr", "td3")}
     assert kinds == {"bc": {"medium", "replay", "mixed"}, "crr": {"replay", "mixed"}, "td3": set()}
     assert "CRR, binary" in printed and "TD3" not in printed
+
+
+def test_other_data_is_made_by_an_agent_with_another_seed_and_learned_from_with_the_stored_settings(
+    tmp_path, monkeypatch
+):
+    made = []
+    monkeypatch.setattr(offline.Study, "make_data", lambda self, task: made.append(task.maker_seed))
+    monkeypatch.setattr(offline.Study, "score", lambda self, score: made.append(score))
+    monkeypatch.setattr(offline, "_rows", lambda *study_tasks_and_settings: [])
+    words = ["--folder", str(tmp_path), "--tasks", "Pendulum-v1", "--seeds", "3", "--agents", "crr"]
+    offline.main([*words, "--maker-seed", "7"])
+    assert made.pop(0) == 7
+    assert {(score.seed, score.task.maker_seed) for score in made} == {(3, 7)}
+    assert {score.setting for score in made if score.agent == "crr"} == {"beta=0.1"}
+    study = offline.Study(tmp_path, num_learner_steps=5)
+    assert study.data(made[0].task, "replay").name == "Pendulum-v1-replay-v7"
+    assert made[0].run == "medium-v7-bc+default"
+
+
+def test_scores_are_relative_to_the_agent_that_made_the_data_and_paired_with_bc_on_the_same(tmp_path):
+    study, task = offline.Study(tmp_path, num_learner_steps=5), offline.TASKS[0]
+    task = task._replace(kinds=("replay",))
+
+    def write(name, final, **others):
+        rows = tuple(
+            results.Row(name, task.env_name, seed, metric, 5, value)
+            for metric, values in {"final_return": final, **others}.items()
+            for seed, value in values.items()
+        )
+        study._write(results.Experiment(exp_name=name, rows=rows, action_repeat=1))
+
+    write(offline.FINAL, {0: 10.0, 1: 10.0}, random_return={0: 0.0, 1: -10.0})
+    write(f"{offline.DATA}+replay", {0: 4.0, 1: 2.0})  # scores 0.4 and 0.6
+    write("offline_bc+default+replay", {0: 1.0, 3: 2.0})
+    write("offline_bc+default+replay-v1", {3: -10.0})
+    write("offline_crr+binary+replay", {0: 3.0})
+    write("offline_crr+binary+replay-v1", {3: 2.0, 9: 10.0})
+    chosen = {"bc": "default", "crr": "binary"}
+    lines = offline.table(list(offline._rows(study, [task], chosen))).splitlines()
+    # CRR: 0.3 and 0.6, BC with the same data and seed 0.1 and 0. Seed 9 is not one to report.
+    assert lines[-1].startswith("| Pendulum-v1 | replay | 0.500 | CRR, binary | 0.450 | +0.400 +- ")
+    assert lines[-1].endswith(" | 2 |")
+    assert lines[-2].startswith("| Pendulum-v1 | replay | 0.467 | BC, default | 0.100 |")
 
 
 def test_scores_are_stored_without_curves(tmp_path):
