@@ -67,7 +67,7 @@ class Task(NamedTuple):
 TASKS = (
     Task("Pendulum-v1", 20_000, 100, 100, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
     Task("dm_control/cartpole/swingup", 50_000, 40, 20, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
-    Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2), tunes=False),
+    Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2, 3, 4), tunes=False),
 )
 MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
 _HL_GAUSS: dict[str, Any] = {

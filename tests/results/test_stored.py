@@ -160,7 +160,7 @@ def test_the_table_of_mpo_is_of_the_rows():
 
 def test_the_tables_of_recorded_data_are_of_the_rows():
     page = (REPOSITORY / "docs/how-to/data.md").read_text()
-    for table in offline.main(["--stored", "--tasks", "Pendulum-v1", "cartpole_swingup"]).split("\n\n"):
+    for table in offline.main(["--stored"]).split("\n\n"):
         assert f"\n\n{table}\n\n" in page
 
 
