@@ -58,10 +58,9 @@ class Task(NamedTuple):
     def name(self) -> str:
         return self.env_name.removeprefix("dm_control/").replace("/", "_")
 
-    @property
-    def version(self) -> str:
-        """What tells other data from that of seed 0 in the names of runs and experiments."""
-        return f"-v{self.maker_seed}" if self.maker_seed else ""
+    def label(self, kind: str) -> str:
+        """Returns the name of data within other names: its kind, with its maker's seed if that is not 0."""
+        return f"{kind}-v{self.maker_seed}" if self.maker_seed else kind
 
 
 TASKS = (
@@ -116,7 +115,7 @@ class Score(NamedTuple):
 
     @property
     def run(self) -> str:
-        return f"{self.kind}{self.task.version}-{self.name}"
+        return f"{self.task.label(self.kind)}-{self.name}"
 
 
 class Study:
@@ -132,7 +131,7 @@ class Study:
 
     def make_data(self, task: Task) -> None:
         """Trains the agent of a task, and again until a third of what it has learned; plays with both."""
-        with self._lock(f"data-{task.name}{task.version}", waits=True):
+        with self._lock(f"data-{task.name}-{task.maker_seed}", waits=True):
             self._make_data(task)
 
     def _make_data(self, task: Task) -> None:
@@ -164,13 +163,12 @@ class Study:
     def _maker(self, task: Task) -> results.Experiment:
         """Returns the run that made the data: its command, its machine."""
         (final,) = results.read(self.results / f"{FINAL}.csv")
-        place = (task.env_name, task.maker_seed)
-        contexts = (c._replace(trainings=c.trainings & {place}) for c in final.contexts)
+        of_task = results.select(final, [task.env_name])
+        place = frozenset({(task.env_name, task.maker_seed)})
         return dataclasses.replace(
-            final,
-            rows=tuple(row for row in final.rows if (row.env_name, row.seed) == place),
-            commands={task.env_name: final.commands[task.env_name]},
-            contexts=tuple(c for c in contexts if c.trainings),
+            of_task,
+            rows=tuple(row for row in of_task.rows if row.seed == task.maker_seed),
+            contexts=tuple(c._replace(trainings=place) for c in of_task.contexts if place <= c.trainings),
         )
 
     def score_all(self, scores: Iterable[Score]) -> None:
@@ -189,7 +187,7 @@ class Study:
     def score(self, score: Score) -> None:
         """Trains an agent on data, and stores its rows."""
         task, kind, agent, setting, seed = score
-        name, label = f"{PREFIX}{score.name}", f"{kind}{task.version}"
+        name, label = f"{PREFIX}{score.name}", task.label(kind)
         if seed in self.rows(f"{name}+{label}", task):
             return
         builder = SETTINGS[agent][setting]
@@ -218,9 +216,7 @@ class Study:
 
     def scores(self, name: str, task: Task, kind: str) -> dict[int, float]:
         """Returns the scores of an agent that learned from the data, by seed."""
-        low, high = self.bounds(task)
-        found = self.rows(f"{name}+{kind}{task.version}", task)
-        return {seed: (x - low) / (high - low) for seed, x in found.items()}
+        return self._relative(task, self.rows(f"{name}+{task.label(kind)}", task))
 
     def pooled(self, name: str, task: Task, kind: str) -> dict[tuple[Task, int], float]:
         """Returns the scores of the seeds to report on all data of a kind, by task with maker, and seed."""
@@ -234,8 +230,12 @@ class Study:
 
     def data_score(self, task: Task, kind: str) -> float:
         """Returns the score of the data itself."""
+        return self._relative(task, self.rows(f"{DATA}+{kind}", task))[task.maker_seed]
+
+    def _relative(self, task: Task, returns: Mapping[int, float]) -> dict[int, float]:
+        """Returns the scores of returns, by seed."""
         low, high = self.bounds(task)
-        return (self.rows(f"{DATA}+{kind}", task)[task.maker_seed] - low) / (high - low)
+        return {seed: (x - low) / (high - low) for seed, x in returns.items()}
 
     def choose(self, tasks: Sequence[Task], agents: Iterable[str]) -> dict[str, str]:
         """Returns the setting of each agent with the highest mean score on the seeds for tuning."""

@@ -116,14 +116,31 @@ def test_scores_are_relative_to_the_agent_that_made_the_data_and_paired_with_bc_
     write(f"{offline.DATA}+replay", {0: 4.0, 1: 2.0})  # scores 0.4 and 0.6
     write("offline_bc+default+replay", {0: 1.0, 3: 2.0})
     write("offline_bc+default+replay-v1", {3: -10.0})
-    write("offline_crr+binary+replay", {0: 3.0})
+    write("offline_crr+binary+replay", {0: 3.0, 3: 4.0})
     write("offline_crr+binary+replay-v1", {3: 2.0, 9: 10.0})
     chosen = {"bc": "default", "crr": "binary"}
     lines = offline.table(list(offline._rows(study, [task], chosen))).splitlines()
-    # CRR: 0.3 and 0.6, BC with the same data and seed 0.1 and 0. Seed 9 is not one to report.
-    assert lines[-1].startswith("| Pendulum-v1 | replay | 0.500 | CRR, binary | 0.450 | +0.400 +- ")
-    assert lines[-1].endswith(" | 2 |")
+    # CRR: 0.3, 0.4 and 0.6, BC with the same data and seed 0.1, 0.2 and 0. Seed 9 is not one to report.
+    assert lines[-1].startswith("| Pendulum-v1 | replay | 0.467 | CRR, binary | 0.433 | +0.333 +- ")
+    assert lines[-1].endswith(" | 3 |")
     assert lines[-2].startswith("| Pendulum-v1 | replay | 0.467 | BC, default | 0.100 |")
+
+
+def test_the_score_of_data_is_stored_with_the_run_of_its_maker_alone(tmp_path):
+    study, task = offline.Study(tmp_path, num_learner_steps=5), offline.TASKS[0]
+    for env_name, seed in [(task.env_name, 0), (task.env_name, 1), ("CartPole-v1", 1)]:
+        run = results.Experiment(
+            exp_name=offline.FINAL,
+            rows=(results.Row(offline.FINAL, env_name, seed, "final_return", 5, float(seed)),),
+            action_repeat=1,
+            commands={env_name: f"minerva train {env_name}"},
+            contexts=(results.Context(frozenset({(env_name, seed)}), "0.1.0", f"commit{seed}", {}, None),),
+        )
+        study._write(run)
+    maker = study._maker(task._replace(maker_seed=1))
+    assert [(row.env_name, row.seed) for row in maker.rows] == [(task.env_name, 1)]
+    assert maker.commands == {task.env_name: f"minerva train {task.env_name}"}
+    assert [(c.trainings, c.commit) for c in maker.contexts] == [({(task.env_name, 1)}, "commit1")]
 
 
 def test_scores_are_stored_without_curves(tmp_path):

@@ -169,7 +169,7 @@ def test_a_wait_in_a_dataset_warns_on_both_stores(serve_any, table, prefetch, mo
 
 @pytest.mark.reverb
 def test_a_dead_server_ends_a_wait_that_has_no_limit(server_process, write):
-    # On a busy machine, a new server has taken more than 10 seconds to answer.
+    # On a busy machine, the server has taken more than 10 seconds to answer.
     write(replay.ReverbClient(server_process.address, answer_seconds=60.0), num_items=5)
     client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=0.5)
     with Dataset(client.sampler("replay", exact=True), lambda fields: fields, 100, prefetch=1) as dataset:
