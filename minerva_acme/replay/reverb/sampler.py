@@ -56,7 +56,7 @@ class ReverbSampler(base.Sampler):
         self._items: collections.deque[Any] = collections.deque()
         self._error: Exception | None = None
         self._closed = False
-        self._is_fetching = False  # whether items that the table allowed are on their way, if `exact`
+        self._is_fetching = False  # whether the thread is inside Reverb's sampler, which may block for good
 
         self._thread: threading.Thread | None = None
         _samplers.add(self)
@@ -85,6 +85,12 @@ class ReverbSampler(base.Sampler):
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(wait_seconds)  # The thread may block until the process ends.
+
+    def close_at_exit(self, wait_seconds: float) -> None:
+        """Closes it, and waits longer for a thread that only asks the server, since its questions end."""
+        self.close(wait_seconds)
+        while self.is_running() and not self._is_fetching:
+            self.close(_POLL_SECONDS)
 
     @property
     def address(self) -> str:
@@ -140,7 +146,7 @@ class ReverbSampler(base.Sampler):
                     # nothing from the table after it is closed.
                     missing = min(missing, allowed) if self._exact else missing
                     sampler = self._new_sampler(missing)
-                    self._is_fetching = self._exact
+                self._is_fetching = True
                 for _ in range(missing):
                     if self._closed:
                         break
@@ -200,7 +206,8 @@ class ReverbSampler(base.Sampler):
     def _explain_wait(self, batch_size: int) -> base.ReplayTimeout:
         table = self._connection.table(self._table)
         reason = messages.sampling_waits(table, batch_size, len(self._items))
-        reason.held_back &= not self._is_fetching
+        # Items that the table allowed to an exact sampler are on their way.
+        reason.held_back &= not (self._exact and self._is_fetching)
         return reason
 
 
@@ -227,7 +234,7 @@ def _close_all() -> None:
     """Ends the threads while the interpreter runs. A thread that returns from C++ later would abort it."""
     deadline = time.monotonic() + _EXIT_SECONDS
     for sampler in list(_samplers):
-        sampler.close(max(0.0, deadline - time.monotonic()))
+        sampler.close_at_exit(max(0.0, deadline - time.monotonic()))
 
 
 def _stack(items: Sequence[np.ndarray]) -> np.ndarray:

@@ -304,6 +304,40 @@ def test_ctrl_c_ends_a_wait(request, wait, prefetch):
             process.kill()
 
 
+_SERVER_DIES = """
+    import atexit, sys
+    atexit.register(lambda: print(sampler.is_running(), flush=True))  # called last
+    from minerva_acme import replay
+    client = replay.ReverbClient({address!r}, answer_seconds=1.0)
+    sampler = client.sampler("replay", exact=True)
+    sampler.sample_batch(4)
+    print("sampled", flush=True)
+    sys.stdin.readline()
+    try:
+        sampler.sample_batch(4, timeout_seconds=0.1)
+    except replay.ReplayTimeout:
+        print("silent", flush=True)
+"""
+
+
+def test_a_process_whose_server_died_ends_without_an_abort(server_process, write):
+    write(replay.ReverbClient(server_process.address, answer_seconds=60.0), num_items=5)
+    script = textwrap.dedent(_SERVER_DIES).format(address=server_process.address)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True) as process:
+        killer = later(60.0, process.kill)
+        try:
+            assert process.stdout.readline() == "sampled\n"
+            server_process.kill()
+            said, _ = process.communicate("\n")
+        finally:
+            killer.cancel()
+            process.kill()
+    # The thread that asked the dead server has ended before the interpreter did.
+    assert said == "silent\nFalse\n"
+    assert process.returncode == 0
+
+
 def test_no_port_is_chosen_twice_in_a_process(monkeypatch):
     first = ports.free_port()
     offered = iter([first, first, 1])
