@@ -1,7 +1,10 @@
 """Valid ranges of numbers: in config fields, as in `discount: constraints.Share = 0.99`, and in data."""
 
 import contextlib
+import functools
 import itertools
+import operator
+import os
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
@@ -109,12 +112,14 @@ MemorySize = Annotated[
     Constraint(FITTING, lambda value: fit_into_memory((value, 4 * value))),
 ]
 
+Path = str | os.PathLike[str]
 
 _WHOLE = "a whole number"
 # Conditions on the values of each type, since a file may contain anything.
 _TYPES = {
     bool: Constraint("true or false", lambda value: isinstance(value, bool)),
     str: Constraint("text", lambda value: isinstance(value, str)),
+    Path: Constraint("a path", lambda value: isinstance(value, str | os.PathLike)),
     int: Constraint(_WHOLE, lambda value: isinstance(value, Integral) and value is not True),
     float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
 }
@@ -133,7 +138,8 @@ def check_fields(config: Any) -> None:
             if value is None:
                 continue
             or_none = " or None"
-            (hint,) = (each for each in typing.get_args(hint) if each is not type(None))
+            parts = (each for each in typing.get_args(hint) if each is not type(None))
+            hint = functools.reduce(operator.or_, parts)
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:

@@ -6,6 +6,7 @@
 import argparse
 import contextlib
 import dataclasses
+import pathlib
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from minerva_acme import foreign_names
+from minerva_acme import constraints, foreign_names
 from minerva_acme.cli import choices
 
 AGENT = "--agent"
@@ -206,7 +207,10 @@ def read(hint: Any) -> tuple[Any, bool, bool]:
         hint = typing.get_args(hint)[0]
     parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     kinds = [part for part in parts if part is not types.NoneType]
-    kind = kinds[0] if len(kinds) == 1 else None
+    if len(kinds) == 1:
+        (kind,) = kinds
+    else:
+        kind = pathlib.Path if set(kinds) == {*typing.get_args(constraints.Path)} else None
     many = typing.get_origin(kind) is tuple
     return typing.get_args(kind)[0] if many else kind, many, len(kinds) < len(parts)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from minerva_acme import builders, datasets, experiments, specs
+from minerva_acme import builders, constraints, datasets, experiments, specs
 from minerva_acme.cli import sweep_plan, training
 from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import beginning
@@ -23,7 +23,7 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
     of_environment: dict[str, specs.EnvironmentSpec | str] = {}
     seen: set[object] = set()
     problems: list[str] = []
-    recorded: set[str] = set()
+    recorded: set[constraints.Path] = set()
     for run in runs:
         train = run.train
         if (record := train.run.record) is not None:

@@ -6,7 +6,7 @@ import logging
 import pathlib
 from typing import Any, NamedTuple
 
-from minerva_acme import builders, specs
+from minerva_acme import builders, constraints, specs
 from minerva_acme.replay import backends
 from minerva_acme.runs import checkpointing, provenance, run_folder, run_lock
 from minerva_acme.runs import config as experiment_config
@@ -47,7 +47,7 @@ def check_agent(
     builder: builders.AgentBuilder[Any],
     spec: specs.EnvironmentSpec,
     backend: backends.Backend,
-    dataset: str | None = None,
+    dataset: constraints.Path | None = None,
 ) -> None:
     """Checks that an agent can be trained in an environment.
 

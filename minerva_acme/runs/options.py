@@ -6,6 +6,7 @@ Torch and numpy are imported only where a value needs them: the command line rea
 import dataclasses
 import importlib.util
 import math
+import os
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
 from minerva_acme import constraints, foreign_names
+
+_PATHS = ("dataset", "from_run", "record", "demonstrations")  # text in a run's description
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,16 +40,16 @@ class RunOptions(foreign_names.Translated):
     replay: Literal["auto", "reverb", "memory"] = "auto"
     """The replay store: `reverb`; `memory`, which only this process can use, and with which a seed gives the
     same run twice; `auto`: Reverb if it is installed and can sample as the agent requires."""
-    dataset: str | None = None
+    dataset: constraints.Path | None = None
     """A folder of recorded episodes to learn from, in a run that plays only evaluations (`num_env_steps` 0).
     They are kept in memory, as the agent's replay would be, and its checkpoints hold where the data is."""
-    from_run: str | None = None
+    from_run: constraints.Path | None = None
     """The folder of a run whose weights a new run starts from, or of one of its checkpoints: to train in the
     environment after a run on recorded episodes, for example. Agent and networks must be the same."""
-    record: str | None = None
+    record: constraints.Path | None = None
     """A new folder for the episodes of training, which are written there when the run has ended, in Minari's
     layout. Needs h5py (extra `datasets`)."""
-    demonstrations: str | None = None
+    demonstrations: constraints.Path | None = None
     """A folder of recorded episodes, of which every batch holds a share, for agents with replay."""
     demonstration_share: constraints.Share = 0.5
     """The share of `demonstrations` in a batch, at the beginning of the run."""
@@ -83,6 +86,9 @@ class RunOptions(foreign_names.Translated):
         _check_finite("stop_at_return", self.stop_at_return)
         _check_finite("stop_after_minutes", self.stop_after_minutes)
         constraints.check_fields(self)
+        for name in _PATHS:
+            if (path := getattr(self, name)) is not None:
+                object.__setattr__(self, name, os.fspath(path))
         if (self.num_env_steps > 0) == (self.num_learner_steps > 0):
             raise ValueError(
                 "`num_env_steps` must be >= 1, or 0 with `num_learner_steps` >= 1 for a run that learns from "

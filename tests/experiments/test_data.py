@@ -23,9 +23,7 @@ def make_config(directory, builder=exact.MPO, **options):
 def recording(tmp_path_factory):
     """The folder of a run of `exact.NUM_STEPS` steps, and the data that it recorded."""
     folder = tmp_path_factory.mktemp("recorded")
-    config = make_config(
-        folder / "run", record=str(folder / "data"), evaluation_period=0, checkpoint_period=90
-    )
+    config = make_config(folder / "run", record=folder / "data", evaluation_period=0, checkpoint_period=90)
     experiments.run_experiment(config)
     return folder
 
@@ -77,8 +75,8 @@ def test_a_killed_run_that_records_and_has_demonstrations_becomes_the_run_that_w
         return make_config(
             folder,
             builder,
-            record=str(tmp_path / f"data_{folder.name}"),
-            demonstrations=str(recording / "data"),
+            record=tmp_path / f"data_{folder.name}",
+            demonstrations=recording / "data",
             final_demonstration_share=0.0,
         )
 
@@ -105,20 +103,20 @@ def test_a_run_without_new_steps_leaves_its_recording_alone_and_a_longer_one_ask
     longer = dataclasses.replace(config, num_env_steps=70)
     with pytest.raises(ValueError, match="data must be a new folder, but exists"):
         experiments.run_experiment(longer)
-    experiments.run_experiment(dataclasses.replace(longer, record=str(tmp_path / "longer")))
+    experiments.run_experiment(dataclasses.replace(longer, record=tmp_path / "longer"))
     assert datasets.read(tmp_path / "longer").num_steps == 70
 
 
 def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    config = make_config(tmp_path / "run", record=str(tmp_path / "data"))
+    config = make_config(tmp_path / "run", record=tmp_path / "data")
     monkeypatch.setattr(exact.Wanderer, "step", lambda self, action: pytest.fail("it began"))
     with pytest.raises(ValueError, match="data must be a new folder, but exists"):
         experiments.run_experiment(config)
 
 
 def test_a_start_that_is_refused_leaves_all_logged_rows(tmp_path):
-    config = make_config(tmp_path / "run", num_env_steps=40, record=str(tmp_path / "data"))
+    config = make_config(tmp_path / "run", num_env_steps=40, record=tmp_path / "data")
     experiments.run_experiment(config)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     logged = {path: path.read_bytes() for path in sorted((tmp_path / "run").glob("*.csv"))}
@@ -130,7 +128,7 @@ def test_a_start_that_is_refused_leaves_all_logged_rows(tmp_path):
 
 def test_a_start_that_is_refused_leaves_the_description_that_the_run_is_resumed_by(tmp_path, recording):
     (tmp_path / "data").mkdir()
-    config = make_config(tmp_path / "run", num_env_steps=40, demonstrations=str(recording / "data"))
+    config = make_config(tmp_path / "run", num_env_steps=40, demonstrations=recording / "data")
     experiments.run_experiment(config)
     described = (tmp_path / "run" / "run.json").read_text()
     longer = dataclasses.replace(config, num_env_steps=70)
@@ -156,7 +154,7 @@ def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is
     tmp_path, monkeypatch
 ):
     options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
-    config = make_config(tmp_path / "run", num_env_steps=60, record=str(tmp_path / "data"), **options)
+    config = make_config(tmp_path / "run", num_env_steps=60, record=tmp_path / "data", **options)
     experiments.run_experiment(config)
     older, *_, newest = sorted((tmp_path / "run" / "checkpoints").glob("0*"))
     with monkeypatch.context() as patch:
@@ -175,7 +173,7 @@ def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is
 def test_what_a_run_that_will_not_be_resumed_has_recorded_is_written_until_its_checkpoint(tmp_path):
     options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
     run, data = tmp_path / "run", tmp_path / "data"
-    experiments.run_experiment(make_config(run, num_env_steps=60, record=str(data), **options))
+    experiments.run_experiment(make_config(run, num_env_steps=60, record=data, **options))
     with open(run / "recorded.episodes", "r+b") as file:
         first = file.read(500)
         file.seek(0, 2)
@@ -203,7 +201,7 @@ def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(
         if progress.env_steps == 25:
             raise experiments.StopRun("enough")
 
-    experiments.run_experiment(make_config(tmp_path / "run", record=str(tmp_path / "data")), stop)
+    experiments.run_experiment(make_config(tmp_path / "run", record=tmp_path / "data"), stop)
     assert datasets.read(tmp_path / "data").num_steps == 25
 
 
@@ -242,10 +240,10 @@ def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_coun
 def test_demonstrations_that_have_changed_are_told_when_a_run_is_resumed(tmp_path, recording):
     datasets.write(tmp_path / "other", list(datasets.read(recording / "data"))[:3], exact.Wanderer(0)._specs)
     config = make_config(
-        tmp_path / "run", demonstrations=str(recording / "data"), num_env_steps=60, evaluation_period=0
+        tmp_path / "run", demonstrations=recording / "data", num_env_steps=60, evaluation_period=0
     )
     experiments.run_experiment(config)
-    changed = dataclasses.replace(config, demonstrations=str(tmp_path / "other"), num_env_steps=90)
+    changed = dataclasses.replace(config, demonstrations=tmp_path / "other", num_env_steps=90)
     with pytest.raises(
         ValueError, match="Recorded episodes must have the checksum [0-9a-f]{12} of .*data, got"
     ):
@@ -277,13 +275,13 @@ def test_a_share_is_between_0_and_1(share):
 
 
 def test_an_agent_that_learns_from_each_item_once_has_no_demonstrations(tmp_path, recording):
-    config = make_config(tmp_path / "run", exact.make_ppo(1), demonstrations=str(recording / "data"))
+    config = make_config(tmp_path / "run", exact.make_ppo(1), demonstrations=recording / "data")
     with pytest.raises(ValueError, match="is a queue, whose items are learned from once"):
         experiments.run_experiment(config)
 
 
 def test_an_on_policy_agent_is_recorded_with_its_log_probabilities(tmp_path):
-    config = make_config(tmp_path / "run", exact.make_ppo(2), record=str(tmp_path / "data"), num_env_steps=56)
+    config = make_config(tmp_path / "run", exact.make_ppo(2), record=tmp_path / "data", num_env_steps=56)
     assert isinstance(config.builder, ppo.PPOBuilder)
     experiments.run_experiment(config)
     recorded = datasets.read(tmp_path / "data")

@@ -55,7 +55,7 @@ def make_config(directory, builder, data, **options):
             "directory": directory,
             "num_env_steps": 0,
             "num_learner_steps": NUM_STEPS,
-            "dataset": str(data),
+            "dataset": data,
             "evaluation_period": 3,
             "evaluation_episodes": 1,
             "checkpoint_period": 2,
@@ -140,7 +140,7 @@ def test_data_that_has_changed_is_told_when_a_run_is_resumed(data, tmp_path):
     with pytest.raises(ValueError, match="must have the checksum"):
         experiments.run_experiment(config)
     shutil.copytree(data, tmp_path / "moved")
-    experiments.run_experiment(dataclasses.replace(config, dataset=str(tmp_path / "moved")))
+    experiments.run_experiment(dataclasses.replace(config, dataset=tmp_path / "moved"))
 
 
 @pytest.mark.parametrize(
@@ -222,6 +222,16 @@ def test_options_that_exclude_each_other_are_refused(options, message):
     }
     with pytest.raises(ValueError, match=message):
         experiments.RunOptions(**{**plain, **options})
+
+
+def test_a_folder_is_text_or_a_path_and_kept_as_text(tmp_path):
+    plain = {"num_env_steps": 0, "num_learner_steps": 5}
+    as_paths = experiments.RunOptions(**plain, dataset=tmp_path / "data", from_run=tmp_path)
+    as_text = experiments.RunOptions(**plain, dataset=str(tmp_path / "data"), from_run=str(tmp_path))
+    assert as_paths == as_text
+    assert as_paths.dataset == str(tmp_path / "data")  # the run's description is JSON
+    with pytest.raises(ValueError, match="`dataset` must be a path or None, got 3"):
+        experiments.RunOptions(**plain, dataset=3)
 
 
 # Without an environment.
@@ -350,7 +360,7 @@ def test_a_run_goes_on_online_from_the_weights_of_one_on_data(data, tmp_path):
         dataset=None,
         num_learner_steps=0,
         num_env_steps=20,
-        from_run=str(tmp_path / "offline"),
+        from_run=tmp_path / "offline",
     )
     result = experiments.run_experiment(config, look)
     testing.assert_nests_equal(seen[0]["modules"], before["modules"])
@@ -367,7 +377,7 @@ def test_a_run_goes_on_online_from_the_weights_of_one_on_data(data, tmp_path):
 def test_mpo_and_its_multipliers_start_from_a_run_too(data, tmp_path):
     experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["mpo"], data))
     config = make_config(
-        tmp_path / "second", BUILDERS["mpo"], data, num_learner_steps=1, from_run=str(tmp_path / "first")
+        tmp_path / "second", BUILDERS["mpo"], data, num_learner_steps=1, from_run=tmp_path / "first"
     )
     experiments.run_experiment(config)
     first, second = (
@@ -385,7 +395,7 @@ def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, tmp_path):
         tmp_path / "second",
         BUILDERS["bc"],
         data,
-        from_run=str(tmp_path / "first"),
+        from_run=tmp_path / "first",
         # The evaluation before training has the same episodes whatever the run.
         evaluation_environment_factory=lambda seed: exact.Wanderer(3),
     )
@@ -412,7 +422,7 @@ def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, tmp_path):
 )
 def test_networks_that_differ_are_named(builder, message, data, tmp_path):
     experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
-    config = make_config(tmp_path / "second", builder, data, from_run=str(tmp_path / "first"))
+    config = make_config(tmp_path / "second", builder, data, from_run=tmp_path / "first")
     with pytest.raises(ValueError, match=message):
         experiments.run_experiment(config)
     # The folder is free for a run with other settings.
@@ -428,7 +438,7 @@ def test_critics_of_other_returns_are_named(critic_head, there, here, data, tmp_
     first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, **returns)
     experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data))
     second = td3.TD3Builder(dataclasses.replace(first, vmin=-2000.0))
-    config = make_config(tmp_path / "second", second, data, from_run=str(tmp_path / "first"))
+    config = make_config(tmp_path / "second", second, data, from_run=tmp_path / "first")
     with pytest.raises(ValueError, match=f"atoms' of the critic is from {there} there, is from {here} here"):
         experiments.run_experiment(config)
     same = dataclasses.replace(config, builder=td3.TD3Builder(first))
@@ -459,7 +469,7 @@ def test_weights_that_act_in_other_bounds_are_refused(data, tmp_path):
 
 
 def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tmp_path):
-    config = make_config(tmp_path / "run", BUILDERS["bc"], data, from_run=str(tmp_path / "nowhere"))
+    config = make_config(tmp_path / "run", BUILDERS["bc"], data, from_run=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="nowhere"):
         experiments.run_experiment(config)
 
@@ -471,7 +481,7 @@ def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tm
 
     experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
     config = make_config(
-        tmp_path / "second", Opaque(BUILDERS["bc"].config), data, from_run=str(tmp_path / "first")
+        tmp_path / "second", Opaque(BUILDERS["bc"].config), data, from_run=tmp_path / "first"
     )
     with pytest.raises(ValueError, match="learner of this agent must save its networks as `modules`"):
         experiments.run_experiment(config)
