@@ -4,7 +4,7 @@ import contextlib
 import functools
 import itertools
 import operator
-import os
+import pathlib
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
@@ -112,14 +112,14 @@ MemorySize = Annotated[
     Constraint(FITTING, lambda value: fit_into_memory((value, 4 * value))),
 ]
 
-Path = str | os.PathLike[str]
+Path = str | pathlib.Path
 
 _WHOLE = "a whole number"
 # Conditions on the values of each type, since a file may contain anything.
 _TYPES = {
     bool: Constraint("true or false", lambda value: isinstance(value, bool)),
     str: Constraint("text", lambda value: isinstance(value, str)),
-    Path: Constraint("a path", lambda value: isinstance(value, str | os.PathLike)),
+    Path: Constraint("a path", lambda value: isinstance(value, Path)),
     int: Constraint(_WHOLE, lambda value: isinstance(value, Integral) and value is not True),
     float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
 }
