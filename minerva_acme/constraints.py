@@ -5,6 +5,7 @@ import functools
 import itertools
 import operator
 import pathlib
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
@@ -113,6 +114,7 @@ MemorySize = Annotated[
 ]
 
 Path = str | pathlib.Path
+"""The path of a folder or a file."""
 
 _WHOLE = "a whole number"
 # Conditions on the values of each type, since a file may contain anything.
@@ -125,6 +127,14 @@ _TYPES = {
 }
 
 
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """Returns a type without None, such as X for `X | None`, and whether it has None."""
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+    if types.NoneType not in parts:
+        return hint, False
+    return functools.reduce(operator.or_, (part for part in parts if part is not types.NoneType)), True
+
+
 def check_fields(config: Any) -> None:
     """Checks the fields of a dataclass against their types, including constraints and `Literal` choices.
 
@@ -133,13 +143,10 @@ def check_fields(config: Any) -> None:
     """
     for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
         value = getattr(config, name)
-        or_none = ""
-        if type(None) in typing.get_args(hint):  # `X | None`
-            if value is None:
-                continue
-            or_none = " or None"
-            parts = (each for each in typing.get_args(hint) if each is not type(None))
-            hint = functools.reduce(operator.or_, parts)
+        hint, may_be_none = without_none(hint)
+        if value is None and may_be_none:
+            continue
+        or_none = " or None" if may_be_none else ""
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:

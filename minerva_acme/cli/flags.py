@@ -6,7 +6,6 @@
 import argparse
 import contextlib
 import dataclasses
-import pathlib
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -205,14 +204,9 @@ def read(hint: Any) -> tuple[Any, bool, bool]:
     """Returns the type of a flag's value, whether it may have several values, and whether it may be None."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
-    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    kinds = [part for part in parts if part is not types.NoneType]
-    if len(kinds) == 1:
-        (kind,) = kinds
-    else:
-        kind = pathlib.Path if set(kinds) == {*typing.get_args(constraints.Path)} else None
+    kind, may_be_none = constraints.without_none(hint)
     many = typing.get_origin(kind) is tuple
-    return typing.get_args(kind)[0] if many else kind, many, len(kinds) < len(parts)
+    return typing.get_args(kind)[0] if many else kind, many, may_be_none
 
 
 def _read_value(flag: str, value: str, kind: Any) -> str:

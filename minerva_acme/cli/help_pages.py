@@ -12,13 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
+from minerva_acme import constraints
 from minerva_acme.cli import flags
 
 WIDTH = 80
 _INDENT = 6
 # A comment above a field that is a heading: "# Networks." or "# Replay; the rest is elsewhere."
 _HEADING = re.compile(r"\s*# ([A-Z][\w ]*)[.;]")
-_VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT", pathlib.Path: "PATH"}
+_VALUES: dict[Any, str] = {int: "N", float: "X", str: "TEXT", pathlib.Path: "PATH", constraints.Path: "PATH"}
 
 
 class _Words(NamedTuple):
