@@ -92,7 +92,8 @@ def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", [*sys.path])
     importlib.invalidate_caches()
     yield tmp_path
-    sys.modules.pop("my_agent", None)
+    for name in ("my_agent", "my_dqn"):
+        sys.modules.pop(name, None)
 
 
 def forget(here: pathlib.Path) -> None:
