@@ -9,6 +9,7 @@ import functools
 import importlib.resources
 import json
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ FORMAT = 2
 """The format that is written. Files of format 1 do not state their format, and count decisions."""
 
 _FOLDER = "data"
+_LEAF = re.compile(r"[\[{]\n[^\[\]{}]*\n *[\]}]")  # a list or an object of plain values, in indented JSON
 
 Training = tuple[str, int]
 """A run: its environment and seed."""
@@ -118,7 +120,8 @@ def write(directory: pathlib.Path, experiment: Experiment, name: str | None = No
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in (*experiment.contexts, *unknown)
     ]
-    texts = rows_format.format_rows(experiment.rows), json.dumps(content, indent=1) + "\n"
+    provenance = _LEAF.sub(lambda leaf: json.dumps(json.loads(leaf[0])), json.dumps(content, indent=1))
+    texts = rows_format.format_rows(experiment.rows), f"{provenance}\n"
     # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.
     for file, text in reversed([*zip(files, texts, strict=True)]):
         writing.replace(file, [text.encode()])

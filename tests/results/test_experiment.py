@@ -92,6 +92,15 @@ def test_the_file_beside_the_rows_has_its_format_and_the_decisions_that_the_fram
     assert unknown.decisions == {"CartPole-v1": 200, "a/b": 200}
 
 
+def test_a_list_or_an_object_of_plain_values_takes_one_line(tmp_path):
+    odd = {"a/b": "[\n{} ]\n", "CartPole-v1": "]\n }"}  # as text; only the file's own brackets count
+    files = results.write(tmp_path, dataclasses.replace(EXPERIMENT, commands=odd, notes="{\n[1,  2]\n}"))
+    lines = files[1].read_text().splitlines()
+    assert '    "a/b": [0, 1]' in lines and '   "packages": {"torch": "2.13.0"},' in lines
+    (read,) = results.read(files[0])
+    assert (read.commands, read.notes) == (odd, "{\n[1,  2]\n}")
+
+
 def test_a_file_of_rows_alone_may_hold_several_experiments(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(results.format_rows([*ROWS, ROWS[0]._replace(exp_name="sac")]))
