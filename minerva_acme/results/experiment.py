@@ -23,7 +23,8 @@ FORMAT = 2
 """The format that is written. Files of format 1 do not state their format, and count decisions."""
 
 _FOLDER = "data"
-_LEAF = re.compile(r"[\[{]\n[^\[\]{}]*\n *[\]}]")  # a list or an object of plain values, in indented JSON
+# A list or an object of plain values, in indented JSON. One whose texts have a bracket is not found.
+_LEAF = re.compile(r"[\[{]\n[^\[\]{}]*\n *[\]}]")
 
 Training = tuple[str, int]
 """A run: its environment and seed."""
