@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import pathlib
+import re
 import resource
 import signal
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dm_env
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -150,6 +152,22 @@ def threads_are_given_back() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def own_modules_are_forgotten(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For a test that imports modules of its folder: afterwards, nothing of them is left in the process."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield
+    own = {name for path in tmp_path.rglob("*.py") for name in (path.stem, path.parent.name)}
+    for module in {*sys.modules} - before:
+        if module.partition(".")[0] in own:
+            del sys.modules[module]
+    for name, spec in [*gymnasium.registry.items()]:
+        module = getattr(spec.entry_point, "__module__", str(spec.entry_point))
+        if re.split("[.:]", module)[0] in own:
+            del gymnasium.registry[name]
 
 
 @pytest.fixture

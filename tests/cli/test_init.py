@@ -5,10 +5,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from typing import Any
 
-import gymnasium
 import pytest
 
 from minerva_acme.cli import init, main
@@ -19,17 +17,16 @@ NAME = "my_first_agent"
 
 @pytest.fixture
 def folder(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[pathlib.Path]:
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    own_modules_are_forgotten: None,
+) -> pathlib.Path:
     """The folder that `minerva init` writes; what it printed lies beside it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     assert main(["init", NAME]) == 0
     (tmp_path / "printed").write_text(capsys.readouterr().out)
-    yield tmp_path / NAME
-    for module in (NAME, f"{NAME}_environment"):
-        sys.modules.pop(module, None)
-    gymnasium.registry.pop("Docking-v0", None)
+    return tmp_path / NAME
 
 
 def test_the_printed_commands_train_and_evaluate(

@@ -85,15 +85,14 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def here(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, own_modules_are_forgotten: None
+) -> pathlib.Path:
     """The current folder, which holds a module with an agent."""
     (tmp_path / "my_agent.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     importlib.invalidate_caches()
-    yield tmp_path
-    for name in ("my_agent", "my_dqn"):
-        sys.modules.pop(name, None)
+    return tmp_path
 
 
 def forget(here: pathlib.Path) -> None:

@@ -105,6 +105,7 @@ def test_the_commands_of_a_page_work_in_order_in_an_empty_folder(
     capsys: pytest.CaptureFixture[str],
     interrupt: Callable[[], Any],
     unpainted: Callable[[], None],
+    own_modules_are_forgotten: None,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.recording, "choose_renderer", lambda: None)  # for good, in this process

@@ -180,13 +180,12 @@ def test_every_block_of_python_is_run_by_somebody() -> None:
 
 @pytest.fixture
 def install_own_agent(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[], None]]:
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, own_modules_are_forgotten: None
+) -> Callable[[], None]:
     """The file of the page on composing lies in the current folder; the function installs its package."""
     text = {block.mark or block.language: block.text for block in blocks(OWN_AGENT)}
     (tmp_path / "my_dqn.py").write_text(text["my_dqn"])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
 
     def install() -> None:
         content = tomllib.loads(text["toml"])
@@ -202,8 +201,7 @@ def install_own_agent(
         (tmp_path / "site" / "my_dqn.py").write_text(text["my_dqn"])
         sys.path.insert(0, str(tmp_path / "site"))
 
-    yield install
-    sys.modules.pop("my_dqn", None)
+    return install
 
 
 def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
