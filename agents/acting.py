@@ -118,6 +118,7 @@ class ModulePolicy(builders.AgentPolicy):
         record: Literal["nothing", "choice", "parameters"] = "nothing",
         record_state: bool = False,
         noise_repeat: int = 1,
+        random_steps: int = 0,
         critic_observations: Sequence[str] = (),
         device: torch.device | None = None,
     ) -> None:
@@ -139,6 +140,9 @@ class ModulePolicy(builders.AgentPolicy):
                 no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
+            random_steps: The number of environment steps with uniformly random actions, before the module
+                acts. It needs "choice" as `record`, a module that returns a `DiagonalGaussian`, and
+                `raw_actions` with bounds.
             critic_observations: The entries of a dict of observations that the module must not get.
             device: The device of a batched environment, on which `generator` draws; None to act on arrays.
 
@@ -167,6 +171,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._record = record
         self._record_state = record_state
         self._noise_repeat = noise_repeat
+        self._random_steps = random_steps
         self.critic_observations = tuple(critic_observations)
         self._num_steps = 0
         self._noise: core.State = None  # its state before the first of the steps that repeat it
@@ -208,6 +213,8 @@ class ModulePolicy(builders.AgentPolicy):
                 self._to_environment(raw), BehaviourExtras(state=state) if state else ()
             )
         raw, log_prob, policy = self._acting.sample(observations)
+        if self._random_steps and self._env_steps() < self._random_steps:
+            raw, log_prob = self._raw_actions.uniform(raw, policy)
         recorded = policy if self._record == "parameters" else ()
         if self._is_on_tensors:
             action = self._raw_actions.execute(raw)

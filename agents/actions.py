@@ -50,6 +50,27 @@ class RawActions:
         action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
         return action.clamp(*self._limits) if self._limits else action
 
+    def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
+        """Turns samples of a Gaussian into uniformly random actions within their bounds, by its own noise.
+
+        So they are kept for as many steps as the noise is, and no other random numbers are needed.
+
+        Args:
+            raw: The samples, [..., D], arrays or tensors.
+            policy: The `distributions.DiagonalGaussian` from which they were drawn, likewise.
+
+        Returns:
+            The raw actions, [..., D], and their log-densities, nats, [...].
+        """
+        assert self._bounds is not None
+        low, high = (torch.from_numpy(bound) for bound in self._bounds)
+        mean, log_std = (torch.as_tensor(part) for part in policy)
+        share = torch.special.ndtr((torch.as_tensor(raw) - mean) * torch.exp(-log_std))
+        low, high = low.to(share.device), high.to(share.device)
+        drawn = low + (high - low) * share
+        log_prob = -torch.log(high - low).sum().expand(drawn.shape[:-1])
+        return (drawn, log_prob) if isinstance(raw, torch.Tensor) else (drawn.numpy(), log_prob.numpy())
+
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """Returns log |d action / d raw|, [...]: the raw action's log-density minus the executed action's."""
         return 0.0

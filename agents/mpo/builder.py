@@ -134,6 +134,9 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
+            random_steps=0
+            if evaluation or isinstance(spec.actions, specs.DiscreteArray)
+            else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,
         )

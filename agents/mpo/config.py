@@ -61,6 +61,9 @@ class MPOConfig(
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
+    bounded_mean: bool = True
+    """Whether tanh keeps the policy's mean inside the bounds of the actions. Beyond them all actions are
+    clipped to the same one, so that nothing would bring a mean back."""
 
     encoder_loss: Literal["critic", "policy", "both"] = "critic"
     """Losses that train the encoder of observations, if it has parameters. In [5] only the critic's does, as
@@ -110,6 +113,14 @@ class MPOConfig(
     no effect with discrete actions otherwise."""
     epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
+    temperature: Literal["solved", "learned"] = "solved"
+    """How the temperatures of the E-step get their KL to its bound: solved for anew in each batch, as in [1],
+    which holds the bound in any unit of the reward; or learned by gradient steps from `init_log_temperature`,
+    as in [4]. The penalty's temperature likewise."""
+    temperature_floor: constraints.NonNegative = 0.01
+    """Smallest solved temperature, in units of the largest absolute reward seen so far. Before there was any
+    reward, values are the critic's noise: all actions weigh the same, and the policy stays as it is. 0:
+    none."""
     objectives: Annotated[
         tuple[str, ...],
         Constraint(
@@ -136,11 +147,14 @@ class MPOConfig(
     epsilon_penalty: constraints.Positive = 1e-3
     """Bound for the penalty's nonparametric policy, nats."""
     init_log_temperature: float = 10.0
-    """Initial temperature before softplus."""
+    """Initial temperature before softplus, if it is learned."""
     init_log_alpha_mean: float = 10.0
     """Initial multiplier of the mean's KL before softplus."""
     init_log_alpha_stddev: float = 1000.0
     """Initial multiplier of the standard deviation's KL before softplus."""
+    policy_period: constraints.Count = 1
+    """Learner steps for each improvement of the policy; the others are the critic's alone, and take about
+    half the time."""
     m_steps: constraints.Count = 1
     """Policy gradient steps per E-step; each has the learning rate divided by their number."""
 
@@ -152,7 +166,7 @@ class MPOConfig(
     critic_learning_rate: constraints.LearningRate = 1e-4
     """Learning rate of the critic."""
     temperature_learning_rate: constraints.Positive = 1e-2
-    """Learning rate of the temperatures."""
+    """Learning rate of the temperatures, if they are learned."""
     alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the two KL multipliers."""
     final_learning_rate: constraints.Share = 1.0
@@ -197,6 +211,9 @@ class MPOConfig(
     noise_repeat: constraints.Count = 1
     """Steps for which an actor keeps its noise, so that it explores further if rewards are sparse; longer
     exploratory actions are the idea of [14]. Recorded densities are still the policy's at each step."""
+    random_steps: constraints.Natural = 0
+    """Environment steps with uniformly random actions, before the policy acts, each kept for `noise_repeat`
+    steps; their density is recorded. No effect on discrete actions: an untrained policy is near uniform."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -30,6 +30,9 @@ class States(NamedTuple):
     `objectives`, the values of its rewards, [N, S, J]."""
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
+    floors: torch.Tensor | None = None  # [], with `objectives` [K]  smallest temperatures; None: no limit
+    combine: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """Adds up numbers of all learners, each of which has its share of the states; None if there is one."""
 
 
 class Improvement(NamedTuple):
@@ -69,15 +72,22 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
     policy optimization", algorithm 3 and equations 3 to 5; with one objective, MPO.
     """
     temperature_losses, weights, metrics = [], [], learners.Metrics()
-    for name, values, temperature, epsilon in _objectives(states, duals, config):
+    for name, values, learned, epsilon, floor in _objectives(states, duals, config):
+        temperature = learned
+        if config.temperature == "solved":
+            temperature = losses.solved_temperature(values, epsilon, states.log_prior, states.combine)
+            temperature = temperature if floor is None else torch.maximum(temperature, floor)
+            metrics[_temperature_of(name, config)] = temperature
         step = losses.e_step(values, temperature, epsilon, states.log_prior)
         weights.append(step.weights)
         temperature_losses.append(step.temperature_loss)
         metrics["policy/entropy_weights" if name == "q" else f"policy/entropy_{name}_weights"] = step.entropy
         metrics[f"kl/{name}_rel"] = step.kl_to_prior / epsilon
     total_weights: torch.Tensor = functools.reduce(operator.add, weights)
-    temperature_loss: torch.Tensor = functools.reduce(operator.add, temperature_losses)
-    metrics["loss/temperature"] = temperature_loss.detach()
+    temperature_loss: torch.Tensor | None = None
+    if config.temperature == "learned":
+        temperature_loss = functools.reduce(operator.add, temperature_losses)
+        metrics["loss/temperature"] = temperature_loss.detach()
 
     def loss(policy: distributions.Distribution) -> torch.Tensor:
         parts = losses.decoupled_policy_losses(total_weights, states.actions, policy, states.policy)
@@ -90,23 +100,33 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
 class _Objective(NamedTuple):
     name: str  # in metrics
     values: torch.Tensor  # [S, N]
-    temperature: torch.Tensor  # []
+    temperature: torch.Tensor  # []  the learned one
     epsilon: float  # nats
+    floor: torch.Tensor | None  # []  the smallest temperature
 
 
 def _objectives(states: States, duals: losses.MPODuals, config: MPOConfig) -> list[_Objective]:
     """Returns the objectives of the config, or the one value, and the action penalty, if any."""
-    temperature = duals.temperature()
+    temperature, floors = duals.temperature(), states.floors
     if config.objectives:
         values, temperatures = states.q_values.unbind(dim=-1), temperature.unbind()
-        named = zip(config.objectives, values, temperatures, config.objective_epsilons, strict=True)
+        own = [None] * len(values) if floors is None else floors.unbind()
+        named = zip(config.objectives, values, temperatures, config.objective_epsilons, own, strict=True)
         found = [_Objective(*objective) for objective in named]
     else:
-        found = [_Objective("q", states.q_values, temperature, config.epsilon)]
+        found = [_Objective("q", states.q_values, temperature, config.epsilon, floors)]
     if duals.penalty_temperature is not None:
         penalties = losses.action_penalty_values(states.actions, states.low, states.high)
-        found.append(_Objective("penalty", penalties, duals.penalty_temperature(), config.epsilon_penalty))
+        learned = duals.penalty_temperature()
+        found.append(_Objective("penalty", penalties, learned, config.epsilon_penalty, None))
     return found
+
+
+def _temperature_of(objective: str, config: MPOConfig) -> str:
+    """Returns the name of an objective's temperature in metrics."""
+    if objective == "penalty":
+        return "penalty_temperature"
+    return f"temperature/{objective}" if config.objectives else "temperature"
 
 
 def dual_loss(
@@ -138,13 +158,9 @@ def values_of_alphas(duals: losses.MPODuals) -> learners.Metrics:
 
 
 def values_of_temperatures(duals: losses.MPODuals, config: MPOConfig) -> learners.Metrics:
-    """Returns the current temperatures, by the name of the objective if there are `objectives`."""
+    """Returns the current learned temperatures, by the name of the objective if there are `objectives`."""
     temperature = duals.temperature().detach()
-    metrics = {"temperature": temperature}
-    if config.objectives:
-        metrics = {
-            f"temperature/{name}": each for name, each in zip(config.objectives, temperature, strict=True)
-        }
+    by_objective = dict(zip(config.objectives or ("q",), temperature.view(-1).unbind(), strict=True))
     if duals.penalty_temperature is not None:
-        metrics["penalty_temperature"] = duals.penalty_temperature().detach()
-    return metrics
+        by_objective["penalty"] = duals.penalty_temperature().detach()
+    return {_temperature_of(name, config): value for name, value in by_objective.items()}

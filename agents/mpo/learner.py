@@ -44,8 +44,8 @@ class Estimates(NamedTuple):
     """The target networks' estimates of a batch; nothing here carries a gradient."""
 
     critic_targets: CriticTargets  # [B, T], or [B, T, J]
-    states: improvement.States  # [S]  those in which the policy is improved
-    where: tuple[Any, ...]  # the index of these states in tensors [B, T, ...]
+    states: improvement.States | None  # [S]  those in which the policy is improved; None if it is not
+    where: tuple[Any, ...] = ()  # the index of these states in tensors [B, T, ...]
     share: torch.Tensor | float = 1.0  # []  their number over the mean number of the learners side by side
 
 
@@ -161,6 +161,11 @@ class MPOLearner(learners.ModuleLearner):
         self._trained = optimizers.trained_modules(self._online, config)
         self._statistics = learners.Statistics(ranks)
         self._may_lack_statistics = True  # of observations, as before the first batch
+        self._improved: learners.Metrics = {}
+        self._floor = None
+        if config.temperature == "solved":
+            num_rewards = len(self._rewards) or None
+            self._floor = objectives.TemperatureFloor(config.temperature_floor, num_rewards).to(device)
         groups = optimizers.make_groups(
             self._trained, self._duals, config, make_optimizer or optimizers.by_config(config)
         )
@@ -184,12 +189,14 @@ class MPOLearner(learners.ModuleLearner):
         }
         if config.critic_observations:  # The policies' encoders lack the critic's part.
             modules |= {"encoder": self._online.encoder, "target_encoder": self._target.encoder}
+        if self._floor is not None:
+            modules |= {"temperature_floor": self._floor}
         super().__init__(
             modules=modules,
             variables=["policy", "critic", "target_policy", "target_critic"],
             updates=learners.Updates(
                 groups,
-                modules=[*self._online, self._duals],
+                modules=[*self._online, self._duals, *([] if self._floor is None else [self._floor])],
                 max_skipped_batches=config.max_skipped_batches,
                 ranks=ranks,
             ),
@@ -199,44 +206,52 @@ class MPOLearner(learners.ModuleLearner):
         )
 
     def step(self) -> None:
-        """Makes one update of critic, E-step, duals and policy on one batch."""
+        """Makes one update of the critic and, if it is due, of E-step, duals and policy, on one batch."""
         info, batch = learners.next_sample(self._dataset, types.Trajectory, "TrajectoryLayout")
         self._sync_targets()
         self._decay.set(self.num_steps)
         with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
             batch, observed = self._without_burn_in(batch)
             self._update_statistics(batch)
-            estimates = self._estimate(batch, observed)
+            improves = (self.num_steps + 1) % self._config.policy_period == 0
+            estimates = self._estimate(batch, observed, improves)
             # The steps of the critic's loss.
             steps = learners.at(batch._replace(observation=()), (slice(None), self._loss_steps))
             if self._priorities is not None:
                 weights = self._priorities.weights(info, self.num_steps).to(steps.mask.device)
                 steps = steps._replace(mask=steps.mask * weights.unsqueeze(1))
             trained, num_pairs = self._trained, steps.mask.numel()
-            num_states = len(estimates.states.q_values)
+            num_states = 0 if estimates.states is None else len(estimates.states.q_values)
             if self.ranks is not None:
                 steps = steps._replace(mask=self.ranks.balance(steps.mask))
-                estimates = estimates._replace(share=self.ranks.balance(steps.mask.new_ones(num_states))[0])
+                if improves:
+                    share = self.ranks.balance(steps.mask.new_ones(num_states))[0]
+                    estimates = estimates._replace(share=share)
             # Once for both losses, as many states of a sequence as either needs.
-            length = max(steps.mask.shape[1], self._num_improved(batch))
+            length = max(steps.mask.shape[1], self._num_improved(batch) if improves else 0)
             features = self._encode(self._online, observed, length)
             acting = features  # if the policy's loss trains the encoder, each M-step encodes again
-            if not self._config.trains_encoder("policy"):
+            if improves and not self._config.trains_encoder("policy"):
                 acting = self._encode_to_act(observed, length, features)
-            critic, policy = self._acceleration.side_by_side(
-                (
-                    lambda: self._improve_critic(steps, features, estimates, info),
-                    trained["critic"],
-                    num_pairs,
-                ),
-                (
-                    lambda: self._improve_policy(batch, observed, features, acting, estimates),
-                    trained["policy"],
-                    num_states,
-                ),
-                in_order=self.ranks is not None,
-            )
-            metrics |= critic | policy
+            if not improves:  # and the log keeps the numbers of the last improvement
+                metrics |= self._improved | self._improve_critic(steps, features, estimates, info)
+            else:
+                critic, policy = self._acceleration.side_by_side(
+                    (
+                        lambda: self._improve_critic(steps, features, estimates, info),
+                        trained["critic"],
+                        num_pairs,
+                    ),
+                    (
+                        lambda: self._improve_policy(batch, observed, features, acting, estimates),
+                        trained["policy"],
+                        num_states,
+                    ),
+                    in_order=self.ranks is not None,
+                )
+                metrics |= critic | policy
+        if improves and self._config.policy_period > 1:
+            self._improved = {name: each for name, each in metrics.items() if name != "skipped_batches"}
         precision.warn_of_small_spread(metrics, self.num_steps)
         self.finish_step(metrics)
 
@@ -300,8 +315,12 @@ class MPOLearner(learners.ModuleLearner):
             self._statistics.update(self._scale, "running_return", batch.extras.running_return[:, :1])
 
     @torch.no_grad()
-    def _estimate(self, batch: types.Trajectory, observed: Observed) -> Estimates:
-        """Computes the target networks' estimates; raises NonFinite if these or the batch are not finite."""
+    def _estimate(self, batch: types.Trajectory, observed: Observed, improves: bool) -> Estimates:
+        """Computes the target networks' estimates, those of the policy's improvement only if it is due.
+
+        Raises:
+            NonFinite: The batch or an estimate is not finite.
+        """
         features = self._encode(self._target, observed, batch.mask.shape[1] + 1)  # [B, T + 1, F]
         policy = self._target.policy(features)  # [B, T + 1]
         reward = objectives.stacked_rewards(batch.reward, self._rewards) if self._rewards else batch.reward
@@ -310,6 +329,20 @@ class MPOLearner(learners.ModuleLearner):
             batch.discount * self._config.discount,
         )
         critic_targets = self._critic_target(encoded, discount_t, policy, self._target_q, self.generator)
+        if self._floor is not None:
+            self._floor.update(reward, batch.mask, self.ranks)
+        checked = {  # Values at masked steps are never used.
+            "observations": learners.at(batch.observation, (slice(None), slice(1))),
+            "later observations": learners.where_unmasked(
+                batch.mask, learners.at(batch.observation, (slice(None), slice(1, None)))
+            ),
+            "rewards": learners.where_unmasked(batch.mask, batch.reward),
+            "actions": learners.where_unmasked(batch.mask, batch.action),
+            "critic targets": learners.where_unmasked(batch.mask, critic_targets),
+        }
+        if not improves:
+            learners.require_finite(checked)
+            return Estimates(critic_targets, None)
         index: tuple[Any, ...] = (slice(None), 0)
         if self._config.policy_loss_steps == "all":
             num_states = int(learners.read(batch.mask.count_nonzero()))
@@ -317,18 +350,7 @@ class MPOLearner(learners.ModuleLearner):
         policy, features = policy.at(index), features[index]
         actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)
         q_NS = self._target_q(features, actions_NSD)  # with objectives, [N, S, J]
-        learners.require_finite(  # Values at masked steps are never used.
-            {
-                "observations": learners.at(batch.observation, (slice(None), slice(1))),
-                "later observations": learners.where_unmasked(
-                    batch.mask, learners.at(batch.observation, (slice(None), slice(1, None)))
-                ),
-                "rewards": learners.where_unmasked(batch.mask, batch.reward),
-                "actions": learners.where_unmasked(batch.mask, batch.action),
-                "critic targets": learners.where_unmasked(batch.mask, critic_targets),
-                "Q values": q_NS,
-            }
-        )
+        learners.require_finite({**checked, "Q values": q_NS})
         states = improvement.States(
             policy=policy,
             actions=actions_NSD.transpose(0, 1),
@@ -337,8 +359,18 @@ class MPOLearner(learners.ModuleLearner):
             q_function=lambda actions_NSD: self._plain_target_q(features, actions_NSD),
             low=self._low,
             high=self._high,
+            floors=self._floors(),
+            combine=None if self.ranks is None else self.ranks.sum,
         )
         return Estimates(critic_targets, states, index)
+
+    def _floors(self) -> torch.Tensor | None:
+        """Returns the smallest temperatures, [] or with objectives [K]: none for those that are functions."""
+        if self._floor is None or not self._functions:
+            return None if self._floor is None else self._floor()
+        floors = dict(zip(self._rewards, self._floor().unbind(), strict=True))
+        none = self._floor.largest.new_zeros(())
+        return torch.stack([floors.get(name, none) for name in self._config.objectives])
 
     def _num_improved(self, batch: types.Trajectory) -> int:
         """Returns in how many steps of a sequence, from the first on, the policy is improved."""
@@ -373,20 +405,27 @@ class MPOLearner(learners.ModuleLearner):
             errors = errors.amax(dim=-1) if self._rewards else errors
             errors = errors.where(steps.mask[:, 0] > 0, 0.0)
             self._priorities.update(info, errors.clamp(min=self._config.min_priority))
-        q_values = {"": estimates.states.q_values}
+        metrics = {"loss/q": loss.detach()}
+        metrics["grad_norm/critic"] = self.updates.minimise("critic", loss)
+        if self._scale is not None:
+            metrics["q/scale"] = self._scale.value
+        if estimates.states is not None:
+            metrics |= self._values_in(estimates.states)
+        return metrics
+
+    def _values_in(self, states: improvement.States) -> learners.Metrics:
+        """Returns metrics of the target critic's values in the states in which the policy is improved."""
+        q_values = {"": states.q_values}
         if self._rewards:
-            by_objective = estimates.states.q_values.unbind(dim=-1)
+            by_objective = states.q_values.unbind(dim=-1)
             q_values = {
                 f"/{name}": values
                 for name, values in zip(self._config.objectives, by_objective, strict=True)
                 if name in self._rewards
             }
-        metrics = {"loss/q": loss.detach()}
+        metrics = {}
         for name, values in q_values.items():
             metrics |= {f"q/min{name}": values.min(), f"q/max{name}": values.max()}
-        metrics["grad_norm/critic"] = self.updates.minimise("critic", loss)
-        if self._scale is not None:
-            metrics["q/scale"] = self._scale.value
         if self._config.target_precision == "bfloat16":
             spreads = [losses.spread_within_states(values) for values in q_values.values()]
             metrics["q/spread_rel"] = torch.stack(spreads).min()
@@ -401,6 +440,7 @@ class MPOLearner(learners.ModuleLearner):
         estimates: Estimates,
     ) -> learners.Metrics:
         """Computes the improvement, makes one step of the duals and `m_steps` steps of the policy."""
+        assert estimates.states is not None
         config, duals, target = self._config, self._duals, estimates.states.policy
         features, acting = features[estimates.where].detach(), acting[estimates.where].detach()
         improved = self._policy_loss(estimates.states, duals, config)
@@ -420,7 +460,7 @@ class MPOLearner(learners.ModuleLearner):
             loss = improved.loss(online) + losses.kl_penalty(kls, *alphas)
             grad_norm = self.updates.minimise("policy", estimates.share * loss)
 
-        actions = estimates.states.actions
+        actions, mean = estimates.states.actions, target.mode()
         metrics = {**improved.metrics, **dual_metrics, **improvement.values_of_alphas(duals)}
         if improved.temperature_loss is not None:
             metrics |= improvement.values_of_temperatures(duals, config)
@@ -429,6 +469,7 @@ class MPOLearner(learners.ModuleLearner):
             "loss/policy": loss.detach(),
             "grad_norm/policy": grad_norm,
             "policy/clipped_actions": ((actions < self._low) | (actions > self._high)).float().mean(),
+            "policy/clipped_means": ((mean < self._low) | (mean > self._high)).float().mean(),
         }
 
     def _as_it_acts(self, online: Any, features: torch.Tensor) -> Any:
@@ -438,7 +479,12 @@ class MPOLearner(learners.ModuleLearner):
         with modes.as_in_acting(self._for_training):
             return self._online.policy(features)
 
+    def save(self) -> core.State:
+        numbers = {name: torch.as_tensor(value) for name, value in self._improved.items()}
+        return {**super().save(), **({"improved": numbers} if numbers else {})}
+
     def restore(self, state: core.State) -> None:
         super().restore(state)
+        self._improved = state.get("improved", {})
         self._may_lack_statistics = True
         self._target_critic.restored()

@@ -109,6 +109,7 @@ def make_networks(
         generator,
         kit.TORSOS[config.torso],
         config.init_stddev,
+        bounded_mean=config.bounded_mean,
     )
     if entries:
         policy = networks.PolicyFeatures(num_features, policy)

@@ -222,6 +222,8 @@ def make_raw_policy(
     generator: torch.Generator,
     torso: networks.TorsoFactory,
     initial_stddev: float = 0.7,
+    *,
+    bounded_mean: bool = False,
 ) -> nn.Module:
     """Makes a policy from features to `distributions.DiagonalGaussian`, or to `Categorical` actions.
 
@@ -234,12 +236,21 @@ def make_raw_policy(
         generator: Draws the initial weights.
         torso: One of `TORSOS`.
         initial_stddev: The standard deviation of the untrained Gaussian, in units of the action.
+        bounded_mean: Whether the mean stays within the bounds of the action. A loss of the raw actions'
+            values needs it: beyond a bound, all actions are clipped to the same one and have the same value.
+            A likelihood of recorded actions does not: it pulls the mean towards them from anywhere.
     """
     options: dict[str, Any] = {"generator": generator, "torso": torso}
     if isinstance(action_spec, specs.DiscreteArray):
         return networks.CategoricalPolicy(features, action_spec.num_values, layer_sizes, **options)
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
     return networks.GaussianPolicy(
-        features, action_spec.shape[0], layer_sizes, initial_stddev=initial_stddev, **options
+        features,
+        len(low),
+        layer_sizes,
+        initial_stddev=initial_stddev,
+        bounds=(low, high) if bounded_mean else None,
+        **options,
     )
 
 

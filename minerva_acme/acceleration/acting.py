@@ -9,6 +9,7 @@ Shapes: O observation size; E environments; D action dimensions; K discrete acti
 """
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -350,8 +351,11 @@ def _compile(module: nn.Module) -> _Twin:
     """
     _check(module)
     if type(module) is GaussianPolicy:
-        heads = _gaussian(module.mean_head, module.log_std_head)
-        return _Twin(_layers(module.torso), heads, DiagonalGaussian)
+        mean, log_std = _gaussian(module.mean_head, module.log_std_head)
+        squashed = [mean, *([] if module.mean_squash is None else _layers(module.mean_squash))]
+        return _Twin(
+            _layers(module.torso), [functools.partial(_through, squashed), log_std], DiagonalGaussian
+        )
     if type(module) is CategoricalPolicy:
         return _Twin(_layers(module.torso), [_linear(module.logits)], Categorical)
     if type(module) is ActorCritic and module.memory is None:

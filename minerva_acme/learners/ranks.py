@@ -148,6 +148,11 @@ class Ranks(core.Closeable):
                 tensor.copy_(part.view_as(tensor))
 
     @torch.no_grad()
+    def sum(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Returns the sums of numbers over the learners. Raises as `gather` does."""
+        return self.gather(numbers.unsqueeze(0)).sum(dim=0)
+
+    @torch.no_grad()
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns the rows of all learners, [R * n, ...], in the order of their numbers, from [n, ...].
 

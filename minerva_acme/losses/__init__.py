@@ -22,6 +22,7 @@ from minerva_acme.losses.mpo import (
     decoupled_policy_losses,
     e_step,
     kl_penalty,
+    solved_temperature,
 )
 from minerva_acme.losses.n_step import n_step_targets, one_step_targets
 from minerva_acme.losses.policy_gradient import PolicyGradientLosses, policy_gradient_loss
@@ -106,6 +107,7 @@ __all__ = [
     "sequence_priorities",
     "signed_hyperbolic",
     "signed_parabolic",
+    "solved_temperature",
     "spread_within_states",
     "symexp",
     "symlog",

@@ -45,7 +45,7 @@ from minerva_acme.networks.encoders import (
     is_image,
     make_encoder,
 )
-from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
+from minerva_acme.networks.linear import normal_linear, orthogonal_linear, uniform_linear
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import (
     EntriesNorm,
@@ -126,7 +126,6 @@ __all__ = [
     "critic_entries",
     "critic_part",
     "encoder_of_policy",
-    "he_normal_linear",
     "image_axes",
     "is_image",
     "make_actor_critic",
@@ -135,6 +134,7 @@ __all__ = [
     "make_normalizer",
     "make_parted_encoder",
     "memory_of",
+    "normal_linear",
     "orthogonal_linear",
     "policy_of",
     "policy_part",

@@ -70,17 +70,19 @@ def orthogonal_linear(
     return layer
 
 
-def he_normal_linear(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Linear:
-    """Makes a linear layer with weights normal of variance 2 / size_in, as before a ReLU, and a bias of zero.
+def normal_linear(size_in: int, size_out: int, gain: float, generator: torch.Generator | None) -> nn.Linear:
+    """Makes a linear layer with weights normal of variance gain^2 / size_in, and a bias of zero.
 
-    Source: He et al. 2015, "Delving deep into rectifiers".
+    Inputs of variance 1 become outputs with a standard deviation of `gain`.
 
     Args:
         size_in: The number of input features, >= 1.
         size_out: The number of output features.
+        gain: sqrt(2) in front of a ReLU (He et al. 2015, "Delving deep into rectifiers"); 0.01 for a policy's
+            last layer.
         generator: The CPU generator for the initial weights; None uses torch's global generator.
     """
     layer = uniform_linear(size_in, size_out, generator)
-    nn.init.kaiming_normal_(layer.weight, generator=generator)
+    nn.init.normal_(layer.weight, std=gain / math.sqrt(size_in), generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

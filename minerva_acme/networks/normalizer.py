@@ -14,7 +14,7 @@ from torch import nn
 from minerva_acme import constraints, specs, types
 from minerva_acme.networks import encoders
 
-_INITIAL_COUNT = 1e-4  # the weight, in rows, of the initial mean 0 and variance 1
+_INITIAL_COUNT = 1e-4  # the weight, in rows, of the initial variance 1
 MIN_VARIANCE = 1e-8
 CLIP = 10.0  # standard deviations
 
@@ -49,9 +49,11 @@ class RunningNorm(nn.Module):
             mean' = mean + w delta
             var'  = (1 - w) var + w var_x + w (1 - w) delta^2
 
-        Source: Chan et al. 1979, the merging of two samples' moments; population variances. Deviation: rows
-        with an element that is not finite or beyond `constraints.LARGEST` are left out. After a single 1e19
-        all other values would be normalised to 0, and the square of 1e20 is infinite.
+        Source: Chan et al. 1979, the merging of two samples' moments; population variances. Deviations: the
+        first rows set the mean, since their distance from its initial 0, of which nothing was seen, is no
+        variance: a pressure of 101,325 would get a standard deviation of 64. And rows with an element that is
+        not finite or beyond `constraints.LARGEST` are left out. After a single 1e19 all other values would be
+        normalised to 0, and the square of 1e20 is infinite.
 
         Args:
             x: The rows, [..., O]; the leading axes are rows, at least one, of which n are not left out.
@@ -70,11 +72,12 @@ class RunningNorm(nn.Module):
         n = is_taken.sum()
         rows_mean = rows.where(is_taken, 0.0).sum(dim=0) / n.clamp(min=1)
         rows_var = (rows - rows_mean).where(is_taken, 0.0).square().sum(dim=0) / n.clamp(min=1)
-        delta = rows_mean - self.mean
+        mean = torch.where((self.count < 1.0) & (n > 0), rows_mean, self.mean)
+        delta = rows_mean - mean
         total = self.count + n
         weight = n / total
         # In place: variables that are already handed out by reference stay the same tensors.
-        self.mean.add_(delta * weight)
+        self.mean.copy_(mean + delta * weight)
         self.var.copy_(
             self.var * (1.0 - weight) + rows_var * weight + delta.square() * (weight * (1.0 - weight))
         )

@@ -8,11 +8,13 @@ from torch import nn
 
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.limits import MAX_LOG_STD, MAX_STDDEV, MIN_LOG_STD, MIN_STDDEV, STDDEV_RANGE
-from minerva_acme.networks.linear import orthogonal_linear, uniform_linear
+from minerva_acme.networks.linear import normal_linear, orthogonal_linear
 from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
 
-# Log-std starts almost the same in every state: the KL bound on it is so tight that random initial
-# differences would last for a long time.
+# Mean and log-std start almost the same in every state: behind a LayerNorm, larger weights would put the mean
+# beyond the bounds of many actions, and the KL bound on log-std is so tight that random initial differences
+# would last for a long time.
+MEAN_HEAD_GAIN = 0.01
 LOG_STD_HEAD_GAIN = 0.01
 _LOGITS_GAIN = 0.01  # the policy starts near uniform in every state
 
@@ -29,9 +31,15 @@ def log_of_initial_stddev(initial_stddev: float) -> float:
 
 
 class GaussianPolicy(nn.Module):
-    """A torso and two linear heads: mean, and log-std clamped to [-7, 2].
+    """A torso and two linear heads: mean, with `bounds` through tanh, and log-std clamped to [-7, 2].
 
-    This means a standard deviation from 0.0009 to 7.4. Implementations often clamp to [-20, 2] or not at all;
+        mean = W features, or low + (tanh(W features) + 1) / 2 (high - low)
+
+    W starts normal with standard deviation 0.01 / sqrt(F), for F features, and there is no initial bias: the
+    untrained mean is near 0, or with `bounds` near their middle. Where samples are clipped to bounds, all
+    actions beyond them are the same, so nothing would bring a mean back from there: give the bounds.
+
+    The standard deviation is from 0.0009 to 7.4. Implementations often clamp to [-20, 2] or not at all;
     here no policy is so sharp that rounding to float32 separates an actor's density from the learner's.
     Beyond the clamp the log-std has no gradient.
     """
@@ -45,6 +53,7 @@ class GaussianPolicy(nn.Module):
         generator: torch.Generator | None = None,
         initial_stddev: float = 0.7,
         torso: TorsoFactory = LayerNormMLP,
+        bounds: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:
         """Makes the layers.
 
@@ -56,26 +65,28 @@ class GaussianPolicy(nn.Module):
             initial_stddev: The standard deviation of the untrained policy, in units of the action;
                 the default is the value with which Acme's MPO starts on the control suite.
             torso: The function that makes the torso from `layer_sizes`.
+            bounds: The smallest and the largest mean, [D] each, or None for a mean without bounds.
 
         Raises:
-            ValueError: `initial_stddev` is outside the range to which log-std is clamped.
+            ValueError: `initial_stddev` is outside the range to which log-std is clamped, or the bounds are
+                not two finite vectors of D numbers with low < high.
         """
         super().__init__()
         initial_log_std = log_of_initial_stddev(initial_stddev)
         self.torso = torso(observation_size, layer_sizes, generator=generator)
-        self.mean_head = uniform_linear(self.torso.output_size, action_size, generator)
-        nn.init.kaiming_normal_(self.mean_head.weight, generator=generator)
-        nn.init.zeros_(self.mean_head.bias)
-        self.log_std_head = uniform_linear(self.torso.output_size, action_size, generator)
-        head_std = LOG_STD_HEAD_GAIN / math.sqrt(self.torso.output_size)
-        nn.init.normal_(self.log_std_head.weight, std=head_std, generator=generator)
+        self.mean_head = normal_linear(self.torso.output_size, action_size, MEAN_HEAD_GAIN, generator)
+        self.mean_squash = None if bounds is None else TanhSquash(*bounds)
+        if bounds is not None and len(bounds[0]) != action_size:
+            raise ValueError(f"`bounds` must be of {action_size} action dimensions, got {len(bounds[0])}.")
+        self.log_std_head = normal_linear(self.torso.output_size, action_size, LOG_STD_HEAD_GAIN, generator)
         nn.init.constant_(self.log_std_head.bias, initial_log_std)
 
     def forward(self, observation: torch.Tensor) -> DiagonalGaussian:
         """Computes the policy at each observation, [..., O] -> [..., D]."""
         features = self.torso(observation)
         log_std = self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)
-        return DiagonalGaussian(self.mean_head(features), log_std)
+        mean = self.mean_head(features)
+        return DiagonalGaussian(mean if self.mean_squash is None else self.mean_squash(mean), log_std)
 
 
 class SquashedPolicy(nn.Module):
@@ -93,7 +104,7 @@ class SquashedPolicy(nn.Module):
 
 
 class CategoricalPolicy(nn.Module):
-    """A torso and one linear layer of logits."""
+    """A torso and one linear layer of logits, orthogonal times 0.01: near uniform in any state at first."""
 
     def __init__(
         self,

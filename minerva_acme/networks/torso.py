@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import constraints
-from minerva_acme.networks.linear import he_normal_linear, orthogonal_linear, uniform_linear
+from minerva_acme.networks.linear import normal_linear, orthogonal_linear, uniform_linear
 
 _EXPANSION = 4  # units inside a residual block for each feature
 _TINY = 1e-12  # minimum norm of a unit's weights: a unit whose weights are all zero keeps them
@@ -176,8 +176,8 @@ class ResidualBlock(nn.Module):
         """
         super().__init__()
         self.norm = nn.LayerNorm(size)
-        self.expand = he_normal_linear(size, _EXPANSION * size, generator)
-        self.contract = he_normal_linear(_EXPANSION * size, size, generator)
+        self.expand = normal_linear(size, _EXPANSION * size, math.sqrt(2.0), generator)
+        self.contract = normal_linear(_EXPANSION * size, size, math.sqrt(2.0), generator)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Computes [..., size] -> [..., size]."""

@@ -45,7 +45,6 @@ def test_without_a_generator_the_global_one_draws() -> None:
 
 
 def test_the_seeded_layers_are_public() -> None:
-    for make in (networks.uniform_linear, networks.he_normal_linear):
-        assert torch.equal(make(4, 3, seeded()).weight, make(4, 3, seeded()).weight)
-    first, again = (networks.orthogonal_linear(4, 3, 2.0, seeded()) for _ in range(2))
-    assert torch.equal(first.weight, again.weight)
+    assert torch.equal(*(networks.uniform_linear(4, 3, seeded()).weight for _ in range(2)))
+    for make in (networks.orthogonal_linear, networks.normal_linear):
+        assert torch.equal(*(make(4, 3, 2.0, seeded()).weight for _ in range(2)))

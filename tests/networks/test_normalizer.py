@@ -30,6 +30,15 @@ def test_what_lies_between_the_means_of_batches_is_variance() -> None:
     torch.testing.assert_close(norm.var, torch.tensor([4.0]), rtol=1e-5, atol=1e-5)
 
 
+def test_the_first_rows_set_the_mean_however_far_from_0_they_are() -> None:
+    x = 10.0 * torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) + 101_325.0
+    norm = networks.RunningNorm(1)
+    norm.update(torch.full((5, 1), torch.nan))  # none is taken
+    norm.update(x)
+    torch.testing.assert_close(norm.mean, x.mean(dim=0), rtol=1e-6, atol=0.0)
+    torch.testing.assert_close(norm.var, x.var(dim=0, correction=0), rtol=1e-3, atol=0.0)
+
+
 def test_forward_never_changes_the_statistics() -> None:
     norm = networks.RunningNorm(4).train()
     norm.update(random_rows(10))
