@@ -72,7 +72,7 @@ class RunningNorm(nn.Module):
         n = is_taken.sum()
         rows_mean = rows.where(is_taken, 0.0).sum(dim=0) / n.clamp(min=1)
         rows_var = (rows - rows_mean).where(is_taken, 0.0).square().sum(dim=0) / n.clamp(min=1)
-        mean = torch.where((self.count < 1.0) & (n > 0), rows_mean, self.mean)
+        mean = torch.where((self.count <= _INITIAL_COUNT) & (n > 0), rows_mean, self.mean)
         delta = rows_mean - mean
         total = self.count + n
         weight = n / total

@@ -261,7 +261,7 @@ def test_hooks_on_inner_layers_fire_in_every_part_of_mpo(continuous_spec, index,
     batch = mpo_scene.make_trajectory()
     learner, _ = mpo_scene.make_learner(continuous_spec, mpo_scene.repeat(batch), config, networks=networks)
     assert "target critic: plain torch, float32: it has hooks" in said()
-    learner._estimate(batch, batch.observation)
+    learner._estimate(batch, batch.observation, improves=True)
     assert calls.count("policy") == 1 and calls.count("critic") == 3  # by the target networks
     calls.clear()
     learner.step()

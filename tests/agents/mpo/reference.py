@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
+from scipy import optimize
 from torch import distributions
 
 Weights = dict[str, torch.Tensor]
 Rounding = Callable[[torch.Tensor], torch.Tensor]
 
-_BOUNDS = ("low", "high")  # the critic's action bounds, which nothing trains
+_BOUNDS = ("low", "high")  # of actions and means, which nothing trains
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of batch norm, which nothing trains
 
 
@@ -67,7 +68,7 @@ def simba(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> to
 
 
 def is_trained(name: str) -> bool:
-    return name not in _BOUNDS and not name.endswith(_STATISTICS)
+    return name.split(".")[-1] not in _BOUNDS and not name.endswith(_STATISTICS)
 
 
 def batch_norm_mlp(weights: Weights, x: torch.Tensor, moments: Weights | None) -> torch.Tensor:
@@ -115,6 +116,9 @@ def policy_of(weights: Weights, observation: torch.Tensor) -> tuple[torch.Tensor
     """Mean and standard deviation, [..., O] -> 2 x [..., D]."""
     features = torso(weights, observation)
     mean = features @ weights["mean_head.weight"].T + weights["mean_head.bias"]
+    if "mean_squash.low" in weights:
+        low, high = weights["mean_squash.low"], weights["mean_squash.high"]
+        mean = (low + high) / 2 + (high - low) / 2 * torch.tanh(mean)
     log_std = features @ weights["log_std_head.weight"].T + weights["log_std_head.bias"]
     return mean, log_std.exp()  # far within the bounds that it is clamped to
 
@@ -152,7 +156,8 @@ class Reference:
         """Copies the parameters.
 
         Args:
-            modules: state dicts of `policy`, `critic`, `target_policy`, `target_critic` and `duals`.
+            modules: state dicts of `policy`, `critic`, `target_policy`, `target_critic` and `duals`, and of
+                `temperature_floor` if temperatures are solved for.
             config: an `MPOConfig`.
             num_steps: learner steps that were made before.
             num_updates: those of the whole run.
@@ -170,6 +175,7 @@ class Reference:
         self._generator = generator
         self._rounding = to_bfloat16 if config.target_precision == "bfloat16" else exactly
         self._momenta: dict[tuple[str, str], dict[str, torch.Tensor | float]] = {}
+        self._improved: dict[str, torch.Tensor] = {}  # what was logged of the last improvement
 
     def step(self, batch) -> dict[str, float]:
         """A step on a `Trajectory` of float64 with `BehaviourExtras`; returns what is to be logged."""
@@ -190,12 +196,40 @@ class Reference:
                 self.modules[f"target_{name}"] = dict(self.modules[name])
 
     def learn(self, batch, evaluation: Evaluation) -> dict[str, float]:
-        metrics = {
-            **self._update_critic(batch, evaluation),
-            **self._update_duals_and_policy(batch, evaluation),
-        }
         self._num_steps += 1
+        self._see(batch)
+        of_critic = self._update_critic(batch, evaluation)
+        if self._improves():
+            self._improved = {**of_critic, **self._update_duals_and_policy(batch, evaluation)}
+        metrics = {**self._improved, **of_critic}
         return {name: value.item() for name, value in metrics.items()}
+
+    def _improves(self) -> bool:
+        return self._num_steps % self._config.policy_period == 0
+
+    def _see(self, batch) -> None:
+        """Remembers the largest reward, of each objective that is one."""
+        if self._config.temperature == "solved":
+            largest = self.modules["temperature_floor"]["largest"]
+            seen = [
+                max(
+                    [
+                        old,
+                        *(abs(r) for r, m in zip(rewards.flatten(), batch.mask.flatten(), strict=True) if m),
+                    ]
+                )
+                for old, rewards in zip(largest.view(-1), self.rewards(batch), strict=True)
+            ]
+            self.modules["temperature_floor"]["largest"] = torch.stack(seen).view(largest.shape)
+
+    def rewards(self, batch) -> list[torch.Tensor]:
+        """The rewards that are objectives, [B, T] each."""
+        return [batch.reward]
+
+    def floor(self, objective: int) -> float:
+        """The smallest temperature of an objective that is a reward."""
+        largest = self.modules["temperature_floor"]["largest"].view(-1)[objective].item()
+        return self._config.temperature_floor * largest
 
     def features(self, weights: Weights, batch) -> torch.Tensor:
         """What networks see of each state, by the weights of critic and encoder: here, the observation."""
@@ -204,6 +238,8 @@ class Reference:
     def evaluate(self, batch) -> Evaluation:
         with torch.no_grad():
             critic_targets = self._critic_targets(batch)
+            if (self._num_steps + 1) % self._config.policy_period:
+                return Evaluation(critic_targets, *[torch.zeros(())] * 4)  # and draws no actions
             states = self._improved_in(batch)
             mean, stddev = policy_of(self.modules["target_policy"], states)
             noise = self._noise(self._config.num_samples, *mean.shape)
@@ -310,7 +346,10 @@ class Reference:
             elif name.endswith("num_batches_tracked"):
                 critic[name] = tensor + 1
         q_values = evaluation.q_values
-        metrics = {"loss/q": loss, "grad_norm/critic": grad_norm, **self.ranges(q_values)}
+        metrics = {"loss/q": loss, "grad_norm/critic": grad_norm}
+        if not self._improves():
+            return metrics
+        metrics |= self.ranges(q_values)
         if self._config.target_precision == "bfloat16":
             spreads = [values.var(correction=0).sqrt() for values in q_values]
             metrics["q/spread_rel"] = sum(spreads) / len(spreads) / q_values.abs().mean()
@@ -324,11 +363,28 @@ class Reference:
 
     def improve(self, q_values: torch.Tensor, temperature: torch.Tensor):
         """The weights by the values, the temperature's loss, and what is logged of both."""
-        epsilon = self._config.epsilon
-        weights, loss, kl = e_step(q_values, temperature, epsilon)
-        return weights, loss, {"kl/q_rel": kl / epsilon, "policy/entropy_weights": entropy(weights)}
+        return self.objective("q", q_values, self._config.epsilon, temperature, 0)
+
+    def objective(self, name: str, values: torch.Tensor, epsilon: float, learned: torch.Tensor, reward):
+        """The same for one objective: `reward` is its number among the rewards, or None if it is none."""
+        temperature, metrics = learned, {}
+        if self._config.temperature == "solved":
+            temperature = solved(values, epsilon)
+            if reward is not None:
+                temperature = temperature.clamp(min=self.floor(reward))
+            metrics[self.name_of_temperature(name)] = temperature
+        weights, loss, kl = e_step(values, temperature, epsilon)
+        metrics[f"kl/{name}_rel"] = kl / epsilon
+        metrics["policy/entropy_weights" if name == "q" else f"policy/entropy_{name}_weights"] = entropy(
+            weights
+        )
+        return weights, loss, metrics
+
+    def name_of_temperature(self, objective: str) -> str:
+        return "penalty_temperature" if objective == "penalty" else "temperature"
 
     def temperatures(self, temperature: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What is logged of the learned temperatures."""
         return {"temperature": temperature}
 
     def _update_duals_and_policy(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
@@ -338,14 +394,16 @@ class Reference:
             evaluation.q_values, multiplier(duals["temperature.raw"])
         )
         if config.action_penalty:
-            penalty_temperature = multiplier(duals["penalty_temperature.raw"])
-            penalty_weights, penalty_loss, penalty_kl = e_step(
-                self._penalties(evaluation.actions), penalty_temperature, config.epsilon_penalty
+            penalty_weights, penalty_loss, of_penalty = self.objective(
+                "penalty",
+                self._penalties(evaluation.actions),
+                config.epsilon_penalty,
+                multiplier(duals["penalty_temperature.raw"]),
+                None,
             )
             weights = weights + penalty_weights
             temperature_loss = temperature_loss + penalty_loss
-            metrics["kl/penalty_rel"] = penalty_kl / config.epsilon_penalty
-            metrics["policy/entropy_penalty_weights"] = entropy(penalty_weights)
+            metrics |= of_penalty
 
         # The duals: the KLs are those of the online policy before it moves.
         kl_mean, kl_stddev = self._kls(self.modules["policy"], batch, evaluation)
@@ -355,13 +413,17 @@ class Reference:
         alpha_stddev_loss = (
             multiplier(duals["alpha_stddev.raw"]) * (config.epsilon_stddev - kl_stddev.detach())
         ).sum()
-        temperatures = {name: raw for name, raw in duals.items() if "temperature" in name}
         alphas = {name: raw for name, raw in duals.items() if "alpha" in name}
-        self._descend("duals", temperatures, temperature_loss, config.temperature_learning_rate)
+        if config.temperature == "learned":
+            temperatures = {name: raw for name, raw in duals.items() if "temperature" in name}
+            self._descend("duals", temperatures, temperature_loss, config.temperature_learning_rate)
         self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
         new_duals = {name: multiplier(raw) for name, raw in self.modules["duals"].items()}
-        if config.action_penalty:
-            metrics["penalty_temperature"] = new_duals["penalty_temperature.raw"]
+        if config.temperature == "learned":
+            metrics["loss/temperature"] = temperature_loss
+            metrics |= self.temperatures(new_duals["temperature.raw"])
+            if config.action_penalty:
+                metrics["penalty_temperature"] = new_duals["penalty_temperature.raw"]
 
         for _ in range(config.m_steps):
             online = self._leaves("policy")
@@ -374,20 +436,19 @@ class Reference:
             grad_norm = self._descend("policy", online, loss, learning_rate, config.max_grad_norm)
 
         low, high = (self.modules["critic"][name] for name in _BOUNDS)
-        drawn = evaluation.actions
+        drawn, mean = evaluation.actions, evaluation.mean
         return metrics | {
             "loss/policy": loss,
-            "loss/temperature": temperature_loss,
             "loss/alpha_mean": alpha_mean_loss,
             "loss/alpha_stddev": alpha_stddev_loss,
             "kl/mean_rel": kl_mean.mean() / config.epsilon_mean,
             "kl/stddev_rel": kl_stddev.mean() / config.epsilon_stddev,
-            **self.temperatures(new_duals["temperature.raw"]),
             "alpha/mean": new_duals["alpha_mean.raw"].mean(),
             "alpha/stddev": new_duals["alpha_stddev.raw"].mean(),
             "policy/stddev_min": evaluation.stddev.min(),
             "policy/stddev_max": evaluation.stddev.max(),
             "policy/clipped_actions": ((drawn < low) | (drawn > high)).double().mean(),
+            "policy/clipped_means": ((mean < low) | (mean > high)).double().mean(),
             "grad_norm/policy": grad_norm,
         }
 
@@ -441,7 +502,7 @@ class Reference:
         config = self._config
         is_network = module in ("policy", "critic")
         if is_network:
-            share_done = self._num_steps / self._num_updates
+            share_done = (self._num_steps - 1) / self._num_updates
             learning_rate = learning_rate * (1.0 - share_done * (1.0 - config.final_learning_rate))
         names = [name for name in leaves if is_trained(name)]
         gradients = torch.autograd.grad(loss, [leaves[name] for name in names])
@@ -481,6 +542,17 @@ def e_step(
         weights.append((unnormalised / unnormalised.sum()).detach())
         kl = kl + sum(w * (w * num_actions).log() for w in weights[-1]) / num_states
     return torch.stack(weights), dual, kl
+
+
+def solved(q_values: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The temperature at which the weights' KL to uniform ones is epsilon."""
+
+    def excess(log_temperature: float) -> float:
+        weights = [(values / math.exp(log_temperature)).softmax(dim=0) for values in q_values]
+        kls = [math.log(len(w)) - distributions.Categorical(probs=w).entropy().item() for w in weights]
+        return sum(kls) / len(kls) - epsilon
+
+    return torch.tensor(math.exp(optimize.brentq(excess, -20.0, 20.0)), dtype=torch.float64)
 
 
 def entropy(weights: torch.Tensor) -> torch.Tensor:

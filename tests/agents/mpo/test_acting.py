@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -38,10 +40,13 @@ def test_behaviour_records_the_density_of_the_raw_action(networks, spec):
     assert clipped > 0
 
 
-def test_greedy_acts_with_the_clipped_mean(networks, spec):
-    torch.nn.init.constant_(networks.policy.mean_head.bias, 5.0)
-    policy = make_policy(networks, spec, evaluation=True)
-    np.testing.assert_array_equal(policy(OBSERVATION).action, [1.0, 1.0])
+@pytest.mark.parametrize("bounded_mean", [True, False])
+def test_greedy_acts_with_the_mean_within_its_bounds(spec, bounded_mean):
+    config = dataclasses.replace(CONFIG, bounded_mean=bounded_mean)
+    networks = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
+    torch.nn.init.constant_(networks.policy.mean_head.bias, 2.0)
+    action = make_policy(networks, spec, evaluation=True)(OBSERVATION).action
+    np.testing.assert_allclose(action, np.tanh([2.0, 2.0]) if bounded_mean else [1.0, 1.0], atol=0.01)
 
 
 def test_acting_has_weights_of_its_own(networks, spec):

@@ -92,7 +92,7 @@ def test_statistics_are_of_the_pairs_that_happened_and_of_nothing_else(spec, los
     assert {int(value) for name, value in found.items() if name.endswith("tracked")} == {1}
     # Nothing else moves them: not the targets' evaluations, not the E-step, and no target but by its copy.
     before = learner.save()
-    learner._estimate(batch, batch.observation)
+    learner._estimate(batch, batch.observation, improves=True)
     learner._plain_target_q(batch.observation[:, 0], torch.zeros(7, 4, 2))
     learner._online.critic(batch.observation[:, 0], batch.action[:, 0])
     assert states_equal(statistics_of(learner.save()), found)

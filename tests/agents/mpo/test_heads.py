@@ -88,7 +88,7 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, kind, head):
         CONFIG,
         discount=0.5,
         critic_target="n_step",
-        critic_learning_rate=1e-2 if head == "mixture" else 3e-2,  # which a sampled return moves about
+        critic_learning_rate=2e-2 if head == "mixture" else 3e-2,
         target_policy_update_period=10,
         target_critic_update_period=5,
         policy_learning_rate=1e-6,
@@ -102,9 +102,11 @@ def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, kind, head):
         learner, _, batch = scene(kind, spec, config, observation=torch.ones(4, 6, 3), **fields)
         if kind == "discrete":  # all three actions
             batch.action[:, 0] = torch.arange(4) % 3
+        found = []
         for _ in range(NUM_STEPS[head]):
             learner.step()
-        values.append(learner._critic(torch.ones(4, 3), batch.action[:, 0]).mean().item())
+            found.append(learner._critic(torch.ones(4, 3), batch.action[:, 0]).mean().item())
+        values.append(np.mean(found[-NUM_STEPS[head] // 3 :]))  # Sampled returns move a mixture about.
     np.testing.assert_allclose(values, [2.0, 1.0], atol=0.15)
 
 

@@ -44,7 +44,7 @@ def test_a_step_reports_every_diagnostic(spec, trajectories):
         "steps",
         "walltime",
         "skipped_batches",
-        *(f"loss/{name}" for name in ("q", "policy", "temperature", "alpha_mean", "alpha_stddev")),
+        *(f"loss/{name}" for name in ("q", "policy", "alpha_mean", "alpha_stddev")),
         *(f"kl/{name}" for name in ("q_rel", "mean_rel", "stddev_rel")),
         "temperature",
         "alpha/mean",
@@ -55,6 +55,7 @@ def test_a_step_reports_every_diagnostic(spec, trajectories):
         "policy/stddev_max",
         "policy/entropy_weights",
         "policy/clipped_actions",
+        "policy/clipped_means",
         "grad_norm/policy",
         "grad_norm/critic",
     }

@@ -72,12 +72,17 @@ class Reference(reference.Reference):
         weights, loss, metrics = 0.0, 0.0, {}
         config = self._config
         for k, name in enumerate(config.objectives):
+            reward = REWARDS.index(name) if name in REWARDS else None
             epsilon = config.objective_epsilons[k]
-            own, own_loss, kl = reference.e_step(q_values[..., k], temperature[k], epsilon)
-            weights, loss = weights + own, loss + own_loss
-            metrics[f"kl/{name}_rel"] = kl / epsilon
-            metrics[f"policy/entropy_{name}_weights"] = reference.entropy(own)
+            own, own_loss, found = self.objective(name, q_values[..., k], epsilon, temperature[k], reward)
+            weights, loss, metrics = weights + own, loss + own_loss, metrics | found
         return weights, loss, metrics
+
+    def rewards(self, batch):
+        return [batch.reward[name] for name in REWARDS]
+
+    def name_of_temperature(self, objective):
+        return f"temperature/{objective}" if objective in self._config.objectives else "penalty_temperature"
 
     def temperatures(self, temperature):
         return {f"temperature/{name}": temperature[k] for k, name in enumerate(self._config.objectives)}
@@ -104,8 +109,10 @@ class SeveralCase(Case):
         {"critic_target": "retrace", "critic_loss_steps": "all", "action_penalty": True},
         {"critic_target": "n_step", "m_steps": 2},
         {"critic_target": "one_step", "acceleration": "off"},
+        {"temperature": "learned", "action_penalty": True},
+        {"temperature_floor": 2.0},
     ],
-    ids=["retrace, penalty", "n-step", "one-step"],
+    ids=["retrace, penalty", "n-step", "one-step", "learned temperatures", "temperatures at their floors"],
 )
 def test_steps_are_those_of_the_paper(changes):
     check_steps(SPEC, dataclasses.replace(SEVERAL, **changes), SeveralCase)

@@ -210,7 +210,7 @@ def test_what_own_duals_add_is_trained_with_the_temperatures(continuous_spec):
             self.of_state = nn.Linear(NUM_DIMENSIONS, 1)
 
     def policy_loss(states, duals, config):
-        temperature = nn.functional.softplus(duals.of_state(states.policy.mean)).mean()
+        temperature = nn.functional.softplus(duals.of_state(100.0 * states.policy.mean)).mean()
         step = losses.e_step(states.q_values, temperature, config.epsilon)
         return mpo.Improvement(lambda policy: -policy.mean.mean(), step.temperature_loss)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from scipy import optimize
 
 from minerva_acme import builders, counting, specs, testing, types
 from minerva_acme.agents import mpo
@@ -87,17 +88,14 @@ class Reference(reference.Reference):
             "critic", weights, loss, self._config.critic_learning_rate, self._config.max_grad_norm
         )
         q_values = torch.tensor(evaluation.q_values)
-        return {
-            "loss/q": loss,
-            "q/min": q_values.min(),
-            "q/max": q_values.max(),
-            "grad_norm/critic": grad_norm,
-        }
+        return {"loss/q": loss, "grad_norm/critic": grad_norm, **self.ranges(q_values)}
 
     def _update_duals_and_policy(self, batch, evaluation):
         config, num_states = self._config, len(batch.reward)
         duals = self._leaves("duals")
         temperature = reference.multiplier(duals["temperature.raw"])
+        if config.temperature == "solved":
+            temperature = torch.tensor(self._solved(evaluation)).clamp(min=self.floor(0))
         dual, weights, kl_to_prior, entropy = config.epsilon * temperature, [], 0.0, 0.0
         for prior, q in zip(evaluation.prior, evaluation.q_values, strict=True):
             unnormalised = [prior[a] * (q[a] / temperature).exp() for a in range(NUM_ACTIONS)]
@@ -109,9 +107,12 @@ class Reference(reference.Reference):
 
         kl = self._kl(self.modules["policy"], batch, evaluation)
         alpha_loss = reference.multiplier(duals["alpha_mean.raw"])[0] * (config.epsilon_mean - kl.detach())
-        self._descend(
-            "duals", {"temperature.raw": duals["temperature.raw"]}, dual, config.temperature_learning_rate
-        )
+        of_temperature = {"temperature": temperature}
+        if config.temperature == "learned":
+            leaves = {"temperature.raw": duals["temperature.raw"]}
+            self._descend("duals", leaves, dual, config.temperature_learning_rate)
+            learned = reference.multiplier(self.modules["duals"]["temperature.raw"])
+            of_temperature = {"temperature": learned, "loss/temperature": dual}
         self._descend(
             "duals", {"alpha_mean.raw": duals["alpha_mean.raw"]}, alpha_loss, config.alpha_learning_rate
         )
@@ -129,18 +130,33 @@ class Reference(reference.Reference):
 
         prior_entropy = -sum(p * math.log(p) for prior in evaluation.prior for p in prior) / num_states
         return {
+            **of_temperature,
             "loss/policy": loss,
-            "loss/temperature": dual,
             "loss/alpha_mean": alpha_loss,
             "kl/q_rel": torch.tensor(kl_to_prior / config.epsilon),
             "kl/mean_rel": kl / config.epsilon_mean,
-            "temperature": reference.multiplier(self.modules["duals"]["temperature.raw"]),
             "alpha/mean": alpha,
             "policy/entropy": torch.tensor(prior_entropy),
             "policy/entropy_weights": torch.tensor(entropy),
             "policy/clipped_actions": torch.tensor(0.0),
+            "policy/clipped_means": torch.tensor(0.0),
             "grad_norm/policy": grad_norm,
         }
+
+    def _solved(self, evaluation):
+        """The temperature at which the weights' KL to the prior is epsilon."""
+
+        def excess(log_temperature):
+            total = 0.0
+            for prior, q in zip(evaluation.prior, evaluation.q_values, strict=True):
+                unnormalised = [
+                    p * math.exp(v / math.exp(log_temperature)) for p, v in zip(prior, q, strict=True)
+                ]
+                improved = [w / sum(unnormalised) for w in unnormalised]
+                total += sum(w * math.log(w / p) for w, p in zip(improved, prior, strict=True))
+            return total / len(evaluation.prior) - self._config.epsilon
+
+        return math.exp(optimize.brentq(excess, -5.0, 5.0))
 
     def _kl(self, online, batch, evaluation):
         """KL(target || online), mean over the first states."""

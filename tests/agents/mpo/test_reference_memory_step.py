@@ -47,7 +47,7 @@ MASKS = [
 
 def split(modules):
     """The learner's modules as the reference has them: the encoder's weights beside the critic's."""
-    parts = {"duals": modules["duals"]}
+    parts = {name: modules[name] for name in ("duals", "temperature_floor")}
     for prefix in ("", "target_"):
         acting, critic = modules[f"{prefix}policy"], modules[f"{prefix}critic"]
         parts[f"{prefix}policy"] = {
@@ -60,7 +60,7 @@ def split(modules):
 
 def joined(parts):
     """The inverse of `split`."""
-    modules = {"duals": parts["duals"]}
+    modules = {name: parts[name] for name in ("duals", "temperature_floor")}
     for prefix in ("", "target_"):
         critic = parts[f"{prefix}critic"]
         memory = {name: x for name, x in critic.items() if "rnn." in name}
@@ -79,6 +79,9 @@ def randomised_memory(parts, seed=1):
             target = torch.randn(x.shape, generator=generator) / (x.shape[-1] ** 0.5 if x.ndim > 1 else 3.0)
             parts["target_critic"][name] = target
             parts["critic"][name] = target + 0.1 * torch.randn(x.shape, generator=generator)
+        elif name.endswith("running_mean"):  # or no unit behind a batch norm would be active
+            for prefix in ("", "target_"):
+                parts[f"{prefix}critic"][name] -= 0.7
     return parts
 
 
