@@ -244,13 +244,9 @@ def make_raw_policy(
     if isinstance(action_spec, specs.DiscreteArray):
         return networks.CategoricalPolicy(features, action_spec.num_values, layer_sizes, **options)
     low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
+    bounds = (low, high) if bounded_mean else None
     return networks.GaussianPolicy(
-        features,
-        len(low),
-        layer_sizes,
-        initial_stddev=initial_stddev,
-        bounds=(low, high) if bounded_mean else None,
-        **options,
+        features, len(low), layer_sizes, initial_stddev=initial_stddev, bounds=bounds, **options
     )
 
 

@@ -1,0 +1,88 @@
+"""Untrained policies of all agents start inside the bounds of the actions, with any torso and observations."""
+
+import dataclasses
+import typing
+
+import numpy as np
+import pytest
+import torch
+
+from minerva_acme import distributions, networks, specs
+from minerva_acme.agents import registry
+
+NUM_ROWS, SIZE, NUM_DIMENSIONS = 512, 17, 6
+OBSERVATIONS = {"normal": (0.0, 1.0), "of a thousand": (1e3, 1e3)}
+
+# ReLU layers are as large as what they see, and such inputs must be normalised: networks.ReLUMLP says so.
+TOO_LARGE = ("relu", "of a thousand")
+
+
+def configs():
+    """The configs of all agents with continuous actions, by agent, preset and torso."""
+    for agent, entry in registry.AGENTS.items():
+        if agent in ("dqn", "r2d2"):
+            continue
+        for preset, config in entry.presets.items():
+            hint = typing.get_type_hints(type(config)).get("torso", str)
+            for torso in typing.get_args(hint):
+                yield pytest.param(agent, with_torso(config, torso), torso, id=f"{agent}-{preset}-{torso}")
+
+
+def with_torso(config, torso):
+    """The config with a torso of small layers, as many as it has."""
+    names = {field.name for field in dataclasses.fields(config)}
+    small = {name: (64,) * len(getattr(config, name)) for name in names if name.endswith("layer_sizes")}
+    small |= {name: 64 for name in names if name == "memory_size"}
+    return dataclasses.replace(config, torso=torso, **small)
+
+
+def spec_of(objectives=()):
+    scalar = specs.Array((), np.float32)
+    return specs.EnvironmentSpec(
+        observations=specs.Array((SIZE,), np.float32, name="observation"),
+        actions=specs.BoundedArray((NUM_DIMENSIONS,), np.float32, -1.0, 1.0, name="action"),
+        rewards={name: scalar for name in objectives} or scalar,
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+    )
+
+
+@torch.no_grad()
+def untrained_output(agent, config, rows):
+    """What the untrained policy returns for rows, once running statistics have seen them."""
+    builder = registry.AGENTS[agent].builder(config)
+    generator = torch.Generator().manual_seed(0)
+    nets = builder.make_networks(spec_of(getattr(config, "objectives", ())), generator)
+    policy = builder.make_policy(nets, spec_of(), generator, evaluation=True)
+    module = policy.module
+    for part in module.modules():
+        if isinstance(part, networks.RunningNorm):
+            part.update(rows)
+    if networks.memory_of(module) is not None:
+        features, _ = module.remember(rows, module.memory.initial_state(len(rows)))
+        return networks.policy_of(module.without_memory())(features)
+    return networks.policy_of(module)(rows)
+
+
+def shares(output):
+    """The share of means beyond the bounds, and of clipped samples beyond those of a mean of 0."""
+    if isinstance(output, torch.Tensor):  # actions, of which none should lie near a bound
+        return (output.abs() > 0.9).float().mean().item(), 0.0
+    if isinstance(output, distributions.SquashedGaussian):
+        return (output.raw.mean.tanh().abs() > 0.9).float().mean().item(), 0.0
+    mean, stddev = output.mean, output.log_std.exp()
+    beyond = (mean.abs() > 1.0).float().mean()
+    normal = torch.special.ndtr
+    clipped = normal((-1.0 - mean) / stddev) + normal((mean - 1.0) / stddev)
+    return beyond.item(), (clipped - 2.0 * normal(-1.0 / stddev)).mean().item()
+
+
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize(("agent", "config", "torso"), [*configs()])
+def test_untrained_means_lie_inside_the_bounds(agent, config, torso, observations):
+    if (torso, observations) == TOO_LARGE:
+        pytest.skip("ReLU layers see observations as large as they are")
+    offset, scale = OBSERVATIONS[observations]
+    rows = offset + scale * torch.randn(NUM_ROWS, SIZE, generator=torch.Generator().manual_seed(1))
+    beyond, clipped = shares(untrained_output(agent, config, rows))
+    assert beyond < 0.01
+    assert clipped < 0.05
