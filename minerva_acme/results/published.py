@@ -46,7 +46,8 @@ def load_published() -> Mapping[str, PublishedResult]:
         point = PublishedPoint(
             int(cells["env_step"]), int(cells["num_seeds"]), float(cells["mean"]), float(cells["std"])
         )
-        points.setdefault(cells["exp_name"], {}).setdefault(cells["env_name"], []).append(point)
+        env_name = f"dm_control/{cells['task']}"  # every row is of this suite
+        points.setdefault(cells["exp_name"], {}).setdefault(env_name, []).append(point)
     sources = json.loads((folder / "published.json").read_text(encoding="utf-8"))
     return MappingProxyType(
         {
