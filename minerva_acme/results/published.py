@@ -1,6 +1,8 @@
 """Published learning curves: means over seeds, with their sources.
 
-Unlike `rows`, these results only have the mean and standard deviation over the seeds, at a few steps.
+Unlike `rows`, these results only have the mean and standard deviation over the seeds, at a few steps. A
+number is what the seeds log at its step, or around it if they log training episodes: none is interpolated,
+and no curve begins before its source does.
 """
 
 import csv
@@ -32,6 +34,7 @@ class PublishedResult(NamedTuple):
     licence: str
     action_repeat: int | None  # None: different between tasks, or unknown
     updates_per_frame: float | None  # learner steps per frame; None: different between tasks, or unknown
+    log_period: int | None  # frames between the points of the source; None: it logs each training episode
     notes: str
     points: Mapping[str, tuple[PublishedPoint, ...]]  # by environment, in order of steps
 
