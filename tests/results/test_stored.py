@@ -98,6 +98,13 @@ def test_published_results_say_where_they_are_from():
             assert all(0.0 <= point.mean <= 1000.0 and point.num_seeds >= 2 for point in points)
 
 
+def test_the_page_of_reports_lists_every_published_result():
+    page = (REPOSITORY / "docs/how-to/report.md").read_text(encoding="utf-8")
+    table = page.partition("## Published results")[2].partition("\n## ")[0]
+    names = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\|(.*?)\|", table, re.MULTILINE)))
+    assert sorted(names) == sorted(results.load_published())
+
+
 def test_a_published_number_is_what_its_source_gives():
     points = {point.env_step: point for point in results.load_published()["mpo"].points[SWINGUP]}
     assert (round(points[100_000].mean), round(points[100_000].std)) == (797, 58)
