@@ -82,6 +82,12 @@ def test_failed_seeds_are_among_them():
     assert min(row.value for row in OWN["ppo_default"].rows if row.metric == "avg_return") == 170.0
 
 
+def test_rows_from_before_modern_was_mended_say_so():
+    before = OWN["mpo_modern_saturated"]
+    (commit,) = {context.commit[:8] for context in before.contexts}
+    assert f"as it was at commit {commit}" in before.notes and "beyond the action bounds" in before.notes
+
+
 def test_published_results_say_where_they_are_from():
     published = results.load_published()
     assert len(published) == 23
