@@ -268,10 +268,8 @@ def _horizontal_limits(panels: Sequence[Panel]) -> list[tuple[float, float]]:
 def _own_limits(panel: Panel) -> tuple[float, float]:
     runs = [run.x for group in panel.groups for run in group.runs]
     first, last = float(min(steps[0] for steps in runs)), float(max(steps[-1] for steps in runs))
-    for _, curve in panel.published:
-        wanted = float(curve.x[:_MIN_PUBLISHED_POINTS][-1])
-        if wanted <= 2.0 * last:
-            last = max(last, wanted)
+    wanted = [step for _, curve in panel.published for step in curve.x[:_MIN_PUBLISHED_POINTS]]
+    last = max([last, *(float(step) for step in wanted if step <= 2.0 * last)])
     return 0.0 if first <= 0.1 * last or len(set(np.concatenate(runs))) == 1 else first, last
 
 

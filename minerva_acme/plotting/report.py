@@ -217,6 +217,9 @@ def _notes(
     lacking = {method.name: _lacking(method, comparison) for method in published}
     if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
         yield f"Not compared, because nothing was published at these frames: {'; '.join(left_out)}."
+    between = {method.name: _between(method, comparison) for method in published}
+    if interpolated := [f"{_title(name)} ({_list(envs)})" for name, envs in between.items() if envs]:
+        yield f"Interpolated, between the published frames before and after: {'; '.join(interpolated)}."
     yield from _unequal(experiments, [results.load_published()[method.name] for method in published])
 
 
@@ -369,6 +372,15 @@ def _reaches(published: _Method, env: str, comparison: _Comparison) -> bool:
 
 def _lacking(published: _Method, comparison: _Comparison) -> list[str]:
     return [env for env in comparison.steps if not _reaches(published, env, comparison)]
+
+
+def _between(published: _Method, comparison: _Comparison) -> list[str]:
+    """Returns the environments in which the compared step lies between two published ones."""
+    return [
+        env
+        for env, at in comparison.steps.items()
+        if _reaches(published, env, comparison) and at not in published.runs[env][0].x
+    ]
 
 
 def _scores(method: _Method, steps: Mapping[str, int], limits: Ranges) -> list[np.ndarray]:

@@ -1,6 +1,8 @@
 """Published learning curves: means over seeds, with their sources.
 
-Unlike `rows`, these results only have the mean and standard deviation over the seeds, at a few steps.
+Unlike `rows`, these results only have the mean and standard deviation over the seeds, at a few steps. A
+number is what the seeds log at its step, or around it if they log training episodes: none is interpolated,
+and no curve begins before its source does.
 """
 
 import csv
@@ -32,6 +34,7 @@ class PublishedResult(NamedTuple):
     licence: str
     action_repeat: int | None  # None: different between tasks, or unknown
     updates_per_frame: float | None  # learner steps per frame; None: different between tasks, or unknown
+    log_period: int | None  # frames between the points of the source; None: it logs each training episode
     notes: str
     points: Mapping[str, tuple[PublishedPoint, ...]]  # by environment, in order of steps
 
@@ -46,7 +49,8 @@ def load_published() -> Mapping[str, PublishedResult]:
         point = PublishedPoint(
             int(cells["env_step"]), int(cells["num_seeds"]), float(cells["mean"]), float(cells["std"])
         )
-        points.setdefault(cells["exp_name"], {}).setdefault(cells["env_name"], []).append(point)
+        env_name = f"dm_control/{cells['task']}"  # every row is of this suite
+        points.setdefault(cells["exp_name"], {}).setdefault(env_name, []).append(point)
     sources = json.loads((folder / "published.json").read_text(encoding="utf-8"))
     return MappingProxyType(
         {

@@ -1,6 +1,6 @@
 """Returns after some minutes of CPU time, from the evaluations of runs.
 
-    python -m tests.learning.per_cpu_minute mpo_modern runs/sac
+    python -m tests.learning.per_cpu_minute sac_control_simba runs/mpo
 
 Takes what `minerva report` takes: folders of runs, files of rows, stored experiments. CPU time includes
 evaluations. For each time, the last evaluation before it counts. Runs of the same experiment and task are one

@@ -83,7 +83,8 @@ def make_pendulum(seed):
 
 
 def test_the_table_of_the_page_is_what_its_command_prints(capsys):
-    page = (pathlib.Path(__file__).parents[2] / "docs/frontier.md").read_text().replace("$D/", "dm_control/")
+    page = (pathlib.Path(__file__).parents[2] / "docs/frontier.md").read_text()
+    page = page.replace("\\\n", "").replace("$D/", "dm_control/")
     (words,) = re.findall(r"^python -m tests.learning.per_cpu_minute (.*)$", page, re.MULTILINE)
     printed = per_cpu_minute.main(words.split())
     assert printed.count("\n") == 7 and f"\n{printed}\n" in page

@@ -124,7 +124,8 @@ def test_published_curves_are_those_of_the_task():
     found = {curve.algorithm: curve for curve in plotting.published_curves("dm_control/walker/walk")}
     of_anchors = {"mpo", "dmpo", "d4pg", "ddpg", "ppo_acme_fixhp", "sac_1024"}
     of_2025 = {"sac", "sac_simba", "simba_v2", "bro_utd2", "bro_utd10", "dr_q", "fog", "xqc"}
-    assert set(found) == of_anchors | of_2025
+    other_updates = {f"{agent}_utd{updates}" for agent in ("sac_simba", "simba_v2") for updates in (1, 4, 8)}
+    assert set(found) == of_anchors | of_2025 | other_updates
     steps, means = found["mpo"].curve
     assert found["mpo"].num_seeds == 10
     assert np.all(np.diff(steps) > 0) and 400_000 in steps

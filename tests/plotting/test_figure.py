@@ -211,8 +211,14 @@ def test_a_published_curve_is_in_the_legend_if_only_the_longer_axis_shows_it():
 
 def test_the_axis_goes_on_to_three_published_points_but_no_further_than_twice_as_far():
     near, far = published(100_000, 150_000, 190_000, 500_000), published(300_000, 400_000, 500_000)
-    for points, end in ((near, 190_000.0), (far, 100_000.0)):
-        (ax,) = figure.draw([plotting.Panel("Walker walk", [group()], [points])], y_label="Return").axes
+    coarse = published(100_000, 200_000, 300_000)
+    for curves, end in (
+        ([near], 190_000.0),
+        ([far], 100_000.0),
+        ([coarse], 200_000.0),
+        ([near, coarse], 200_000.0),  # twice as far as the runs, and not as what one of the curves needs
+    ):
+        (ax,) = figure.draw([plotting.Panel("Walker walk", [group()], curves)], y_label="Return").axes
         assert ax.get_xlim() == (0.0, end)
 
 

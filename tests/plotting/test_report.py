@@ -116,6 +116,35 @@ def test_what_was_not_published_at_these_steps_is_in_no_comparison_and_that_is_s
     assert note == f"Not compared, because nothing was published at these frames: MPO ({WALKER})."
 
 
+def test_a_published_curve_is_read_only_from_where_it_begins_and_between_its_points():
+    def report(step):
+        made = plotting.make_report([OURS], against=["sac"], step=step)
+        notes = [note for note in made.notes if "published" in note]
+        return table(made, "Returns by environment")["Walker walk"].get("SAC of SimBa's paper"), notes, made
+
+    (curve,) = (found.curve for found in plotting.published_curves(WALKER, ["sac"]))
+    at_100k, at_200k = curve.values[:2]
+    assert list(curve.x[:2]) == [100_000, 200_000] and at_200k > at_100k + 1.0
+    shown, notes, made = report(50_000)
+    missing = f"SAC of SimBa's paper ({CHEETAH}, {WALKER})"
+    assert shown == "-" and "SAC of SimBa's paper" not in table(made, "Scores")
+    assert notes == [f"Not compared, because nothing was published at these frames: {missing}."]
+    shown, notes, made = report(100_000)
+    assert shown == f"{at_100k:.0f}" and notes == []
+    assert [curve.x[0] for _, curve in made.aggregate.published] == [100_000]
+    assert [panel.published[0][1].x[0] for panel in made.by_environment] == [100_000] * 2
+
+
+def test_what_is_interpolated_between_published_frames_is_told():
+    long = experiment("long", {WALKER: ends(1, 2, at=150_000)})
+    made = plotting.make_report([long], against=["sac", "sac_simba"])
+    note = f"Interpolated, between the published frames before and after: SAC of SimBa's paper ({WALKER})."
+    assert [one for one in made.notes if "Interpolated" in one] == [note]  # sac_simba has 150,000
+    (curve,) = (found.curve for found in plotting.published_curves(WALKER, ["sac"]))
+    shown = table(made, "Returns by environment")["Walker walk"]["SAC of SimBa's paper"]
+    assert shown == f"{curve.values[:2].mean():.0f}"
+
+
 def test_other_action_repeats_are_said_of_experiments_and_published_results():
     twice = experiment("twice", {WALKER: ends(1, 2), CHEETAH: ends(1, 2)}, action_repeat=2)
     unknown = experiment("unknown", {WALKER: ends(1, 2), CHEETAH: ends(1, 2)}, action_repeat=None)

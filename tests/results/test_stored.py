@@ -82,9 +82,15 @@ def test_failed_seeds_are_among_them():
     assert min(row.value for row in OWN["ppo_default"].rows if row.metric == "avg_return") == 170.0
 
 
+def test_rows_from_before_modern_was_mended_say_so():
+    before = OWN["mpo_modern_saturated"]
+    (commit,) = {context.commit[:8] for context in before.contexts}
+    assert f"as it was at commit {commit}" in before.notes and "beyond the action bounds" in before.notes
+
+
 def test_published_results_say_where_they_are_from():
     published = results.load_published()
-    assert len(published) == 17
+    assert len(published) == 23
     for found in published.values():
         assert found.source.startswith("https://github.com/") and len(found.commit) == 7
         assert found.licence.split(",")[0] in ("MIT", "Apache-2.0")
@@ -98,6 +104,13 @@ def test_published_results_say_where_they_are_from():
             assert all(0.0 <= point.mean <= 1000.0 and point.num_seeds >= 2 for point in points)
 
 
+def test_the_page_of_reports_lists_every_published_result():
+    page = (REPOSITORY / "docs/how-to/report.md").read_text(encoding="utf-8")
+    table = page.partition("## Published results")[2].partition("\n## ")[0]
+    names = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\|(.*?)\|", table, re.MULTILINE)))
+    assert sorted(names) == sorted(results.load_published())
+
+
 def test_a_published_number_is_what_its_source_gives():
     points = {point.env_step: point for point in results.load_published()["mpo"].points[SWINGUP]}
     assert (round(points[100_000].mean), round(points[100_000].std)) == (797, 58)
@@ -105,6 +118,42 @@ def test_a_published_number_is_what_its_source_gives():
         p for p in results.load_published()["simba_v2"].points["dm_control/dog/run"] if p.env_step == 100_000
     )
     assert at_100k.num_seeds == 10
+
+
+def test_every_published_number_is_at_a_step_that_its_source_logs():
+    published = results.load_published()
+    every_100k = {name for name, found in published.items() if found.log_period == 100_000}
+    assert {"sac", "simba_v2", "xqc", "flash_sac", "sac_simba_utd1", "simba_v2_utd8"} < every_100k
+    for found in published.values():
+        for points in found.points.values():
+            steps = [point.env_step for point in points]
+            if found.log_period is None:
+                assert steps[0] == 50_000  # training episodes, which are logged from about 40,000 frames on
+            else:
+                assert all(step >= found.log_period and step % found.log_period == 0 for step in steps)
+
+
+def test_published_numbers_are_not_on_lines_between_their_neighbours():
+    for name, found in results.load_published().items():
+        on_a_line: dict[int, list[bool]] = {}  # by step, of each environment
+        for points in found.points.values():
+            for before, point, after in zip(points, points[1:], points[2:], strict=False):
+                share = (point.env_step - before.env_step) / (after.env_step - before.env_step)
+                middle = before.mean + share * (after.mean - before.mean)
+                # Means are rounded to a tenth.
+                on_a_line.setdefault(point.env_step, []).append(abs(point.mean - middle) < 0.11)
+        assert not [step for step, curves in on_a_line.items() if sum(curves) > len(curves) / 2], name
+
+
+def test_updates_a_frame_are_half_of_what_a_decision_of_two_frames_makes():
+    published = results.load_published()
+    for agent in ("sac_simba", "simba_v2"):
+        for updates in (1, 4, 8):  # a decision, as the files of their source count
+            found = published[f"{agent}_utd{updates}"]
+            assert found.action_repeat == 2 and found.updates_per_frame == updates / 2
+            assert len(found.points) == 25 and f"{updates / 2:g} update" in found.title
+    (at_100k,) = (p for p in published["sac_simba_utd1"].points[SWINGUP] if p.env_step == 100_000)
+    assert (at_100k.num_seeds, at_100k.mean) == (5, 843.4)
 
 
 def test_the_demos_rows_are_at_frames_where_its_page_and_its_flags_have_decisions():
