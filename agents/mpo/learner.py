@@ -24,7 +24,7 @@ from minerva_acme import (
     specs,
     types,
 )
-from minerva_acme.agents.mpo import critics, improvement, modes, objectives, optimizers, precision, targets
+from minerva_acme.agents.mpo import critics, health, improvement, modes, objectives, optimizers, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 from minerva_acme.networks import NormalizedEncoder, RecurrentEncoder, ReturnScale
@@ -161,6 +161,7 @@ class MPOLearner(learners.ModuleLearner):
         self._trained = optimizers.trained_modules(self._online, config)
         self._statistics = learners.Statistics(ranks)
         self._may_lack_statistics = True  # of observations, as before the first batch
+        self._health = health.Health()
         self._improved: learners.Metrics = {}
         self._floor = None
         if config.temperature == "solved":
@@ -252,7 +253,7 @@ class MPOLearner(learners.ModuleLearner):
                 metrics |= critic | policy
         if improves and self._config.policy_period > 1:
             self._improved = {name: each for name, each in metrics.items() if name != "skipped_batches"}
-        precision.warn_of_small_spread(metrics, self.num_steps)
+        self._health.check(metrics, self.num_steps)
         self.finish_step(metrics)
 
     def _sync_targets(self) -> None:

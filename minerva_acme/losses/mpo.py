@@ -160,9 +160,9 @@ def solved_temperature(
     log_eta = high
     for _ in range(_NUM_NEWTON_STEPS):
         scaled_BN = gap_BN * torch.exp(-log_eta)
-        log_ratio_BN = (scaled_BN + log_prior_BN).masked_fill(never_BN, _NEVER).log_softmax(dim=1)
-        weights_BN = log_ratio_BN.exp()
-        kl_B = (weights_BN * (log_ratio_BN - log_prior_BN).masked_fill(never_BN, 0.0)).sum(dim=1)
+        log_weights_BN = (scaled_BN + log_prior_BN).masked_fill(never_BN, _NEVER).log_softmax(dim=1)
+        weights_BN = log_weights_BN.exp()
+        kl_B = (weights_BN * (log_weights_BN - log_prior_BN)).sum(dim=1)
         mean_B = (weights_BN * scaled_BN).sum(dim=1)
         kl, variance = mean(kl_B, (weights_BN * scaled_BN.square()).sum(dim=1) - mean_B.square())
         is_above = kl > epsilon
@@ -171,7 +171,7 @@ def solved_temperature(
         newton = log_eta + (kl / epsilon).log() * kl / variance
         is_inside = (newton >= low) & (newton <= high)  # False for NaN too
         log_eta = torch.where(is_inside, newton, 0.5 * (low + high))
-    return unit * log_eta.exp()
+    return (unit * log_eta.exp()).clamp(min=_SMALLEST_TEMPERATURE)
 
 
 def action_penalty_values(actions_BND: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:

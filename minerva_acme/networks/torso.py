@@ -101,8 +101,8 @@ class TanhMLP(_Stack):
 class ReLUMLP(_Stack):
     """Linear and ReLU for each size, the network of many papers, such as SAC's and TD3's.
 
-    Features are as large as the input, so it needs inputs of a variance of about 1. With some in the thousands
-    an untrained policy already acts at its bounds; the other torsos have norms, or saturate.
+    Features are as large as the input, so it needs inputs of a variance of about 1. With some in the
+    thousands an untrained policy already acts at its bounds; the other torsos have norms, or saturate.
     """
 
     @staticmethod

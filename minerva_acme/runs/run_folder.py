@@ -25,8 +25,12 @@ from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 
 FILE = "run.json"
-FORMAT = 2
-"""The format that is written. Files of format 1 have no `format` and no specs; the command line made them."""
+FORMAT = 3
+"""The format that is written. Files of format 1 have no `format` and no specs; the command line made them.
+Those of format 2 lack the hyperparameters of `_ADDED`."""
+
+_ADDED = {"init_log_temperature": {"bounded_mean": False, "temperature": "learned"}}
+"""The values that later hyperparameters have in files of older formats, by one that marks their agent, MPO."""
 
 
 _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
@@ -416,6 +420,10 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
             kind, value = typing.get_origin(hint) or hint, getattr(description, name)
             if not isinstance(value, kind):
                 raise TypeError(f"`{name}` must be a {kind.__name__}, got {value!r}")
+        for mark, values in _ADDED.items():
+            if found < FORMAT and mark in description.hyperparameters:
+                hyperparameters = {**values, **description.hyperparameters}
+                description = dataclasses.replace(description, hyperparameters=hyperparameters)
         for name, value in {**description.hyperparameters, **description.options}.items():
             if name in _MAX and isinstance(value, int | float) and not value <= _MAX[name]:
                 raise ValueError(f"`{name}` must be <= {_MAX[name]:,}, got {value:,}")

@@ -52,6 +52,13 @@ POLICIES = {
     "SimBa": lambda: networks.GaussianPolicy(
         OBSERVATION_SIZE, 3, (16, 16), generator=seeded(), torso=networks.SimBa
     ),
+    "bounded mean": lambda: networks.GaussianPolicy(
+        OBSERVATION_SIZE,
+        3,
+        (32,),
+        generator=seeded(),
+        bounds=(torch.tensor([-1.0, -0.5, 0.0]), torch.tensor([1.0, 3.0, 9.0])),
+    ),
     "normalised": lambda: networks.EncodedPolicy(
         networks.NormalizedEncoder(
             networks.RunningNorm(OBSERVATION_SIZE), networks.IdentityEncoder(OBSERVATION_SIZE)
@@ -82,7 +89,7 @@ def network(request):
     # Far from what weights are initially, so that no bias and no scale can be left out.
     generator = seeded(1)
     for name, tensor in network.state_dict().items():
-        if name.endswith("count"):
+        if name.endswith(("count", "low", "high")):
             continue
         noise = torch.randn(tensor.shape, generator=generator)
         size = tensor.shape[1] if tensor.ndim == 2 else 4

@@ -52,6 +52,8 @@ MPO_OF_THREE = mpo.MPOBuilder(
 MPO_OF_TODAY = mpo.MPOBuilder(
     dataclasses.replace(
         MPO.config,
+        random_steps=60,
+        policy_period=2,
         replay_fading=0.97,
         prioritized=True,
         min_priority=0.1,

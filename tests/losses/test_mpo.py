@@ -1,6 +1,9 @@
 """MPO's losses: values and gradients derived by hand, gradients that must be zero, a small problem."""
 
+import concurrent.futures
+import functools
 import math
+import threading
 from typing import NamedTuple
 
 import pytest
@@ -80,6 +83,91 @@ def test_best_temperature_puts_the_kl_on_its_bound() -> None:
         e_step.temperature_loss.backward()
         optimizer.step()
     assert e_step.kl_to_prior.item() == pytest.approx(0.1, rel=1e-3)
+
+
+def kinds_of_values(kind: str) -> torch.Tensor:
+    """Values [64, 16], of which the largest differs much between states."""
+    generator = torch.Generator().manual_seed(3)
+    q_BN = torch.randn(64, 16, generator=generator)
+    if kind == "skewed":
+        return q_BN.abs() ** 4
+    if kind == "a few states matter":
+        return q_BN * torch.rand(64, 1, generator=generator) ** 6
+    if kind == "a first reward":  # a hundred times the noise, in one state of eight
+        return q_BN + 100.0 * (torch.arange(64)[:, None] % 8 == 0) * (q_BN > 1.0)
+    return q_BN
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1.0, 1e5, 1e12])
+@pytest.mark.parametrize("kind", ["normal", "skewed", "a few states matter", "a first reward"])
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5])
+def test_a_solved_temperature_puts_the_kl_on_its_bound_in_any_unit(
+    kind: str, unit: float, epsilon: float
+) -> None:
+    q_BN = kinds_of_values(kind)
+    temperature = losses.solved_temperature(unit * q_BN, epsilon)
+    kl = losses.e_step(unit * q_BN, temperature, epsilon).kl_to_prior
+    assert kl.item() == pytest.approx(epsilon, rel=0.01)
+    torch.testing.assert_close(
+        temperature, unit * losses.solved_temperature(q_BN, epsilon), rtol=1e-3, atol=0.0
+    )
+
+
+def test_a_solved_temperature_is_the_minimum_of_the_dual() -> None:
+    q_BN = kinds_of_values("a few states matter")
+    best = losses.solved_temperature(q_BN, epsilon=0.1)
+    duals = [
+        losses.e_step(q_BN, best * factor, 0.1).temperature_loss for factor in (0.8, 0.95, 1.0, 1.05, 1.2)
+    ]
+    assert duals[2] == min(duals)
+
+
+def test_a_temperature_is_solved_for_under_a_prior_with_actions_that_are_never_taken() -> None:
+    q_BN = kinds_of_values("normal")
+    never = torch.arange(16) < 3
+    logits_BN = 2.0 * torch.randn(64, 16, generator=torch.Generator().manual_seed(1))
+    log_prior_BN = logits_BN.masked_fill(never, -200.0).log_softmax(dim=1)
+    temperature = losses.solved_temperature(q_BN + 1e3 * never, 0.1, log_prior_BN)
+    step = losses.e_step(q_BN + 1e3 * never, temperature, 0.1, log_prior_BN)
+    assert step.kl_to_prior.item() == pytest.approx(0.1, rel=0.01)
+
+
+def test_learners_with_shares_of_a_batch_solve_for_the_temperature_of_the_whole() -> None:
+    q_BN = kinds_of_values("a few states matter")
+    shares = q_BN[:40], q_BN[40:]
+    arrived: list[list[torch.Tensor]] = [[], []]
+    meeting = threading.Barrier(2)
+
+    def combine(rank: int, numbers: torch.Tensor) -> torch.Tensor:
+        arrived[rank].append(numbers)
+        meeting.wait(timeout=60.0)
+        call = len(arrived[rank]) - 1
+        return arrived[0][call] + arrived[1][call]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = pool.map(
+            lambda rank: losses.solved_temperature(
+                shares[rank], 0.1, combine=functools.partial(combine, rank)
+            ),
+            range(2),
+        )
+        for temperature in found:
+            torch.testing.assert_close(temperature, losses.solved_temperature(q_BN, 0.1), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("level", [0.0, 7.0])
+def test_values_without_any_difference_have_a_finite_temperature_and_equal_weights(level: float) -> None:
+    q_BN = torch.full((4, 5), level)
+    temperature = losses.solved_temperature(q_BN, 0.1)
+    assert 0.0 < temperature.item() < float("inf")
+    torch.testing.assert_close(losses.e_step(q_BN, temperature, 0.1).weights, torch.full((4, 5), 0.2))
+
+
+def test_a_bound_out_of_reach_gives_the_best_actions_all_the_weight() -> None:
+    q_BN = torch.zeros(8, 4)
+    q_BN[0, 2] = 1.0  # KL of at most log(4) / 8
+    temperature = losses.solved_temperature(q_BN, 1.0)
+    assert losses.e_step(q_BN, temperature, 1.0).weights[0, 2].item() == pytest.approx(1.0)
 
 
 def test_equal_values_give_uniform_weights() -> None:

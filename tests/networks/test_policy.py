@@ -1,10 +1,12 @@
+from typing import Any
+
 import pytest
 import torch
 
 from minerva_acme import networks
 
 
-def make_policy(seed: int = 0, **kwargs: float) -> networks.GaussianPolicy:
+def make_policy(seed: int = 0, **kwargs: Any) -> networks.GaussianPolicy:
     return networks.GaussianPolicy(5, 2, (64, 256), generator=torch.Generator().manual_seed(seed), **kwargs)
 
 
@@ -26,10 +28,33 @@ def test_untrained_policy_has_its_stddev_in_every_state() -> None:
     torch.testing.assert_close(stddev, torch.full((100, 2), 0.5), rtol=0.05, atol=0.0)
 
 
-def test_mean_head_starts_kaiming_normal_with_zero_bias() -> None:
-    head = networks.GaussianPolicy(5, 32, (256,), generator=torch.Generator().manual_seed(0)).mean_head
-    assert head.weight.std().item() == pytest.approx((2.0 / 256) ** 0.5, rel=0.05)
-    assert head.bias.abs().max().item() == 0.0
+@pytest.mark.parametrize("torso", [networks.LayerNormMLP, networks.SimBa, networks.ReLUMLP])
+def test_untrained_mean_is_near_zero_in_every_state(torso: networks.TorsoFactory) -> None:
+    generator = torch.Generator().manual_seed(0)
+    policy = networks.GaussianPolicy(5, 32, (256,), generator=generator, torso=torso)
+    mean = policy(torch.randn(100, 5, generator=generator)).mean
+    assert 0.0 < mean.abs().max() < 0.1
+    assert policy.mean_head.bias.abs().max().item() == 0.0
+
+
+LOW, HIGH = torch.tensor([-1.0, 2.0]), torch.tensor([1.0, 6.0])
+
+
+def test_a_mean_with_bounds_stays_between_them_and_starts_in_their_middle() -> None:
+    policy = make_policy(bounds=(LOW, HIGH))
+    observation = torch.randn(100, 5)
+    middle = ((LOW + HIGH) / 2).expand(100, 2)
+    torch.testing.assert_close(policy(observation).mean, middle, rtol=0.0, atol=0.1)
+    for bias, end in ((30.0, HIGH), (-30.0, LOW)):
+        torch.nn.init.constant_(policy.mean_head.bias, bias)
+        torch.testing.assert_close(policy(observation).mean, end.expand(100, 2))
+
+
+def test_bounds_of_another_size_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`bounds` must be of 2 action dimensions, got 1\."):
+        make_policy(bounds=(torch.zeros(1), torch.ones(1)))
+    with pytest.raises(ValueError, match="`low` and `high` must be finite vectors"):
+        make_policy(bounds=(HIGH, LOW))
 
 
 def test_seed_reproduces_the_network_without_the_global_generator() -> None:

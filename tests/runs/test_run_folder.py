@@ -267,11 +267,24 @@ def test_a_file_of_the_format_before_is_read_and_goes_on(tmp_path):
     assert json.loads(path.read_text())["format"] == run_folder.FORMAT
 
 
+def test_an_mpo_of_format_2_keeps_a_mean_without_bounds_and_its_learned_temperature(tmp_path):
+    config = mpo.MPOConfig(policy_layer_sizes=(8,), critic_layer_sizes=(8,))
+    of_3 = {"environment": "Pendulum-v1", "agent": "mpo", "seed": 0, "format": 3}
+    of_3["hyperparameters"] = dataclasses.asdict(config)
+    of_2 = {**of_3, "format": 2, "hyperparameters": dict(of_3["hyperparameters"])}
+    for name in ("bounded_mean", "temperature"):
+        del of_2["hyperparameters"][name]
+    path = tmp_path / "run.json"
+    assert run_folder.parse(json.dumps(of_3), path).make_config() == config
+    expected = dataclasses.replace(config, bounded_mean=False, temperature="learned")
+    assert run_folder.parse(json.dumps(of_2), path).make_config() == expected
+
+
 def test_a_newer_format_is_refused_in_a_sentence(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"format": 9, "version": "7.0", "agents": ["ppo"]}))
     with pytest.raises(
         ValueError,
-        match=r"run.json must have format 2 or older, got 9, by minerva-acme 7\.0\. .*pip inst",
+        match=r"run.json must have format 3 or older, got 9, by minerva-acme 7\.0\. .*pip inst",
     ):
         run_folder.read(tmp_path)
 

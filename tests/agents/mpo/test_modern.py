@@ -9,8 +9,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from minerva_acme import networks
+from minerva_acme import counting, networks, specs
 from minerva_acme.agents import mpo
 from tests.closeness import assert_close_to_norm
 
@@ -210,6 +211,47 @@ def test_a_repeated_noise_has_the_density_of_the_policy(spec):
         distribution = parts.policy(torch.from_numpy(observation)[None])
         expected = distribution.log_prob(torch.from_numpy(extras.raw_action)[None])
         np.testing.assert_allclose(extras.log_prob, expected.item(), rtol=1e-5)
+
+
+def random_actions(acceleration="auto", num_steps=4000, **settings):
+    """The first actions of a policy whose random steps end after all but the last forty, and their extras."""
+    actions = specs.BoundedArray((2,), np.float32, [-1.0, 2.0], [1.0, 6.0], name="action")
+    spec = specs.EnvironmentSpec(
+        observations=specs.Array((3,), np.float32),
+        actions=actions,
+        rewards=specs.Array((), np.float32),
+        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0),
+    )
+    config = dataclasses.replace(
+        SMALL, random_steps=num_steps - 40, noise_repeat=4, acceleration=acceleration, **settings
+    )
+    builder, generator = mpo.MPOBuilder(config), torch.Generator().manual_seed(0)
+    counter = counting.Counter()
+    nets = builder.make_networks(spec, generator)
+    policy = builder.make_policy(nets, spec, generator, counter=counter)
+    observations = np.random.default_rng(1).standard_normal((num_steps, 3), np.float32)
+    found = []
+    for observation in observations:
+        found.append(policy(observation))
+        counter.increment(actor_steps=1)
+    return found, nets, observations
+
+
+@pytest.mark.parametrize("acceleration", ["auto", "off"])
+def test_random_steps_are_uniform_and_kept_as_long_as_the_noise(acceleration):
+    found, nets, observations = random_actions(acceleration)
+    chosen = np.array([output.action for output in found[:-40]])
+    np.testing.assert_allclose(chosen.reshape(-1, 4, 2), chosen[::4, None].repeat(4, axis=1), atol=1e-5)
+    for samples, low, high in zip(chosen[::4].T, (-1.0, 2.0), (1.0, 6.0), strict=True):
+        assert stats.kstest(samples, "uniform", (low, high - low)).pvalue > 0.01
+    for output in found[:-40]:
+        np.testing.assert_array_equal(output.extras.raw_action, output.action)
+        assert output.extras.log_prob == pytest.approx(-np.log(2.0 * 4.0), rel=1e-6)
+        assert output.extras.log_prob.dtype == output.extras.raw_action.dtype == np.float32
+    for output, observation in zip(found[-40:], observations[-40:], strict=True):  # the policy's own
+        distribution = nets.policy(torch.from_numpy(observation)[None])
+        expected = distribution.log_prob(torch.from_numpy(output.extras.raw_action)[None])
+        assert output.extras.log_prob == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_evaluation_has_no_noise_to_repeat(spec):

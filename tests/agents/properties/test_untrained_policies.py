@@ -1,4 +1,4 @@
-"""Untrained policies of all agents start inside the bounds of the actions, with any torso and observations."""
+"""Untrained policies of all agents start inside the bounds of actions, with any torso and observations."""
 
 import dataclasses
 import typing
