@@ -315,8 +315,7 @@ _SIMBA = MPOConfig(
     weight_decay=0.01,
     # With 1.0, cheetah run often fell over under the mean action, having only ever acted with that noise.
     init_stddev=0.5,
-    # From 10, as in Acme, they need thousands of updates to fall to useful values.
-    init_log_temperature=0.0,
+    # From 10, as in Acme, it needs thousands of updates to fall to useful values.
     init_log_alpha_mean=0.0,
     critic_loss_steps="all",
     policy_learning_rate=3e-4,
@@ -363,8 +362,8 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             samples_per_insert=16.0,
         ),
         "modern": _MODERN,
-        # `modern` for recorded episodes. Where the mean is far beyond the bounds, all actions of a state are
-        # clipped to the same one and have the same value; without new episodes, nothing would bring it back.
+        # `modern` for recorded episodes. Without new episodes, nothing corrects what the critic thinks of
+        # actions at the bounds, where many samples are clipped to the same one.
         "offline": dataclasses.replace(_MODERN, action_penalty=True),
         "simba": _SIMBA,
         "demo": _DEMO,
@@ -386,6 +385,7 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
             epsilon=0.1,
             epsilon_mean=2.5e-3,
             epsilon_stddev=2.5e-3,
+            temperature="learned",
             init_log_temperature=10.0,
             temperature_learning_rate=1e-3,
             alpha_learning_rate=1e-2,

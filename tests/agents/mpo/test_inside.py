@@ -1,6 +1,7 @@
 """What keeps MPO's policy where exploration can find something: bounded means, and temperatures that wait."""
 
 import dataclasses
+import itertools
 import logging
 
 import pytest
@@ -151,9 +152,9 @@ def test_between_improvements_the_critic_alone_learns_and_the_log_keeps_their_nu
         states.append(learner.save())
     policies = [state["modules"]["policy"]["mean_head.weight"] for state in states]
     critics = [state["modules"]["critic"]["head.weight"] for state in states]
-    moved = [not torch.equal(a, b) for a, b in zip(policies, policies[1:], strict=False)]
+    moved = [not torch.equal(a, b) for a, b in itertools.pairwise(policies)]
     assert moved == [False, True, False, False, True, False]  # in steps 3 and 6
-    assert all(not torch.equal(a, b) for a, b in zip(critics, critics[1:], strict=False))
+    assert all(not torch.equal(a, b) for a, b in itertools.pairwise(critics))
     assert "kl/mean_rel" not in rows[1]
     assert rows[3]["kl/q_rel"] == rows[2]["kl/q_rel"] != rows[5]["kl/q_rel"]
 
