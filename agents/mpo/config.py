@@ -315,7 +315,8 @@ _SIMBA = MPOConfig(
     weight_decay=0.01,
     # With 1.0, cheetah run often fell over under the mean action, having only ever acted with that noise.
     init_stddev=0.5,
-    # From 10, as in Acme, it needs thousands of updates to fall to useful values.
+    # From 10, as in Acme, they need thousands of updates to fall to useful values.
+    init_log_temperature=0.0,
     init_log_alpha_mean=0.0,
     critic_loss_steps="all",
     policy_learning_rate=3e-4,

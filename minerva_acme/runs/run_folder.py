@@ -30,7 +30,7 @@ FORMAT = 3
 Those of format 2 lack the hyperparameters of `_ADDED`."""
 
 _ADDED = {"init_log_temperature": {"bounded_mean": False, "temperature": "learned"}}
-"""The values that later hyperparameters have in files of older formats, by one that marks the agent, MPO."""
+"""Values that later hyperparameters have in files of older formats, by one that marks the agent, MPO."""
 
 
 _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
