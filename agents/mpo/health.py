@@ -46,8 +46,8 @@ class Health:
         if share > _MAX_CLIPPED_MEANS and self._was_clipped:
             self._has_warned = True
             _logger.warning(
-                "learner step %d: %.0f %% of the policy's means are beyond the bounds of the actions, as many "
-                "were %d steps ago. All actions there are clipped to the same one, so nothing brings a mean "
+                "learner step %d: %.0f %% of the policy's means lie beyond the bounds of the actions, as "
+                "many did %d steps ago. There all actions are clipped to the same one, and nothing brings a mean "
                 "back. Set `bounded_mean`, or give your own policy network a mean within the bounds.",
                 learner_step,
                 100.0 * share,

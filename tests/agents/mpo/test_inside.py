@@ -138,7 +138,7 @@ def test_a_run_says_once_that_its_means_stay_beyond_the_bounds(caplog):
         for step in (3000, 4000, 5000):
             watch.check({"policy/clipped_means": torch.tensor(0.6)}, step)
     (record,) = caplog.records
-    assert "learner step 3000: 60 % of the policy's means are beyond the bounds" in record.getMessage()
+    assert "learner step 3000: 60 % of the policy's means lie beyond the bounds" in record.getMessage()
     assert "Set `bounded_mean`" in record.getMessage()
 
 
