@@ -47,8 +47,8 @@ class Health:
             self._has_warned = True
             _logger.warning(
                 "learner step %d: %.0f %% of the policy's means lie beyond the bounds of the actions, as "
-                "many did %d steps ago. There all actions are clipped to the same one, and nothing brings a mean "
-                "back. Set `bounded_mean`, or give your own policy network a mean within the bounds.",
+                "many did %d steps ago. There all actions are clipped to the same one, and nothing brings "
+                "a mean back. Set `bounded_mean`, or give your own policy network a mean within the bounds.",
                 learner_step,
                 100.0 * share,
                 _PERIOD,
