@@ -499,6 +499,26 @@ MPO = [
         ),
     ),
     *of(
+        "agents/r2d2/learner.py",
+        ("tests/agents/r2d2/test_reference_step.py",),
+        breakage(
+            "R2D2's values are not transformed",
+            "losses.transformed_n_step_targets(",
+            "losses.n_step_targets(",
+        ),
+        breakage("R2D2's targets are of one step", "mask, config.n_step", "mask, 1"),
+        breakage("R2D2's `double` means its opposite", "if config.double", "if not config.double"),
+    ),
+    *of(
+        "agents/bc/learner.py",
+        ("tests/agents/bc/test_reference_step.py",),
+        breakage(
+            "behaviour cloning takes actions at a bound for others",
+            "actions.executed_log_prob(policy, data.action, self.low, self.high)",
+            "policy.log_prob(data.action)",
+        ),
+    ),
+    *of(
         "minerva_acme/constraints.py",
         ("tests/agents/mpo/test_config.py",),
         breakage("a config takes any layers", "WEIGHT_BYTES * num_weights <=", "0 <="),
