@@ -280,23 +280,15 @@ class Reference:
     def _update_critic(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
         weights = self._leaves("critic")
         num_steps = 1 if self._config.critic_loss_steps == "first" else batch.mask.shape[1]
-        places = [(b, t) for b in range(len(batch.mask)) for t in range(num_steps)]
-        source = next(place for place in places if batch.mask[place])
-        sources = []  # of each place, where a masked one takes the pair of the last that is not
-        for place in places:
-            source = place if batch.mask[place] else source
-            sources.append(source)
+        places = [(b, t) for b in range(len(batch.mask)) for t in range(num_steps) if batch.mask[b, t]]
         observations, actions = (
-            torch.stack([x[place] for place in sources])
-            for x in (self.features(weights, batch), batch.action)
+            torch.stack([x[place] for place in places]) for x in (self.features(weights, batch), batch.action)
         )
         moments: Weights = {}
 
         def loss_of(weights: Weights, targets: torch.Tensor) -> torch.Tensor:
             q_values = critic_of(weights, observations, actions, moments=moments)
-            errors = [
-                q - targets[place] for q, place in zip(q_values, places, strict=True) if batch.mask[place]
-            ]
+            errors = [q - targets[place] for q, place in zip(q_values, places, strict=True)]
             return sum(error**2 for error in errors) / len(errors)
 
         loss = self.critic_loss(weights, evaluation.critic_targets, loss_of)
