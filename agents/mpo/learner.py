@@ -252,6 +252,7 @@ class MPOLearner(learners.ModuleLearner):
             if config.target_rate < 1.0 or (self.num_steps and self.num_steps % period == 0):
                 self.updates.keep(slow)
                 learners.update_target(slow, fast, self.num_steps, rate=config.target_rate)
+                optimizers.project_target(slow, fast, config)
                 if slow is target.critic:
                     self._target_critic.refresh()
 

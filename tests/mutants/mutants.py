@@ -528,6 +528,29 @@ MPO = [
 ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/batch.py",
+        ("tests/agents/impala/test_reference_step.py",),
+        breakage(
+            "V-trace corrects one-step advantages by GAE's lambda",
+            '"dae": 0.0, ',
+            '"dae": config.gae_lambda, ',
+        ),
+        breakage(
+            "no action is stale",
+            '"behaviour_log_prob_t": extras.log_prob',
+            '"behaviour_log_prob_t": policy.log_prob(extras.raw_action)',
+        ),
+    ),
+    *of(
+        "agents/on_policy/batch.py",
+        ("tests/agents/ppo/test_reference_step.py",),
+        breakage(
+            "ratios are to the stale policy",
+            'log_prob=log_probs["log_prob_t"], parameters',
+            'log_prob=log_probs["behaviour_log_prob_t"], parameters',
+        ),
+    ),
+    *of(
+        "agents/on_policy/batch.py",
         ("tests/agents/on_policy/test_memory.py",),
         breakage(
             "a memory's ends are those of the rollout's start",
