@@ -129,11 +129,15 @@ class RayEngine:
                 _logger.warning("Ray has not started in time; trying again: %s", error)
 
     def _init(self, **options: Any) -> None:
-        """Calls `ray.init`, but leaves SIGTERM as it was: Ray would end this process without a word."""
+        """Calls `ray.init`, and leaves SIGTERM as it was: Ray's own handler ends a process without a word."""
         before = signal.getsignal(signal.SIGTERM)
-        self._ray.init(**options)
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
+        try:
+            self._ray.init(**options)
+        except SystemExit as error:  # that handler
+            raise KeyboardInterrupt from error
+        finally:
+            if threading.current_thread() is threading.main_thread() and before is not None:
+                signal.signal(signal.SIGTERM, before)
 
     def launch(self, program: graph.Program) -> "RayProgram":
         """Makes a Ray actor for each node of a program."""

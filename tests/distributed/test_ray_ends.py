@@ -110,11 +110,11 @@ def test_actors_that_all_exit_at_their_first_step_end_the_run_after_three_tries(
     )
     with pytest.raises(
         distributed.ProgramFailed,
-        match=r"Node actor/\d failed 3 times.*its process died.* has made 0 environment steps",
+        match=r"Node actor/0 failed 3 times.*its process died.* has made 0 environment steps",
     ):
-        distributed.run_distributed_experiment(config, num_actors=2)
+        distributed.run_distributed_experiment(config, num_actors=1)
     exits = [float(line) for line in (tmp_path / "exits").read_text().split()]
-    assert len(exits) in (5, 6)
+    assert len(exits) == 3
     # What is left of 20 seconds, as starts of processes take long on a machine with other work.
     assert time.time() - exits[-1] < _END_SECONDS
 
@@ -213,7 +213,7 @@ def test_a_step_and_a_save_that_take_long_after_one_signal_lose_nothing(
     assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps) > 0
 
 
-@pytest.mark.parametrize("seconds", [0.0, 2.0, 6.0])
+@pytest.mark.parametrize("seconds", [2.0, 6.0])
 def test_a_signal_while_the_processes_start_ends_the_run_soon(driver: Any, seconds: float) -> None:
     process, log = driver()
     killing.wait_until(lambda: "the program:" in log.read_text(), 240.0)
@@ -226,7 +226,7 @@ def test_a_signal_while_the_processes_start_ends_the_run_soon(driver: Any, secon
     assert (process.returncode, output.split()[2:]) == (0, ["0", "SIGINT"]), log.read_text()
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_ray_starts_ends_the_run_with_a_word(
     driver: Any, number: signal.Signals, seconds: float
