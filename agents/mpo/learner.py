@@ -268,6 +268,7 @@ class MPOLearner(learners.ModuleLearner):
             if config.target_rate < 1.0 or (self.num_steps and self.num_steps % period == 0):
                 self.updates.keep(slow)
                 learners.update_target(slow, fast, self.num_steps, rate=config.target_rate)
+                optimizers.project_target(slow, fast, config)
                 if slow is target.critic:
                     self._target_critic.refresh()
 
@@ -394,10 +395,11 @@ class MPOLearner(learners.ModuleLearner):
         features, action = features[:, : steps.mask.shape[1]], steps.action
         if not self._config.trains_encoder("critic"):
             features = features.detach()
-        if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
-            features, action = critics.without_padding(steps.mask, features, action)
         self._online.critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
-        prediction = self._critic.predict(features, action)
+        if self._has_batch_norm:  # Other results would differ by the rounding of another memory layout.
+            prediction = critics.predict_true_pairs(self._critic, steps.mask, features, action)
+        else:
+            prediction = self._critic.predict(features, action)
         self._online.critic.eval()
         target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
         loss = self._critic_loss(self._online.critic, prediction, target, steps.mask)

@@ -78,6 +78,13 @@ def make_groups(
     }
 
 
+def project_target(target: nn.Module, online: nn.Module, config: MPOConfig) -> None:
+    """Scales the weights of an averaged target network to norm 1 where those of the online network are."""
+    if config.unit_norm_weights and config.target_rate < 1.0:
+        for part, trained in zip(_projected(target), _projected(online), strict=True):
+            networks.project_to_unit_norm(part, trained)
+
+
 def _projected(module: nn.Module) -> list[nn.Module]:
     """Returns the parts of a network whose units need no scale: torsos with norms, and XQC's last layers.
 

@@ -206,7 +206,7 @@ class CounterNode(graph.Part):
         Any other error, and one that lasts, ends the node, and with it, after a few restarts, the run.
 
         Raises:
-            NodeSilence: Something could not be written.
+            CannotWrite: Something could not be written.
         """
         try:
             yield
@@ -217,7 +217,7 @@ class CounterNode(graph.Part):
             self._failing_since = self._failing_since or now
             if not isinstance(error, OSError) or now - self._failing_since > _FAILING_SECONDS:
                 self._error = error
-            raise graph.NodeSilence(f"The counts and logs of the run cannot be written: {error}") from None
+            raise graph.CannotWrite(f"The counts and logs of the run cannot be written: {error}") from None
         self._failing_since = None
 
     def _write_rows(self, report: Report, slot: str, logs: run_logs.RunLogs) -> None:

@@ -15,6 +15,10 @@ class NodeSilence(ConnectionError):
     """A node does not answer: it is not built yet, is restarting, or is gone."""
 
 
+class CannotWrite(NodeSilence):
+    """A node answers, but cannot do what it was asked, since it cannot write to the disk."""
+
+
 class NodeLeft(RuntimeError):
     """A node has ended because the system asked its process to end, or because it has lost a node that it
     works with: it should be started again."""
@@ -171,6 +175,13 @@ class Launched(Protocol):
 
         Raises:
             EngineLost: The program cannot run any more. Raised once.
+        """
+
+    def silence(self, name: str) -> float:
+        """Returns for how many seconds a running node has given no sign of life, although all do so often.
+
+        Then its process was stopped, or its machine is lost. 0 if it is not running, or if an engine cannot
+        tell.
         """
 
     def about(self) -> dict[str, dict[str, float]]:

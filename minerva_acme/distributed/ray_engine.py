@@ -34,6 +34,7 @@ _MAX_STARTS = 3  # attempts to start Ray, which gives up if its processes need m
 _LOOK_SECONDS = 0.5  # between checks for a process that Ray is restarting
 _HEAD_SECONDS = 1.0  # between checks of the head
 _MAX_HEAD_SILENCE = 8.0  # seconds; after 60 s Ray ends this process
+_STOPPED_SECONDS = 6.0  # of silence of a node, which otherwise gives a sign of life every two seconds
 _DOUBT_SECONDS = 30.0  # within which Ray notices that a machine is lost
 _OWNER = "owner"  # a file in Ray's folder that is locked as long as its driver lives
 _MAX_SOCKET_FOLDER = 40  # characters; Ray puts sockets below it, whose whole path may have 107
@@ -101,7 +102,7 @@ class RayEngine:
             else:
                 quiet.pop("include_dashboard")
                 try:
-                    ray.init(address=self._address, **quiet)
+                    self._init(address=self._address, **quiet)
                 except ConnectionError as error:
                     raise _no_cluster(self._address, error) from error
         host: str = ray.util.get_node_ip_address() if self.is_remote else "localhost"
@@ -111,7 +112,7 @@ class RayEngine:
         """Starts Ray on this machine; tries again if the machine was too busy to start it in time."""
         for attempt in range(1, _MAX_STARTS + 1):
             try:
-                self._ray.init(
+                self._init(
                     address="local",
                     num_cpus=num_cpus,
                     object_store_memory=_STORE_BYTES,
@@ -126,6 +127,17 @@ class RayEngine:
                 if "timed out" not in str(error) or attempt == _MAX_STARTS:
                     raise
                 _logger.warning("Ray has not started in time; trying again: %s", error)
+
+    def _init(self, **options: Any) -> None:
+        """Calls `ray.init`, and leaves SIGTERM as it was: Ray's own handler ends a process without a word."""
+        before = signal.getsignal(signal.SIGTERM)
+        try:
+            self._ray.init(**options)
+        except SystemExit as error:  # that handler
+            raise KeyboardInterrupt from error
+        finally:
+            if threading.current_thread() is threading.main_thread() and before is not None:
+                signal.signal(signal.SIGTERM, before)
 
     def launch(self, program: graph.Program) -> "RayProgram":
         """Makes a Ray actor for each node of a program."""
@@ -162,6 +174,7 @@ class RayProgram:
         self._stopping: set[str] = set()
         self._where: dict[str, str] = {}  # Ray's ids of the nodes' machines
         self._about: dict[str, dict[str, float]] = {}
+        self._heard_at: dict[str, float] = {}  # when a node has last given a sign of life
         self._head = _Head(ray.get_runtime_context().gcs_address)
         self._doubt_until = 0.0  # until then, check whether Ray still runs on this machine
         self._is_lost = False
@@ -226,6 +239,9 @@ class RayProgram:
                 self._actors[name].leave.remote()
         self._where = {name: place for name, place in self._where.items() if place not in draining}
 
+    def silence(self, name: str) -> float:
+        return time.monotonic() - self._heard_at[name] if name in self._runs.values() else 0.0
+
     def about(self) -> dict[str, dict[str, float]]:
         return self._about
 
@@ -233,9 +249,17 @@ class RayProgram:
         self._head.close()
         if self._is_lost:  # processes of a lost cluster end by themselves
             return
+        self._kill_stopped()
         for actor in self._actors.values():
             with contextlib.suppress(Exception):  # it may be gone, and so may Ray
                 self._ray.kill(actor, no_restart=True)
+
+    def _kill_stopped(self) -> None:
+        """Kills the processes on this machine that were stopped: they would not do what Ray asks of them."""
+        for name, about in self._about.items():
+            if self._where.get(name) == self._home and self.silence(name) > _STOPPED_SECONDS:
+                with contextlib.suppress(OSError):
+                    os.kill(int(about["pid"]), signal.SIGKILL)
 
     def _check_engine(self) -> None:
         """Raises EngineLost, once, if no node can be restarted any more."""
@@ -299,6 +323,7 @@ class RayProgram:
         payload = cloudpickle.dumps(self._program[name])
         run = self._actors[name].run.remote(payload, incarnation, self._namespace)
         self._runs[run] = name
+        self._heard_at[name] = time.monotonic()
         self._listen(name)
         return []
 
@@ -326,7 +351,7 @@ class RayProgram:
             place, self._about[name], lines = self._ray.get(answer)
         except self._ray.exceptions.RayError:
             return  # it died; the next `start` listens again
-        self._where[name] = place
+        self._where[name], self._heard_at[name] = place, time.monotonic()
         for level, message in lines:
             _logger.log(level, "%s: %s", name, message)
         if name in self._runs.values():

@@ -9,6 +9,7 @@ import shutil
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from minerva_acme import builders, environments, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.experiments import beginning as run_beginning
-from minerva_acme.experiments import parts, progress_display, seeds, signals, stopping
+from minerva_acme.experiments import interrupts, parts, progress_display, seeds, signals, stopping
 from minerva_acme.experiments import progress as run_progress
 from minerva_acme.experiments import run as one_process
 from minerva_acme.replay import backends
@@ -32,7 +33,9 @@ _OVERVIEW_SECONDS = 0.5
 _ACTORS_SECONDS = 4.0  # for actors and the evaluator to stop
 _SAVE_SECONDS = 600.0  # without anything written, after which a save is given up
 _SAY_SECONDS = 10.0  # between two log lines about a long save
-_COUNTER_SECONDS = 30.0  # the longest wait for a silent counter at the end of a run
+_COUNTER_SECONDS = 30.0  # the longest wait for a counter that is being restarted at the end of a run
+_WRITE_SECONDS = 3.0  # the longest wait for a full disk there
+_SILENT_SECONDS = 10.0  # the longest wait there for a node that gives no sign of life
 _LAST_SECONDS = 3.0
 _ANSWER_SECONDS = 2.0  # the timeout of calls to nodes
 
@@ -55,9 +58,10 @@ def run_distributed_experiment(
     run's progress. Runs are not reproducible, even with the same seed: the order of writing and learning
     depends on the machines.
 
-    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it. It
-    also resumes a run of one process, or of another number of actors: the learning state, and replay if its
-    tables are the same.
+    The first SIGINT or SIGTERM saves a checkpoint and ends all processes; the same call resumes from it.
+    Before the processes are started, and while they are being ended, a signal raises a KeyboardInterrupt. The
+    call also resumes a run of one process, or of another number of actors: the learning state, and replay if
+    its tables are the same.
 
     Args:
         config: The experiment's config. Its agent's `num_environments` applies to each actor.
@@ -78,13 +82,15 @@ def run_distributed_experiment(
         ProgramFailed: A process that the run needs has failed repeatedly, the head of the cluster or Ray on
             this machine is lost, or a checkpoint could not be written. The message names the newest
             checkpoint and the steps that it lacks.
+        KeyboardInterrupt: A signal came before the run has begun, or a second one before it was saved; the
+            message names the newest checkpoint.
     """
-    _check(config, engine, num_actors, num_learners, replay_after_failure)
-    the_engine = _find_engine(engine, address)
     directory = pathlib.Path(config.directory)
     own_seeds = seeds.Seeds(config.seed)
-    environment = parts.make_environment(config, lambda index: own_seeds.number("environment", index))
-    with contextlib.ExitStack() as resources:
+    with _interruptible(directory), contextlib.ExitStack() as resources:
+        _check(config, engine, num_actors, num_learners, replay_after_failure)
+        the_engine = _find_engine(engine, address)
+        environment = parts.make_environment(config, lambda index: own_seeds.number("environment", index))
         displays = resources.enter_context(progress_display.shown(progress, config))
         told = run_progress.Callbacks(stopping.StopEarly(config), *callbacks, *displays)
         with contextlib.closing(environment):
@@ -97,7 +103,6 @@ def run_distributed_experiment(
         session = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         resources.callback(_remove_left_overs, directory)
         _remove_left_overs(directory)
-        # Before signals are handled: Ray sets its own handler.
         resources.callback(the_engine.close)
         host = the_engine.connect(num_actors + num_learners)
         if beginning.checkpoint is not None:
@@ -159,6 +164,8 @@ class _Run:
         self._status = status.StatusLine(num_actors=len(the_program.of_kind("actor")))
         self._replay_epoch = 0
         self._to_note: dict[str, Any] = {}  # facts that are not sent to the counter yet
+        self._unwritten: tuple[float, graph.CannotWrite] | None = None  # since when the disk is full, and why
+        self._silent = ""  # what was not waited for at the end
         self._began_at = int(the_program["counter"].arguments["counts"].get("actor_steps", 0))
         # The steps of the run when each node was started.
         self._steps_at_start = {node.name: self._began_at for node in the_program.nodes}
@@ -197,7 +204,7 @@ class _Run:
             _logger.warning("%s", self._saved())
             raise
         if self._num_lost() or "learner" in self._supervisor.end_errors:
-            reason = self._supervisor.end_errors.get("learner", "saving took too long")
+            reason = self._supervisor.end_errors.get("learner", self._silent or "saving took too long")
             raise supervisor.ProgramFailed(
                 f"The end of the run could not be saved: {_sentence(reason)} {self._saved()}"
             )
@@ -218,7 +225,11 @@ class _Run:
         """Ends the nodes in an order that loses nothing."""
         watched = self._supervisor
         if self._stop:
-            self._stop_playing(actors)
+            watched.stop([*actors, "evaluator"], _ACTORS_SECONDS)
+            self._look("save", at_once=True)
+            if not (self._overview["worked"] or self._num_lost()):
+                return  # no node has done anything yet: they are not waited for while they start
+            self._close_counts()
         else:
             watched.stop(actors, _ACTORS_SECONDS)
             self._close_counts()
@@ -242,16 +253,31 @@ class _Run:
         self._supervisor.stop(["counter", "replay"], _LAST_SECONDS)
 
     def _close_counts(self) -> None:
-        """Stops the counting of steps: an actor that does not end in time may still make one."""
+        """Stops the counting of steps: an actor that does not end in time may still make one.
+
+        Raises:
+            ProgramFailed: The disk is full.
+        """
         self._to_note[counter_node.OVER] = True
         deadline = time.monotonic() + _COUNTER_SECONDS
         while self._to_note and self._supervisor.is_expected("counter") and time.monotonic() < deadline:
             self._look("save", at_once=True)
-            if self._to_note:
-                self._supervisor.watch(_WATCH_SECONDS)
+            if self._unwritten is not None and time.monotonic() - self._unwritten[0] > _WRITE_SECONDS:
+                raise supervisor.ProgramFailed(_sentence(self._unwritten[1]))
+            if not self._to_note or self._is_silent("counter"):
+                return
+            self._supervisor.watch(_WATCH_SECONDS)
+
+    def _is_silent(self, name: str) -> bool:
+        """Returns whether to wait no longer for a node at the end of the run, and notes it."""
+        if self._launched.silence(name) <= _SILENT_SECONDS:
+            return False
+        self._silent = f"{name} has not given a sign of life for {_SILENT_SECONDS:.0f} s"
+        _logger.warning("%s; no longer waiting for it", self._silent)
+        return True
 
     def _save(self) -> None:
-        """Lets the learner save and end; waits as long as it keeps writing."""
+        """Lets the learner save and end; waits as long as it keeps writing, if it gives a sign of life."""
         watched = self._supervisor
         self._wait_until_learner_is_back()
         self._look("save", at_once=True)
@@ -259,8 +285,10 @@ class _Run:
         watched.ask_to_end(learners)
         written, began = self._num_bytes_written(), time.monotonic()
         wrote_at = said_at = began
-        while watched.wait_for_end(learners, _WATCH_SECONDS):
+        while left := watched.wait_for_end(learners, _WATCH_SECONDS):
             self._look("save")
+            if any(map(self._is_silent, left)):
+                break
             now, before, written = time.monotonic(), written, self._num_bytes_written()
             if written != before:
                 wrote_at = now
@@ -285,6 +313,8 @@ class _Run:
                 return
             except graph.NodeSilence:
                 self._supervisor.watch(_WATCH_SECONDS)
+            if self._launched.silence("learner") > _SILENT_SECONDS:
+                return
 
     def _num_bytes_written(self) -> int:
         """Returns the size in bytes of the checkpoint that is being written."""
@@ -359,8 +389,11 @@ class _Run:
             for name, value in list(self._to_note.items()):
                 handle.call("put", name, value, timeout_seconds=_ANSWER_SECONDS)
                 del self._to_note[name]
+                self._unwritten = None
             self._hear()
         except graph.NodeSilence as error:
+            if isinstance(error, graph.CannotWrite):
+                self._unwritten = self._unwritten or (time.monotonic(), error)
             _logger.debug("%s", error)
             return
         if self._supervisor.given_up != self._overview["facts"].get(counter_node.GIVEN_UP, {}):
@@ -414,6 +447,24 @@ class _Run:
         if self._program[name].kind in ("replay", "counter"):
             return self._env_steps() > self._steps_at_start[name]
         return bool(self._overview["worked"].get(name, -1) >= incarnation)
+
+
+@contextlib.contextmanager
+def _interruptible(directory: pathlib.Path) -> Iterator[None]:
+    """Makes the signals that ask a run to stop end the block too, with a message that says what is saved.
+
+    Within it, a run handles them itself.
+
+    Raises:
+        KeyboardInterrupt: A signal has ended the block.
+    """
+    try:
+        with interrupts.like_ctrl_c():
+            yield
+    except KeyboardInterrupt as error:
+        if error.args:
+            raise
+        raise KeyboardInterrupt(f"stopped; last checkpoint: {_newest(directory)}") from None
 
 
 def _check(

@@ -11,6 +11,7 @@ _logger = logging.getLogger(__name__)
 
 _WINDOW_SECONDS = 600.0  # failures after some work are counted over this time
 _QUICK_SECONDS = 10.0
+_FIRST_ERRORS = 2  # tolerated deaths of an actor's process while all actors fail and none has ever worked
 _MAX_BACKOFF_SECONDS = 30.0
 
 
@@ -25,7 +26,8 @@ class Supervisor:
     ten seconds of its start or without having done any work. A node fails if it raises an exception, or if
     its process dies before it has done any work: a step, an update or an evaluation. A node that fails more
     than `max_errors` times, within ten minutes or without any work in between, is given up, and the program
-    ends if it needs that node.
+    ends if it needs that node. If every actor has failed and none has ever worked, one whose process dies is
+    given up after three failures: the environment ends the processes, which does not pass.
 
     Attributes:
         restarts: The number of restarts of each node.
@@ -159,12 +161,17 @@ class Supervisor:
             recent = [at for at in self._failures[name] if now - at < _WINDOW_SECONDS] + [now]
             self._failures[name] = recent
             times = max(len(recent), self._idle_ends[name])
-            if times > node.max_errors:
+            if times > (_FIRST_ERRORS if died and self._is_hopeless(node.kind) else node.max_errors):
                 self._give_up(node, f"failed {times} times, the last time: {what}", error)
                 return
         pause = min(0.5 * 2 ** self._quick_ends[name] - 0.5, _MAX_BACKOFF_SECONDS)
         _logger.warning("%s ended (%s); restarting it in %.1f s", name, what, pause)
         self._due[name] = now + pause
+
+    def _is_hopeless(self, kind: str) -> bool:
+        """Returns whether all nodes of this kind are actors that have failed and never worked."""
+        names = [node.name for node in self._program.of_kind(kind)]
+        return kind == "actor" and all(self._idle_ends[x] and not self.has_worked(x, 0) for x in names)
 
     def _give_up(self, node: graph.Node, why: str, error: Exception) -> None:
         others = {other.name for other in self._program.of_kind(node.kind)} - {node.name, *self.given_up}

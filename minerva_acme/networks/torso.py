@@ -191,10 +191,11 @@ class ResidualBlock(nn.Module):
 
 
 @torch.no_grad()
-def project_to_unit_norm(torso: nn.Module) -> None:
+def project_to_unit_norm(torso: nn.Module, online: nn.Module | None = None) -> None:
     """Scales the weights of each unit in a torso's linear layers to Euclidean norm 1, in place.
 
-    Frozen layers stay as they are.
+    Frozen layers stay as they are. A target network, whose layers are all frozen, takes the same layers as
+    the trained network `online`: averages of weights with norm 1 have a smaller one.
 
     Behind a LayerNorm or before a batch norm, the scale of a layer does not change the torso's output, only
     how far a gradient step turns the weights. As weights grow, steps turn them less and less, so their norm
@@ -203,8 +204,8 @@ def project_to_unit_norm(torso: nn.Module) -> None:
     Source: Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement learning"
     (SimbaV2), which does so after every gradient step, as XQC does (see `BatchNormMLP`).
     """
-    for layer in torso.modules():
-        if isinstance(layer, nn.Linear) and layer.weight.requires_grad:
+    for layer, trained in zip(torso.modules(), (online or torso).modules(), strict=True):
+        if isinstance(layer, nn.Linear) and trained.weight.requires_grad:
             layer.weight.div_(torch.linalg.vector_norm(layer.weight, dim=1, keepdim=True).clamp(min=_TINY))
 
 

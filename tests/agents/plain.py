@@ -7,6 +7,7 @@ dimensions, O observation size.
 import math
 
 import torch
+from torch import distributions
 
 from .mpo import reference
 
@@ -34,11 +35,64 @@ def deterministic(weights: Weights, observation: torch.Tensor) -> torch.Tensor:
     return squash(part(weights, "policy.2"), linear(weights, "policy.1", features))
 
 
+def gaussian(weights: Weights, observation: torch.Tensor) -> distributions.Normal:
+    """The distribution of raw actions of `off_policy.make_raw_policy`, [B, D]."""
+    policy = part(weights, "policy")
+    found = reference.torso(policy, observation)
+    mean, log_std = (linear(policy, f"{name}_head", found) for name in ("mean", "log_std"))
+    return distributions.Normal(mean, log_std.clamp(-7.0, 2.0).exp())
+
+
+def clipped_log_likelihood(
+    policy: distributions.Normal, action: torch.Tensor, low: list[float], high: list[float]
+) -> torch.Tensor:
+    """That of samples clipped to their bounds, [B]: at a bound, of all that lies beyond."""
+    rows = []
+    for b in range(len(action)):
+        total = torch.zeros(())
+        for d, (smallest, largest) in enumerate(zip(low, high, strict=True)):
+            normal = distributions.Normal(policy.mean[b, d], policy.stddev[b, d])
+            x = action[b, d]
+            if x <= smallest:
+                total = total + (0.5 * torch.erfc((normal.mean - x) / normal.stddev / 2**0.5)).log()
+            elif x >= largest:
+                total = total + (0.5 * torch.erfc((x - normal.mean) / normal.stddev / 2**0.5)).log()
+            else:
+                total = total + normal.log_prob(x)
+        rows.append(total)
+    return torch.stack(rows)
+
+
 def head(weights: Weights, member: int, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     """The numbers that the head of a critic gives, [B, K]."""
     critic = part(weights, f"critic.members.{member}")
     clipped = torch.minimum(torch.maximum(action, critic["low"]), critic["high"])
     return linear(critic, "head", reference.torso(critic, torch.cat([observation, clipped], dim=-1)))
+
+
+def features(weights: Weights, x: torch.Tensor) -> torch.Tensor:
+    """A torso's features; with weights that are all matrices, they are Linear and ReLU layers."""
+    own = part(weights, "torso")
+    if any(x.ndim == 1 for name, x in own.items() if name.endswith("weight")):
+        return reference.torso(weights, x)
+    for index in sorted({int(name.split(".")[0]) for name in own}):
+        x = linear(own, str(index), x).clamp(min=0.0)
+    return x
+
+
+def outputs_of_actions(weights: Weights, x: torch.Tensor, num_actions: int, *, dueling: bool) -> torch.Tensor:
+    """What the head of a critic of discrete actions gives for each of the K actions, [B, K, 1 or bins]."""
+
+    def head_of(member: Weights) -> torch.Tensor:
+        return linear(member, "head", features(member, x))
+
+    member = part(weights, "critic.members.0")
+    if not dueling:
+        return head_of(member).unflatten(-1, (num_actions, -1))
+    v, a = head_of(part(member, "value")), head_of(part(member, "advantage"))
+    a = a.unflatten(-1, (num_actions, -1))
+    mean = sum(a[:, k] for k in range(num_actions)) / num_actions
+    return torch.stack([v + a[:, k] - mean for k in range(num_actions)], dim=1)
 
 
 def num_members(weights: Weights) -> int:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import builders, counting, learners, specs, testing, types
+from minerva_acme import builders, counting, learners, replay, specs, testing, types
 from minerva_acme.agents import crr, d4pg, dqn, off_policy, sac, td3
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
@@ -69,7 +69,8 @@ def make_batch(spec, seed=0, batch_size=8, dtype=torch.float32):
 
 
 class Sample(NamedTuple):
-    data: types.Transition
+    data: types.Transition | types.Trajectory
+    info: replay.SampleInfo | None = None
 
 
 def make_learner(builder, spec, batches=None, networks=None, seed=0, **parts):
@@ -119,23 +120,44 @@ def with_descent(builder_class):
     return Descending
 
 
-def check_steps(builder, spec, make_reference, num_steps=4):
+def make_sample(spec, seed):
+    """Random transitions in float64."""
+    return Sample(make_batch(spec, seed, dtype=torch.float64))
+
+
+def make_sample_at_bounds(spec, seed):
+    """Some of its actions are at their bounds, as those of a policy whose samples are clipped are."""
+    sample = make_sample(spec, seed)
+    action = sample.data.action.clone()
+    low, high = (
+        torch.tensor(LOW, dtype=torch.float32),
+        torch.tensor(HIGH, dtype=torch.float32),
+    )  # as in the spec
+    action[0, 0], action[1, 1] = low[0], high[1]
+    return Sample(sample.data._replace(action=action))
+
+
+def check_steps(builder, spec, make_reference, num_steps=4, make_sample=make_sample, client=None):
     """Compares each step on float64 batches with that of a reference: all weights, and what is logged.
 
     Args:
         make_reference: of the networks' weights and a generator in the learner's state, an object with
             `modules` by name and `step(batch)`, which returns what is to be logged.
+        make_sample: of the spec and a seed, a `Sample`.
+        client: takes the new priorities, if the builder's table has any.
     """
     networks = shaken(builder.make_networks(spec, torch.Generator().manual_seed(0)))
     generator = torch.Generator().manual_seed(7)
-    batches = [make_batch(spec, seed, dtype=torch.float64) for seed in range(num_steps)]
-    learner, _, rows = make_learner(builder, spec, batches, networks, generator=generator)
+    samples = [make_sample(spec, seed) for seed in range(num_steps)]
+    learner, _, rows = make_learner(
+        builder, spec, networks=networks, generator=generator, dataset=iter(samples), client=client
+    )
     before = {name: dict(module.state_dict()) for name, module in networks._asdict().items()}
     before = {name: {key: x.clone() for key, x in weights.items()} for name, weights in before.items()}
     expected = make_reference({**before}, torch.Generator().set_state(generator.get_state()))
-    for step, batch in enumerate(batches):
+    for step, sample in enumerate(samples):
         learner.step()
-        metrics = {key: float(value.detach()) for key, value in expected.step(batch).items()}
+        metrics = {key: float(value.detach()) for key, value in expected.step(sample.data).items()}
         row = {key: float(value) for key, value in rows[-1].items()}
         assert row.pop("steps") == step + 1 and row.pop("skipped_batches") == 0
         del row["walltime"]

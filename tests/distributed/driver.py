@@ -50,5 +50,7 @@ if __name__ == "__main__":
         config = type(config)(
             **{**vars(config), "environment_factory": factory, "evaluation_environment_factory": small.Ramp}
         )
-    result = distributed.run_distributed_experiment(config, num_actors=1)
+    run = distributed.run_distributed_experiment  # imported here
+    print("begins", flush=True)
+    result = run(config, num_actors=1)
     print("ended", result.env_steps, result.interrupted_by, flush=True)

@@ -11,7 +11,7 @@ import dm_env
 import pytest
 
 from minerva_acme import distributed, experiments, specs
-from minerva_acme.distributed import graph, inline, learner_node, run, supervisor
+from minerva_acme.distributed import counter_node, graph, inline, learner_node, run, supervisor
 from minerva_acme.experiments import stopping
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import ports
@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_MAX_BACKOFF_SECONDS", 0.0)
     monkeypatch.setattr(inline, "_STOP_SECONDS", 1.0)
-    monkeypatch.setattr(learner_node, "_SAVE_PAUSES", (0.01, 0.02, 0.03))
+    for pauses in ("_SAVE_PAUSES", "_LAST_PAUSES"):
+        monkeypatch.setattr(learner_node, pauses, (0.01, 0.02, 0.03))
 
 
 def play(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 1) -> Any:
@@ -222,6 +223,33 @@ def test_a_learner_that_dies_in_its_last_save_is_not_passed_over(tmp_path: pathl
         match=r"could not be saved: RuntimeError: killed\. The run has made .*\(none yet\) lacks",
     ):
         play(make(tmp_path, small.saving_builder(die), num_env_steps=400), enough)
+
+
+@pytest.mark.parametrize("num_env_steps", [200, 100_000])
+def test_a_disk_that_is_full_at_the_end_is_not_waited_for_long(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, num_env_steps: int
+) -> None:
+    """Whether the run has made its steps or is stopped before."""
+    monkeypatch.setattr(learner_node, "_LAST_PAUSES", (0.5, 1.0, 2.0))  # as they are
+    disk, began = FullDisk(first=1, times=100), []
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fill(progress: experiments.Progress) -> None:
+        if progress.env_steps >= 200 and not began:
+            began.append(time.monotonic())
+            monkeypatch.setattr(counter_node.CounterNode, "_write_journal", fail)
+            if num_env_steps > 200:
+                raise experiments.StopRun("enough")
+
+    with pytest.raises(
+        distributed.ProgramFailed,
+        match=r"^The counts and logs .* cannot be written: .*No space.* \(none yet\) lacks [\d,]+ of them\.$",
+    ):
+        play(make(tmp_path, small.saving_builder(disk), num_env_steps=num_env_steps), fill)
+    assert disk.num_saves == 4
+    assert time.monotonic() - began[0] < 20.0
 
 
 def test_a_save_that_takes_long_is_waited_for_with_a_message(

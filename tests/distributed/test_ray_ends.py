@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import functools
+import math
 import os
 import pathlib
 import re
@@ -27,6 +29,9 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
+
+
+_END_SECONDS = 20.0  # that the end of a run may take
 
 
 @pytest.fixture
@@ -76,9 +81,72 @@ def test_the_last_actor_that_crashes_each_time_ends_the_run(
     )
     with pytest.raises(
         distributed.ProgramFailed,
-        match="Node actor/0 failed 6 times, the last time: its process died before it had done any work",
+        match="Node actor/0 failed 3 times, the last time: its process died before it had done any work",
     ):
         distributed.run_distributed_experiment(config, num_actors=1)
+
+
+class Exiting(small.Ramp):
+    """Ends its process without a word at its first step, and notes when."""
+
+    def __init__(self, directory: pathlib.Path, seed: int) -> None:
+        super().__init__(seed)
+        self._notes = directory / "exits"
+
+    def step(self, action: np.ndarray) -> Any:
+        with self._notes.open("a") as file:
+            file.write(f"{time.time()}\n")
+        os._exit(0)
+
+
+def test_actors_that_all_exit_at_their_first_step_end_the_run_after_three_tries(
+    tmp_path: pathlib.Path, mark: str
+) -> None:
+    config = make(
+        tmp_path,
+        environment_factory=functools.partial(Exiting, tmp_path),
+        evaluation_environment_factory=small.Ramp,
+        evaluation_period=0,
+    )
+    with pytest.raises(
+        distributed.ProgramFailed,
+        match=r"Node actor/0 failed 3 times.*its process died.* has made 0 environment steps",
+    ):
+        distributed.run_distributed_experiment(config, num_actors=1)
+    exits = [float(line) for line in (tmp_path / "exits").read_text().split()]
+    assert len(exits) == 3
+    # What is left of 20 seconds, as starts of processes take long on a machine with other work.
+    assert time.time() - exits[-1] < _END_SECONDS
+
+
+class Stopping:
+    """A callback that stops a node's process, as a debugger does, and asks the run to end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.at = math.inf
+
+    def __call__(self, progress: experiments.Progress) -> None:
+        if self.at < math.inf or progress.env_steps < 100:
+            return
+        if about := killing.ask(self._name):
+            os.kill(about["pid"], signal.SIGSTOP)
+            self.at = time.monotonic()
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_stopped_learner_is_not_waited_for_and_the_run_says_what_it_lacks(
+    tmp_path: pathlib.Path, mark: str
+) -> None:
+    stopping = Stopping("learner")
+    config = make(tmp_path, num_env_steps=10**7, checkpoint_period=0, evaluation_period=0)
+    with pytest.raises(
+        distributed.ProgramFailed,
+        match=r"learner has not given a sign of life for 10 s\. The run has made .*\(none yet\) lacks",
+    ):
+        distributed.run_distributed_experiment(config, stopping, num_actors=1)
+    assert time.monotonic() - stopping.at < _END_SECONDS
+    assert not killing.processes(mark)  # the stopped one too
 
 
 def start(directory: pathlib.Path, mark: str, repository: pathlib.Path, log: Any, *flags: str) -> Any:
@@ -140,6 +208,35 @@ def test_a_step_and_a_save_that_take_long_after_one_signal_lose_nothing(
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, log.read_text()
     assert time.monotonic() - began > 6.0
-    word, env_steps, signal_name = output.split()
-    assert (word, signal_name) == ("ended", "SIGTERM")
+    begins, word, env_steps, signal_name = output.split()
+    assert (begins, word, signal_name) == ("begins", "ended", "SIGTERM")
     assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps) > 0
+
+
+@pytest.mark.parametrize("seconds", [2.0, 6.0])
+def test_a_signal_while_the_processes_start_ends_the_run_soon(driver: Any, seconds: float) -> None:
+    process, log = driver()
+    killing.wait_until(lambda: "the program:" in log.read_text(), 240.0)
+    time.sleep(seconds)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert time.monotonic() - began < _END_SECONDS
+    assert "SIGINT: stopping" in log.read_text() and "Last checkpoint: none yet." in log.read_text()
+    assert (process.returncode, output.split()[2:]) == (0, ["0", "SIGINT"]), log.read_text()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_ray_starts_ends_the_run_with_a_word(
+    driver: Any, number: signal.Signals, seconds: float
+) -> None:
+    process, log = driver()
+    assert process.stdout.readline() == "begins\n"
+    time.sleep(seconds)
+    began = time.monotonic()
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    assert time.monotonic() - began < _END_SECONDS
+    assert process.returncode in (1, -signal.SIGINT)  # of an unhandled KeyboardInterrupt
+    assert log.read_text().splitlines()[-1] == "KeyboardInterrupt: stopped; last checkpoint: none yet"

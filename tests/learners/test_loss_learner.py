@@ -256,6 +256,14 @@ def test_without_priorities_every_item_counts_alike():
     assert seen == [1.0]
 
 
+def test_the_mean_of_sequences_is_over_the_steps_that_happened():
+    values = torch.tensor([[1.0, 2.0, math.nan], [math.inf, math.nan, 6.0]])
+    mask = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    assert learners.Batch(None, 1.0, mask).mean(values) == 3.0
+    assert learners.Batch(None, 1.0, torch.zeros(2, 3)).mean(values) == 0.0
+    assert learners.Batch(None, 1.0).mean(values[0, :2]) == 1.5
+
+
 def test_a_loss_with_a_period_is_minimised_on_every_such_batch_from_its_end_on():
     logger, seen = testing.FakeLogger(), []
 

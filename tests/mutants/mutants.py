@@ -499,6 +499,26 @@ MPO = [
         ),
     ),
     *of(
+        "agents/r2d2/learner.py",
+        ("tests/agents/r2d2/test_reference_step.py",),
+        breakage(
+            "R2D2's values are not transformed",
+            "losses.transformed_n_step_targets(",
+            "losses.n_step_targets(",
+        ),
+        breakage("R2D2's targets are of one step", "mask, config.n_step", "mask, 1"),
+        breakage("R2D2's `double` means its opposite", "if config.double", "if not config.double"),
+    ),
+    *of(
+        "agents/bc/learner.py",
+        ("tests/agents/bc/test_reference_step.py",),
+        breakage(
+            "behaviour cloning takes actions at a bound for others",
+            "actions.executed_log_prob(policy, data.action, self.low, self.high)",
+            "policy.log_prob(data.action)",
+        ),
+    ),
+    *of(
         "minerva_acme/constraints.py",
         ("tests/agents/mpo/test_config.py",),
         breakage("a config takes any layers", "WEIGHT_BYTES * num_weights <=", "0 <="),
@@ -506,6 +526,29 @@ MPO = [
 ]
 
 ON_POLICY_AGENTS = [
+    *of(
+        "agents/on_policy/batch.py",
+        ("tests/agents/impala/test_reference_step.py",),
+        breakage(
+            "V-trace corrects one-step advantages by GAE's lambda",
+            '"dae": 0.0, ',
+            '"dae": config.gae_lambda, ',
+        ),
+        breakage(
+            "no action is stale",
+            '"behaviour_log_prob_t": extras.log_prob',
+            '"behaviour_log_prob_t": policy.log_prob(extras.raw_action)',
+        ),
+    ),
+    *of(
+        "agents/on_policy/batch.py",
+        ("tests/agents/ppo/test_reference_step.py",),
+        breakage(
+            "ratios are to the stale policy",
+            'log_prob=log_probs["log_prob_t"], parameters',
+            'log_prob=log_probs["behaviour_log_prob_t"], parameters',
+        ),
+    ),
     *of(
         "agents/on_policy/batch.py",
         ("tests/agents/on_policy/test_memory.py",),

@@ -157,6 +157,19 @@ def test_units_are_brought_to_norm_one_and_keep_their_direction() -> None:
     assert all(torch.equal(torso.state_dict()[name], before[name]) for name in others)
 
 
+def test_a_target_is_brought_to_norm_one_where_the_online_network_is_not_frozen() -> None:
+    online, target = (
+        networks.SimBa(5, (8, 8), generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    target.requires_grad_(False)
+    online[1].expand.requires_grad_(False)
+    before = target[1].expand.weight.clone()
+    networks.project_to_unit_norm(target, online)
+    assert torch.equal(target[1].expand.weight, before)
+    for layer in (target[0], target[1].contract, target[2].expand, target[2].contract):
+        torch.testing.assert_close(layer.weight.norm(dim=1), torch.ones(len(layer.weight)))
+
+
 def test_layers_of_a_relu_mlp_are_linear_and_relu() -> None:
     torso = networks.ReLUMLP(5, (16, 12), generator=torch.Generator().manual_seed(0))
     first, _, second, _ = torso

@@ -1,65 +1,16 @@
-"""Behaviour cloning: what its losses are, what they find, and how it acts."""
+"""Behaviour cloning: what its losses find, and how it acts."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from minerva_acme import learners, losses
 from minerva_acme.agents import bc
-from minerva_acme.distributions import Categorical, DiagonalGaussian
 
 from .. import transition_scene as scene
 
 
 def make_builder(**settings):
     return bc.BCBuilder(bc.BCConfig(**scene.TINY, policy_layer_sizes=(8,), **settings))
-
-
-class Fixed(nn.Module):
-    """Returns the same for every observation."""
-
-    def __init__(self, output):
-        super().__init__()
-        self.output = output
-
-    def forward(self, observation):
-        return self.output
-
-
-def loss_of(builder, spec, output, batch):
-    objective = builder.make_objectives(spec)["policy"]
-    return objective.loss(bc.BCNetworks(Fixed(output)), learners.Batch(batch, 1.0), None)
-
-
-def test_the_likelihood_of_continuous_actions_is_that_of_clipped_samples():
-    spec = scene.make_spec()
-    batch = scene.make_batch(spec, dtype=torch.float64)
-    batch.action[0, 0], batch.action[3, 1] = scene.LOW[0], scene.HIGH[1]
-    policy = DiagonalGaussian(*(torch.randn(8, 2, dtype=torch.float64) for _ in range(2)))
-    low, high = (torch.tensor(bound, dtype=torch.float32).double() for bound in (scene.LOW, scene.HIGH))
-    batch.action[0, 0], batch.action[3, 1] = low[0], high[1]
-    expected = -sum(policy.at(b).log_prob_clipped(batch.action[b], low, high) for b in range(8)) / 8
-    loss = loss_of(make_builder(), spec, policy, batch)
-    torch.testing.assert_close(loss.value, expected)
-    assert loss.metrics["policy/stddev_max"] == policy.log_std.exp().max()
-
-
-def test_the_likelihood_of_discrete_actions_is_the_cross_entropy():
-    spec = scene.make_spec(discrete=True)
-    batch = scene.make_batch(spec)
-    logits = torch.randn(8, 3)
-    loss = loss_of(make_builder(), spec, Categorical(logits), batch)
-    torch.testing.assert_close(loss.value, nn.functional.cross_entropy(logits, batch.action.long()))
-
-
-def test_the_squared_error_is_in_units_of_half_the_range():
-    spec = scene.make_spec()
-    batch = scene.make_batch(spec, dtype=torch.float64)
-    action = torch.randn(8, 2, dtype=torch.float64)
-    half_range = 0.5 * (torch.tensor(scene.HIGH) - torch.tensor(scene.LOW)).double()
-    loss = loss_of(make_builder(loss="squared_error"), spec, action, batch)
-    torch.testing.assert_close(loss.value, losses.action_error(action, batch.action, half_range))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,8 @@
 import math
 
 import torch
-from torch import distributions
 
 from .. import plain
-from ..mpo import reference
 
 
 class Reference:
@@ -21,40 +19,18 @@ class Reference:
         self._high = high
         self._num_steps = 0
 
-    def gaussian(self, weights, observation):
-        policy = plain.part(weights, "policy")
-        features = reference.torso(policy, observation)
-        mean, log_std = (plain.linear(policy, f"{name}_head", features) for name in ("mean", "log_std"))
-        return distributions.Normal(mean, log_std.exp())
-
     def smallest(self, weights, observation, action):
         values = [
             plain.head(weights, i, observation, action)[..., 0] for i in range(plain.num_members(weights))
         ]
         return torch.stack(values).min(dim=0).values
 
-    def log_likelihood(self, policy, action):
-        rows = []
-        for b in range(len(action)):
-            total = 0.0
-            for d, (low, high) in enumerate(zip(self._low, self._high, strict=True)):
-                normal = distributions.Normal(policy.mean[b, d], policy.stddev[b, d])
-                x = action[b, d]
-                if x <= low:
-                    total = total + (0.5 * torch.erfc((normal.mean - x) / normal.stddev / 2**0.5)).log()
-                elif x >= high:
-                    total = total + (0.5 * torch.erfc((x - normal.mean) / normal.stddev / 2**0.5)).log()
-                else:
-                    total = total + normal.log_prob(x)
-            rows.append(total)
-        return torch.stack(rows)
-
     def step(self, batch):
         self._num_steps += 1
         modules, config = self.modules, self._config
         critic = plain.leaves(modules["critic"])
         with torch.no_grad():
-            after = self.gaussian(modules["target_policy"], batch.next_observation)
+            after = plain.gaussian(modules["target_policy"], batch.next_observation)
             noise = torch.randn(after.mean.shape, generator=self._generator, dtype=torch.float64)
             value = self.smallest(
                 modules["target_critic"], batch.next_observation, after.mean + after.stddev * noise
@@ -65,7 +41,7 @@ class Reference:
         modules["critic"], critic_norm = plain.descend(critic, critic_loss, config.learning_rate)
 
         weights = plain.leaves(modules["policy"])
-        policy = self.gaussian(weights, batch.observation)
+        policy = plain.gaussian(weights, batch.observation)
         advantages = []
         with torch.no_grad():
             noise = torch.randn(
@@ -89,7 +65,7 @@ class Reference:
             chosen = [1.0 if a > 0 else 0.0 for a in advantages]
         else:
             chosen = [min(math.exp(a / config.beta), config.max_weight) for a in advantages]
-        log_prob = self.log_likelihood(policy, batch.action)
+        log_prob = plain.clipped_log_likelihood(policy, batch.action, self._low, self._high)
         policy_loss = -sum(w * x for w, x in zip(chosen, log_prob, strict=True)) / len(chosen)
         modules["policy"], policy_norm = plain.descend(weights, policy_loss, config.learning_rate)
         if self._num_steps % config.target_update_period == 0:

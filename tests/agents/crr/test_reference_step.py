@@ -9,21 +9,6 @@ from .. import transition_scene as scene
 from . import reference
 
 
-@pytest.fixture
-def _at_the_bounds(monkeypatch):
-    """Some recorded actions are at their bounds, as those of a policy whose samples are clipped are."""
-    make = scene.make_batch
-
-    def make_batch(*arguments, **options):
-        batch = make(*arguments, **options)
-        action = batch.action.clone()
-        action[0, 0], action[1, 1] = scene.LOW[0], scene.HIGH[1]
-        return batch._replace(action=action)
-
-    monkeypatch.setattr(scene, "make_batch", make_batch)
-
-
-@pytest.mark.usefixtures("_at_the_bounds")
 @pytest.mark.parametrize(
     "settings", [{"weights": "binary"}, {"beta": 0.3, "max_weight": 1.5, "num_action_samples": 3}, {}]
 )
@@ -41,6 +26,7 @@ def test_steps_are_those_of_the_reference(settings):
             low=torch.tensor(scene.LOW).tolist(),
             high=torch.tensor(scene.HIGH).tolist(),
         ),
+        make_sample=scene.make_sample_at_bounds,
     )
 
 

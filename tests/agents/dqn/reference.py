@@ -3,7 +3,6 @@
 import torch
 
 from .. import plain
-from ..mpo import reference
 
 NUM_ACTIONS = 3
 
@@ -19,17 +18,7 @@ class Reference:
         self._atoms = torch.linspace(config.vmin, config.vmax, config.num_bins, dtype=torch.float64)
 
     def outputs(self, weights, observation):
-        """What the head gives for each action, [B, K, 1 or bins]."""
-        member = plain.part(weights, "critic.members.0")
-        if not self._config.dueling:
-            out = plain.linear(member, "head", reference.torso(member, observation))
-            return out.unflatten(-1, (NUM_ACTIONS, -1))
-        value, advantage = plain.part(member, "value"), plain.part(member, "advantage")
-        v = plain.linear(value, "head", reference.torso(value, observation))
-        a = plain.linear(advantage, "head", reference.torso(advantage, observation))
-        a = a.unflatten(-1, (NUM_ACTIONS, -1))
-        mean = sum(a[:, k] for k in range(NUM_ACTIONS)) / NUM_ACTIONS
-        return torch.stack([v + a[:, k] - mean for k in range(NUM_ACTIONS)], dim=1)
+        return plain.outputs_of_actions(weights, observation, NUM_ACTIONS, dueling=self._config.dueling)
 
     def values(self, outputs):
         """[B, K, n] -> [B, K]."""

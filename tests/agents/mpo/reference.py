@@ -191,6 +191,7 @@ class Reference:
             if rate < 1.0:  # moved at every step
                 for key, online in self.modules[name].items():
                     moved = (1.0 - rate) * target[key] + rate * online
+                    moved = units(moved) if self._has_units(target, key) else moved
                     target[key] = moved if is_trained(key) else online
             elif self._num_steps % period == 0:
                 self.modules[f"target_{name}"] = dict(self.modules[name])
@@ -316,23 +317,15 @@ class Reference:
     def _update_critic(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
         weights = self._leaves("critic")
         num_steps = 1 if self._config.critic_loss_steps == "first" else batch.mask.shape[1]
-        places = [(b, t) for b in range(len(batch.mask)) for t in range(num_steps)]
-        source = next(place for place in places if batch.mask[place])
-        sources = []  # of each place, where a masked one takes the pair of the last that is not
-        for place in places:
-            source = place if batch.mask[place] else source
-            sources.append(source)
+        places = [(b, t) for b in range(len(batch.mask)) for t in range(num_steps) if batch.mask[b, t]]
         observations, actions = (
-            torch.stack([x[place] for place in sources])
-            for x in (self.features(weights, batch), batch.action)
+            torch.stack([x[place] for place in places]) for x in (self.features(weights, batch), batch.action)
         )
         moments: Weights = {}
 
         def loss_of(weights: Weights, targets: torch.Tensor) -> torch.Tensor:
             q_values = critic_of(weights, observations, actions, moments=moments)
-            errors = [
-                q - targets[place] for q, place in zip(q_values, places, strict=True) if batch.mask[place]
-            ]
+            errors = [q - targets[place] for q, place in zip(q_values, places, strict=True)]
             return sum(error**2 for error in errors) / len(errors)
 
         loss = self.critic_loss(weights, evaluation.critic_targets, loss_of)
@@ -484,6 +477,12 @@ class Reference:
                 totals[i] = totals[i] + distributions.kl_divergence(old, new) / len(new_mean)
         return totals if self._config.per_dimension_constraint else [kl.sum().view(1) for kl in totals]
 
+    def _has_units(self, weights: Weights, name: str) -> bool:
+        """Whether the rows of a tensor are kept at norm 1."""
+        has_norms = "torso.1.expand.weight" in weights or "torso.0.running_mean" in weights
+        is_of_torso = name.startswith("torso.") and weights[name].ndim == 2
+        return self._config.unit_norm_weights and has_norms and is_of_torso
+
     def _leaves(self, module: str) -> Weights:
         return {
             name: tensor.clone().requires_grad_(is_trained(name))
@@ -523,11 +522,14 @@ class Reference:
             moved = leaves[name].detach() - learning_rate * step
             if is_network and gradient.ndim == 2:
                 moved = moved - learning_rate * config.weight_decay * leaves[name].detach()
-                has_norms = "torso.1.expand.weight" in leaves or "torso.0.running_mean" in leaves
-                if config.unit_norm_weights and has_norms and name.startswith("torso."):
-                    moved = torch.stack([unit / unit.square().sum().sqrt() for unit in moved])
+                moved = units(moved) if self._has_units(leaves, name) else moved
             self.modules[module][name] = moved
         return norm
+
+
+def units(weights: torch.Tensor) -> torch.Tensor:
+    """The rows at norm 1."""
+    return torch.stack([unit / unit.square().sum().sqrt() for unit in weights])
 
 
 def e_step(

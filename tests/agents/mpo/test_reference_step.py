@@ -335,6 +335,13 @@ OPTIONS = {
         "weight_decay": 0.7,
         "critic_loss_steps": "all",
     },
+    "unit norms, targets that move": {
+        "torso": "simba",
+        "critic_torso": "batch_norm",
+        "unit_norm_weights": True,
+        "critic_loss_steps": "all",
+        "target_rate": 0.2,
+    },
     "weight decay": {"weight_decay": 0.7},
     "policy in all states": {"policy_loss_steps": "all", "m_steps": 2},
     "falling learning rates": {"final_learning_rate": 0.3},

@@ -115,6 +115,22 @@ def test_new_priorities_are_the_errors_of_the_first_steps_at_least_1(spec, num_c
     assert found[0] > 2.0 and found[2] > 30.0 and found[1] == found[3] == 1.0
 
 
+@pytest.mark.parametrize("critic_torso", ["same", "batch_norm"])
+def test_a_sequence_whose_first_step_did_not_happen_gets_the_least_priority(spec, critic_torso):
+    """As one that begins before its episode does, with a memory: what its first row holds is no error."""
+    config = dataclasses.replace(LAP, min_priority=0.5, critic_loss_steps="all", critic_torso=critic_torso)
+    trajectory = make_trajectory()
+    trajectory = trajectory._replace(mask=trajectory.mask.index_fill(1, torch.tensor([0]), 0.0))
+    trajectory.mask[2, 0] = 1.0
+    targets = torch.full((4, 5), 30.0)
+    targets[0, 0] = torch.nan
+    learner, rows, client = make_prioritized(spec, config, trajectory, targets)
+    learner.step()
+    assert rows[-1]["skipped_batches"] == 0
+    ((_, _, found),) = client.updates
+    assert found[2] > 20.0 and [found[0], found[1], found[3]] == [0.5, 0.5, 0.5]
+
+
 def test_the_error_of_two_critics_is_the_larger_and_of_distributions_that_of_their_means():
     members = (torch.tensor([[1.0], [5.0]]), torch.tensor([[4.0], [6.0]]))
     prediction = networks.EnsemblePrediction(tuple(map(networks.ScalarPrediction, members)), "min")
