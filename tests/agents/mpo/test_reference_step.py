@@ -288,14 +288,15 @@ def test_steps_are_those_of_the_reference(
     assert max(float(row["grad_norm/critic"]) for row in rows) < CONFIG.max_grad_norm
 
 
+_AS_IN_ACME = {"temperature": "learned", "bounded_mean": False}
 OPTIONS = {
     "two M-steps": {"m_steps": 2},
     "KL bounds of sums": {"per_dimension_constraint": False},
     "learned temperature": {"temperature": "learned"},
+    "as in Acme": _AS_IN_ACME,
     "learned temperature, penalty": {"temperature": "learned", "action_penalty": True},
     "temperature at its floor": {"temperature_floor": 0.5},
     "policy every other time": {"policy_period": 2},
-    "mean without bounds": {"bounded_mean": False},
     "SGD": {
         "optimizer": "sgd",
         "sgd_momentum": 0.7,
@@ -308,18 +309,14 @@ OPTIONS = {
         "target_precision": "bfloat16",
     },
     "targets that move": {"target_rate": 0.2},
-    # Without bounds, since the means' spread decides how much rounding these values have.
-    "targets that move, in bfloat16": {
-        "target_rate": 0.2,
-        "target_precision": "bfloat16",
-        "bounded_mean": False,
-    },
+    # The spread of means and actions decides how much rounding there is in these.
+    "targets that move, in bfloat16": {"target_rate": 0.2, "target_precision": "bfloat16", **_AS_IN_ACME},
     "SimBa": {"torso": "simba"},
     "SimBa in bfloat16": {
         "torso": "simba",
         "target_precision": "bfloat16",
         "critic_loss_steps": "all",
-        "bounded_mean": False,
+        **_AS_IN_ACME,
     },
     "SimBa of unit norm": {"torso": "simba", "unit_norm_weights": True, "m_steps": 2},
     "batch norm": {"critic_torso": "batch_norm"},
