@@ -10,7 +10,6 @@ import torch
 
 from minerva_acme.losses.shapes import check_shapes
 
-
 _NEGLIGIBLE = 1e-12  # the mean |Q| below which values say nothing, in units of the return
 
 
@@ -85,8 +84,8 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
 
     Source: [2] eq. 3 to 5, with lambda of the policy's actions, as in the authors' code, instead of the
     recorded ones. The factor lambda makes both terms comparable, whatever the scale of the rewards. Also
-    unlike [2], lambda is 0 if the mean |Q| is below 1e-12: the values of an untrained critic may all be 0, and
-    then say nothing, while alpha / |Q| is no finite gradient.
+    unlike [2], lambda is 0 if the mean |Q| is below 1e-12: the values of an untrained critic may all be 0,
+    and then say nothing, while alpha / |Q| is no finite gradient.
 
     Args:
         q: The values of the policy's actions, [B].
