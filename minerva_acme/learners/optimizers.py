@@ -92,9 +92,14 @@ def scheduled(
                 "learner of your own, or take a schedule of the steps."
             )
     found = schedulers_of(optimizer)
+
+    def step_all(*_: Any) -> None:
+        for scheduler in found:
+            scheduler.step()
+
     if not found:
         setattr(optimizer, _SCHEDULERS, found)
-        optimizer.register_step_post_hook(lambda *_: [each.step() for each in found])
+        optimizer.register_step_post_hook(step_all)
     found += schedulers
     return optimizer
 

@@ -42,7 +42,7 @@ class LoggerConformance(abc.ABC):
 
     def test_a_row_may_have_other_names_than_those_before(self) -> None:
         """A name that is new, or missing, must neither lose its row nor change others."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"steps": 1, "loss": 0.5},
             {"steps": 2, "episodes": 1},
             {"steps": 3, "loss": 0.25, "name": "x"},
@@ -51,7 +51,7 @@ class LoggerConformance(abc.ABC):
 
     def test_numbers_of_numpy_and_torch_are_numbers(self) -> None:
         """Arrays and tensors of one number must be written as that number, without loss of digits."""
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"steps": np.int64(1), "loss": np.float32(0.1), "norm": torch.tensor(1.0 / 3.0)},
             {"steps": torch.tensor(2), "loss": np.array(1e-30), "norm": 1.0 / 3.0},
             {"steps": 2**53 - 1, "loss": np.ones((1, 1)), "norm": torch.full((1,), 123456.789).double()},
