@@ -57,7 +57,7 @@ class TaskObservations:
         self._names = tuple(critic_observations)
         self.spec = specs.without(task, self._names)
         """The spec of the task's observations, without what only the critic sees."""
-        self._given = _Given(self.spec)
+        self._given = GivenObservation(self.spec)
         self._wrapped = training_wrappers.wrap(self._given, "", self._names)
         if self._wrapped.observation_spec() != agent:
             raise ValueError(
@@ -79,7 +79,7 @@ class TaskObservations:
         return self._wrapped.reset().observation
 
 
-class _Given(specs.SpecMethods, dm_env.Environment):
+class GivenObservation(specs.SpecMethods, dm_env.Environment):
     """An environment whose observation is given."""
 
     observation: types.NestedArray = None
