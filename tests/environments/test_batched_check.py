@@ -18,14 +18,14 @@ class Breaking(testing.FakeBatchedEnvironment):
     def __init__(self, change, **settings):
         super().__init__(B, generator=torch.Generator().manual_seed(0), **settings)
         self._change = change
-        self._calls = 0
+        self.num_calls = 0
 
     def reset(self):
         return self._change(super().reset(), 0)
 
     def step(self, actions):
-        self._calls += 1
-        return self._change(super().step(actions), self._calls)
+        self.num_calls += 1
+        return self._change(super().step(actions), self.num_calls)
 
 
 class Zeros(core.BatchedActor):
@@ -207,14 +207,18 @@ def test_memory_that_is_used_again_later_is_found_in_the_next_period():
 
 def test_the_same_tensor_for_what_never_changes_is_no_mistake():
     same = torch.ones(B)
-    play(Breaking(lambda timestep, step: timestep._replace(discount=same)), 250)
+    environment = Breaking(lambda timestep, step: timestep._replace(discount=same))
+    play(environment, 250)
+    assert environment.num_calls == 250
 
 
 def test_nan_in_observations_is_no_change():
     def blind(timestep, step):
         return timestep._replace(observation=torch.full_like(timestep.observation, NAN))
 
-    play(Breaking(blind), 250)
+    environment = Breaking(blind)
+    play(environment, 250)
+    assert environment.num_calls == 250
 
 
 class Nested(testing.FakeBatchedEnvironment):

@@ -236,6 +236,6 @@ def test_rows_of_numbers_are_compared_as_numbers():
     suite = FakeSuite()
     logger = suite.make_logger()
     logger.rows = [{"steps": "1", "loss": "0.1", "other": ""}]
-    suite._check_found(logger, [{"steps": 1, "loss": 0.1}], "They must be equal")
+    suite.check_found(logger, [{"steps": 1, "loss": 0.1}], "They must be equal")
     with pytest.raises(AssertionError, match="They must be equal; expected"):
-        suite._check_found(logger, [{"steps": 1, "loss": float(np.float32(0.1))}], "They must be equal")
+        suite.check_found(logger, [{"steps": 1, "loss": float(np.float32(0.1))}], "They must be equal")
