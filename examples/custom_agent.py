@@ -53,7 +53,7 @@ class QLearner(core.Learner):
 
     def restore(self, state: core.State) -> None:
         for part, saved in zip(self._parts(), state, strict=True):
-            part.load_state_dict(saved)
+            part.load_state_dict(copy.deepcopy(saved))  # an optimiser keeps what it gets
         self._served = copy.deepcopy(self._network.state_dict())
 
     def _parts(self) -> list[Any]:

@@ -121,7 +121,9 @@ class LearnerParts(Generic[Networks]):
     """The device that the learner computes on."""
     num_learner_steps: int | None = None
     """The number of learner steps in the whole run, for schedules that end with it. None if it is unknown:
-    schedules then keep their first value."""
+    schedules then keep their first value. It is planned from the number of environment steps: where sequences
+    start at every `sequence_period`-th step, a shorter episode has one too, so that short episodes bring more
+    learner steps, and such schedules end early."""
     ranks: Any = None
     """The `learners.Ranks` of a learner that takes a share of every batch, to be given to its
     `learners.Updates`. None if there is one learner."""

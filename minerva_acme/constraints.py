@@ -135,8 +135,15 @@ def without_none(hint: Any) -> tuple[Any, bool]:
     return functools.reduce(operator.or_, (part for part in parts if part is not types.NoneType)), True
 
 
-def check_fields(config: Any) -> None:
+def check_fields(config: Any, of: str = "") -> None:
     """Checks the fields of a dataclass against their types, including constraints and `Literal` choices.
+
+    If the type of a field is a NamedTuple, or a union of some, its value must be of exactly one of these: an
+    instance of a derived class would be taken for something else. The value's own fields are checked too.
+
+    Args:
+        config: The dataclass, or a NamedTuple.
+        of: What the fields are of, for the message, such as " of the sampler".
 
     Raises:
         ValueError: A field is invalid; the message gives its name, the expected value and the actual one.
@@ -147,6 +154,15 @@ def check_fields(config: Any) -> None:
         if value is None and may_be_none:
             continue
         or_none = " or None" if may_be_none else ""
+        if kinds := _named_tuples(hint):
+            if type(value) not in kinds:
+                way_out = (
+                    f" Write {value.__name__}(...)." if isinstance(value, type) and value in kinds else ""
+                )
+                expected = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"`{name}`{of} must be {expected}{or_none}, got {value!r}.{way_out}")
+            check_fields(value, f" of the {name.replace('_', ' ')}")
+            continue
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:
@@ -159,7 +175,14 @@ def check_fields(config: Any) -> None:
                 if holds(value):
                     continue
             way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
-            raise ValueError(f"`{name}` must be {expected}{or_none}, got {value!r}.{way_out}")
+            raise ValueError(f"`{name}`{of} must be {expected}{or_none}, got {value!r}.{way_out}")
+
+
+def _named_tuples(hint: Any) -> tuple[Any, ...]:
+    """Returns the parts of a type that is a NamedTuple, or a union of some; () for other types."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    parts = typing.get_args(hint) if is_union else (hint,)
+    return parts if all(isinstance(part, type) and hasattr(part, "_fields") for part in parts) else ()
 
 
 def _is_integral(value: Any) -> bool:

@@ -348,7 +348,8 @@ class Learner(VariableSource, Worker, Saveable):
         """Performs one update, waiting for data if there is none yet.
 
         A thread that asks for variables delays it only while they are copied. If it raises, the step is not
-        completed, and the variables stay those of the previous step.
+        completed, and the variables stay those of the previous step. A run counts the step in `learner_steps`
+        if the learner has not done so with its counter.
         """
 
     def run(self, num_steps: int | None = None) -> None:

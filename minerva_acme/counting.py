@@ -1,7 +1,9 @@
 """Counters that the parts of a run share."""
 
+import contextlib
 import numbers
 import threading
+from collections.abc import Iterator
 from typing import Self
 
 from minerva_acme import core
@@ -53,6 +55,15 @@ class Counter(core.Saveable):
             for name, value in plain.items():
                 root._counts[name] = root._counts.get(name, 0) + value
             return dict(root._counts)
+
+    @contextlib.contextmanager
+    def at_least_once(self, name: str) -> Iterator[None]:
+        """Adds 1 to a count after a block that has not raised it itself, unless the block raises an error."""
+        full_name = self._prefix + name
+        before = self._root._counts.get(full_name, 0)
+        yield
+        if self._root._counts.get(full_name, 0) == before:
+            self.tick(name)
 
     def get_counts(self) -> dict[str, Number]:
         """Returns a copy of all the tree's counts, each under its full name."""

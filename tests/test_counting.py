@@ -100,3 +100,19 @@ def test_ticks_of_several_threads_are_all_counted():
         tasks = [pool.submit(lambda: [root.tick("steps") for _ in range(2_000)]) for _ in range(4)]
         assert all(len(task.result()) == 2_000 for task in tasks)
     assert root.get_counts() == {"steps": 8_000}
+
+
+def test_what_a_block_has_counted_is_not_counted_again():
+    root = counting.Counter()
+    learner = counting.Counter(root, "learner")
+    with root.at_least_once("learner_steps"):
+        pass
+    assert root.get_counts() == {"learner_steps": 1}
+    with root.at_least_once("learner_steps"):
+        learner.increment(steps=2)
+    with learner.at_least_once("steps"):
+        learner.tick("steps")
+    assert root.get_counts() == {"learner_steps": 4}
+    with pytest.raises(StopIteration), root.at_least_once("learner_steps"):
+        next(iter(()))
+    assert root.get_counts() == {"learner_steps": 4}

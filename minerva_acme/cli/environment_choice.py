@@ -7,7 +7,7 @@ from typing import Any
 import dm_env
 import tree
 
-from minerva_acme import specs, types
+from minerva_acme import networks, specs, types
 from minerva_acme.cli import commands
 from minerva_acme.runs import env_kwargs, run_folder
 
@@ -40,12 +40,16 @@ def choose(
     if command.env is None or not description.environment_specs:  # a run of an older version has none
         return chosen, make
     expected = description.make_specs()
+    # A policy acts without what only the critic sees.
+    hidden = networks.critic_entries(
+        expected.observations, description.hyperparameters.get("critic_observations", ())
+    )
 
     def make_fitting(*arguments: Any, **settings: Any) -> dm_env.Environment:
         environment = make(*arguments, **settings)
         found = specs.make_environment_spec(environment)
         for name in ("observations", "actions"):
-            wanted, given = getattr(expected, name), getattr(found, name)
+            wanted, given = (specs.without(getattr(each, name), hidden) for each in (expected, found))
             if _forms(wanted) != _forms(given):
                 environment.close()
                 raise ValueError(

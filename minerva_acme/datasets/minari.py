@@ -12,7 +12,8 @@
                                      row later, as `step` of Gymnasium would return it; row 0 is nan (or 0)
 
 `minari.load_dataset` loads the folder by its name, if that ends in a version such as `-v0`, from
-`MINARI_DATASETS_PATH`, and `minari.MinariDataset("pendulum/data")` by its path. The package `minari` needs
+`MINARI_DATASETS_PATH`, and `minari.MinariDataset("pendulum/data")` by its path, whatever its name: in the
+metadata, a name without a version gets one. The package `minari` needs
 numpy 2, which Reverb's environment cannot have, so files are written and read with h5py alone.
 """
 
@@ -21,8 +22,10 @@ import functools
 import hashlib
 import io
 import json
+import logging
 import os
 import pathlib
+import re
 import shutil
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,6 +37,8 @@ import tree
 from minerva_acme import core, specs, types, writing
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import spaces
+
+_logger = logging.getLogger(__name__)
 
 _VERSION = "0.5.3"  # of Minari, whose layout this is
 _DATA, _METADATA = "main_data.hdf5", "metadata.json"
@@ -87,6 +92,7 @@ class Writer(core.Closeable):
             OSError: The folder cannot be made.
         """
         self._path = check_free(path)
+        warn_of_name(self._path)
         self._spec = spec
         self._metadata = _describe(self._path.name, spec, settings or {})
         self._progress = progress
@@ -193,6 +199,18 @@ def check_free(path: str | os.PathLike[str]) -> pathlib.Path:
     return path
 
 
+def warn_of_name(path: str | os.PathLike[str]) -> None:
+    """Logs a warning if Minari cannot load a folder by its name."""
+    found = pathlib.Path(path).name
+    if (name := _dataset_id(found)) != found:
+        _logger.warning(
+            "`minari.load_dataset` loads %s only if its name is like %s, with letters, digits, - or _ and a "
+            "version at the end: rename the folder, or load it by its path, with `minari.MinariDataset`",
+            path,
+            name,
+        )
+
+
 def _lock(folder: pathlib.Path, writer: Writer) -> Callable[[], Any]:
     """Keeps other writers out of a folder. Returns a function that lets them in, as the writer's end does.
 
@@ -243,7 +261,7 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
                 "it, for example with `float` or `str`."
             ) from error
     return {
-        "dataset_id": name,
+        "dataset_id": _dataset_id(name),
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "minari_version": _VERSION,
@@ -251,6 +269,13 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
         "action_space": spaces.to_json(spec.actions, "action"),
         _SETTINGS: dict(settings),
     }
+
+
+def _dataset_id(name: str) -> str:
+    """Returns the name, or the nearest one that Minari takes: letters, digits, - and _, and a version."""
+    if re.fullmatch(r"[-\w]+-v\d+", name):
+        return name
+    return re.sub(r"[^-\w]", "_", name) + "-v0"
 
 
 def _add_episode(group: Any, episode: episode_forms.Episode, infos: Mapping[str, Any]) -> None:

@@ -205,6 +205,7 @@ class Recorder(core.Closeable, core.Saveable):
         if not self._is_due:
             return
         parent = minari.check_free(self._path).parent
+        minari.warn_of_name(self._path)
         with writing.explain(self._path):
             parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=parent, prefix=".record-"):

@@ -131,6 +131,7 @@ class LearnerNode(graph.Part):
             if self._rank:
                 logger = loggers.Dispatcher([])
             resources.enter_context(logger)
+            counter = self._reporter.counter if self._rank == 0 else counting.Counter()
             learner, self._dataset = parts.make_learner(
                 config,
                 self._player,
@@ -138,7 +139,7 @@ class LearnerNode(graph.Part):
                 spec=self._spec,
                 client=self._client,
                 run_seeds=own_seeds,
-                counter=self._reporter.counter if self._rank == 0 else counting.Counter(),
+                counter=counter,
                 logger=logger,
                 resources=resources,
                 ranks=self._ranks,
@@ -149,7 +150,7 @@ class LearnerNode(graph.Part):
                 self._finishing.set()
             self._reporter.start()
             self._learner = learner  # from here on the node answers calls
-            self._learn(learner)
+            self._learn(learner, counter)
             self._part()
             self._idle.set()
             if self._rank:
@@ -268,7 +269,7 @@ class LearnerNode(graph.Part):
     def _is_done(self) -> bool:
         return self._finishing.is_set() and not self._is_behind()
 
-    def _learn(self, learner: core.Learner) -> None:
+    def _learn(self, learner: core.Learner, counter: counting.Counter) -> None:
         def should_stop() -> bool:
             return self._context.stop.is_set() or self._is_done()
 
@@ -278,7 +279,8 @@ class LearnerNode(graph.Part):
                 if isinstance(self._dataset, rounds.RoundDataset | rounds.QueueDataset):
                     self._dataset.version = self._version(learner)
                 try:
-                    learner.step()
+                    with counter.at_least_once("learner_steps"):  # by a learner that counts nothing
+                        learner.step()
                 except replay.ReplayStopped:
                     break
                 except replay.ReplaySilence as error:  # it may come back

@@ -7,7 +7,7 @@ import dm_env
 import torch
 
 from minerva_acme import core, types
-from minerva_acme.environments import batched, loop
+from minerva_acme.environments import batched, batched_check, loop
 
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
 
@@ -61,6 +61,9 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
         seconds/<phase>    since the last result; a device may still compute what these calls have asked for
         <counts>           the counter's counts; a step counts B, also if some environments only reset in it
 
+    All timesteps are checked, see `BatchedSpecCheck`: their numbers when the device is read, and once after
+    the first two steps.
+
     Observers are refused: they watch one environment's timesteps.
     """
 
@@ -80,6 +83,7 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
             ValueError: There are observers.
         """
         super().__init__(environment, actor, *arguments, **settings)
+        self._check = batched_check.BatchedSpecCheck(environment)
         if self._observers:
             raise ValueError(
                 "`observers` must be empty in a batched environment, which has no timesteps of single "
@@ -97,6 +101,7 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
         clock.lap("select_action", then="step")
         timestep = environment.step(actions)
         clock.lap("environment_step")
+        self._check.add(timestep)
         self._actor.observe(actions, timestep)
         self._num_steps += environment.num_environments
         self._counter.increment(steps=environment.num_environments)
@@ -122,6 +127,7 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
         self._clock.start("reset")
         timestep = self._environment.reset()
         self._clock.lap("reset")
+        self._check.first(timestep)
         self._actor.observe_first(timestep)
         self._episodes = OpenEpisodes(timestep)
         self._clock.lap("observe")
@@ -135,6 +141,7 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
     def _read(self) -> list[loop.EpisodeResult]:
         """Reads which episodes have ended, and returns their result, if there are any."""
         self._steps_unread = 0
+        self._check.read()
         num_episodes, total_return, total_length = self._ended.tolist()
         if not num_episodes:
             return []

@@ -29,7 +29,7 @@ def make_gymnasium_batch(
         DISABLED         MaskedResets        are what `step` returns; it is reset here, by `reset_mask`
         EnvPool          MaskedResets        the same, before it would reset by itself in the next step
 
-    Spaces are converted as in `GymnasiumVectorEnvironment`, to 32 bits. Numbers are not checked.
+    Spaces are converted as in `GymnasiumVectorEnvironment`, to 32 bits.
 
     These vectors compute on the host, and Gymnasium's one environment at a time, so a batch makes them no
     faster: it saves what an ordinary run does for each environment.

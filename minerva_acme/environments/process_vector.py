@@ -16,7 +16,7 @@ import cloudpickle
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import origin, task_actions, vector
+from minerva_acme.environments import origin, task_actions, task_observations, vector
 
 # Never "fork": a child of a process with threads, such as a replay server's, may hang.
 _START_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -62,8 +62,10 @@ class ProcessVectorEnvironment(vector.VectorEnvironment, core.Saveable):
                     processes.append(self._workers[-1].process)
             made = [worker.receive()[0] for worker in self._workers]
             super().__init__(len(self._workers), vector.common_spec([spec for spec, *_ in made]))
-            origin.mark(self, origin.common(found for _, found, _ in made))
-            task_actions.mark(self, made[0][-1])
+            origin.mark(self, origin.common(found for _, found, *_ in made))
+            *_, actions, observations = made[0]
+            task_actions.mark(self, actions)
+            task_observations.mark(self, observations)
         except BaseException:
             self.close()
             raise
@@ -177,8 +179,9 @@ def _play(pipe: Any, make: bytes, index: int) -> None:
     with contextlib.suppress(ConnectionError):  # the main process has gone
         try:
             with vector.InProcessVectorEnvironment([pickle.loads(make)()], first_index=index) as environment:
-                spec, task = specs.make_environment_spec(environment), task_actions.find(environment)
-                pipe.send(("", (spec, origin.of(environment), task), ()))
+                spec = specs.make_environment_spec(environment)
+                task = task_actions.find(environment), task_observations.find(environment)
+                pipe.send(("", (spec, origin.of(environment), *task), ()))
                 while True:
                     method, arguments = pipe.recv()
                     result = getattr(environment, method)(*arguments)

@@ -36,7 +36,7 @@ def wrap(
 
     Args:
         environment: The environment, without wrappers.
-        name: The environment's name, for messages.
+        name: The environment's name, for messages; "" to log nothing.
         critic_observations: The names of entries of the observation that only the critic sees.
 
     Raises:
@@ -49,7 +49,7 @@ def wrap(
         if parts:
             environment = rule.wrap(environment)
             line = f"{rule.words}: {', '.join(parts)}"
-            if rule.words and (name, line) not in _said:
+            if name and rule.words and (name, line) not in _said:
                 _said.add((name, line))
                 _LOG.info("%s: %s", name, line)
     return environment

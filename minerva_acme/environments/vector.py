@@ -7,7 +7,7 @@ from typing import Any
 import dm_env
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import origin, task_actions
+from minerva_acme.environments import origin, task_actions, task_observations
 from minerva_acme.wrappers import calls
 
 VECTORS_OF_GYMNASIUM = (
@@ -104,6 +104,7 @@ class InProcessVectorEnvironment(VectorEnvironment, core.Saveable):
         self._first_index = first_index
         origin.mark(self, origin.common(map(origin.of, environments)))
         task_actions.mark(self, task_actions.find(environments[0]))
+        task_observations.mark(self, task_observations.find(environments[0]))
         # The info of LAST, for environments that have been reset since.
         self._last_infos: dict[int, dict[str, Any]] = {}
         self._reset_next_step = True

@@ -57,7 +57,8 @@ class Pacer(core.Saveable):
                     adder.flush()
                 self._has_sampled = True
             while self._learned < due and not stop:
-                self._run.learner.step()
+                with self._run.counter.at_least_once("learner_steps"):  # by a learner that counts nothing
+                    self._run.learner.step()
                 self._learned += 1
         except replay.ReplayStopped:
             pass

@@ -262,11 +262,12 @@ def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets
     first, last = config.demonstration_share, config.final_demonstration_share
     if config.dataset:
         first, last = 1.0, None
-    num_steps = max(1, builder.num_learner_steps(config.num_env_steps))
 
     def share() -> float:
-        past = min(1.0, run.count("learner_steps") / num_steps)
-        return first if last is None else first + (last - first) * past
+        if last is None:
+            return first
+        # By environment steps: how many learner steps these bring depends on the lengths of episodes.
+        return first + (last - first) * min(1.0, run.env_steps / config.num_env_steps)
 
     on_device = config.torch_device.type != "cpu" and run.tables
     return resources.enter_context(

@@ -4,6 +4,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+from minerva_acme.environments import batched_check
 from minerva_acme.experiments import parts, saver
 from minerva_acme.replay import base as replay
 
@@ -15,8 +16,9 @@ class Rescue:
 
     A step of the environment is either observed and counted, or neither: after an error in an environment, an
     observer, an evaluation or a callback, the run can be saved. An error in the middle of a learner step may
-    leave that half done, and an error of the replay may leave some writes missing. Then nothing is saved, and
-    the newest checkpoint remains.
+    leave that half done, an error of the replay may leave some writes missing, and wrong steps of a batched
+    environment, which are found late, may be in replay. Then nothing is saved, and the newest checkpoint
+    remains.
     """
 
     def __init__(self) -> None:
@@ -63,7 +65,11 @@ class Rescue:
             raise
 
     def _save(self, error: BaseException, run: parts.Parts, checkpoints: saver.Saver) -> None:
-        half_done = "writing to replay" if isinstance(error, replay.ReplayError) else self._half_done
+        half_done = self._half_done
+        if isinstance(error, replay.ReplayError):
+            half_done = "writing to replay"
+        elif isinstance(error, batched_check.LateSpecError):
+            half_done = "steps that are wrong"
         kind, steps = type(error).__name__, run.steps
         if half_done is not None:
             outcome = f"in the middle of {half_done}, so nothing is saved"

@@ -4,7 +4,13 @@ from minerva_acme.learners.batches import at, checked_fields, next_batch, next_s
 from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
-from minerva_acme.learners.optimizers import LinearDecay, OptimizerFactory, ParameterGroups, make_optimizer
+from minerva_acme.learners.optimizers import (
+    LinearDecay,
+    OptimizerFactory,
+    ParameterGroups,
+    make_optimizer,
+    scheduled,
+)
 from minerva_acme.learners.priorities import Priorities
 from minerva_acme.learners.random_shift import RandomShift
 from minerva_acme.learners.ranks import LearnerLost, NonFiniteElsewhere, Ranks
@@ -42,6 +48,7 @@ __all__ = [
     "next_sample",
     "read",
     "require_finite",
+    "scheduled",
     "update_target",
     "warn_of_fixed_statistics",
     "where_unmasked",

@@ -1,6 +1,7 @@
 """Optimisers for the parameter groups that the losses train."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -50,6 +51,96 @@ def make_optimizer(
         adam = torch.optim.AdamW if decays else torch.optim.Adam
         return adam(groups, eps=adam_epsilon, weight_decay=0.0, fused=fused)  # AdamW's own default is not 0
     return torch.optim.SGD(groups, momentum=sgd_momentum, fused=fused)
+
+
+OF_SCHEDULER = "initial_lr"
+"""The key that torch's schedulers add to a parameter group."""
+
+_SCHEDULERS = "_minerva_schedulers"  # the attribute of an optimiser that holds its schedulers
+
+
+def scheduled(
+    optimizer: torch.optim.Optimizer, *schedulers: torch.optim.lr_scheduler.LRScheduler
+) -> torch.optim.Optimizer:
+    """Steps schedulers after each step of their optimiser, and has them saved and restored with it.
+
+        def make_optimizer(self, name, parameters):
+            optimizer = torch.optim.Adam(parameters)
+            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10_000)
+            return learners.scheduled(optimizer, schedule)
+
+    A batch that is skipped, see `Updates`, moves no scheduler. Torch's optimisers do not know their
+    schedulers, so those that are not given to this function start from the beginning when a run is resumed.
+
+    Args:
+        optimizer: The optimiser.
+        *schedulers: Torch's schedulers of this optimiser, which nothing else may step.
+
+    Returns:
+        The optimiser.
+
+    Raises:
+        ValueError: A scheduler is of another optimiser, or needs a metric to step.
+    """
+    for scheduler in schedulers:
+        name = type(scheduler).__name__
+        if getattr(scheduler, "optimizer", None) is not optimizer:
+            raise ValueError(f"`schedulers` must be schedulers of this optimiser, got {name} of another one.")
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise ValueError(
+                f"`schedulers` must step without a metric, got {name}. Set the rates of the groups in a "
+                "learner of your own, or take a schedule of the steps."
+            )
+    found = schedulers_of(optimizer)
+
+    def step_all(*_: Any) -> None:
+        for scheduler in found:
+            scheduler.step()
+
+    if not found:
+        setattr(optimizer, _SCHEDULERS, found)
+        optimizer.register_step_post_hook(step_all)
+    found += schedulers
+    return optimizer
+
+
+def schedulers_of(optimizer: torch.optim.Optimizer) -> list[torch.optim.lr_scheduler.LRScheduler]:
+    """Returns the schedulers that `scheduled` has attached to an optimiser."""
+    return getattr(optimizer, _SCHEDULERS, [])
+
+
+def save_schedulers(schedulers: Sequence[torch.optim.lr_scheduler.LRScheduler]) -> list[dict[str, Any]]:
+    """Returns copies of where schedulers are, for `restore_schedulers` and `place_schedulers`."""
+    return [copy.deepcopy(each.state_dict()) for each in schedulers]
+
+
+def place_schedulers(
+    schedulers: Sequence[torch.optim.lr_scheduler.LRScheduler], states: Sequence[dict[str, Any]]
+) -> None:
+    """Sets schedulers to where they were."""
+    for scheduler, state in zip(schedulers, states, strict=True):
+        scheduler.load_state_dict(copy.deepcopy(state))
+
+
+def restore_schedulers(
+    name: str,
+    schedulers: Sequence[torch.optim.lr_scheduler.LRScheduler],
+    states: Sequence[dict[str, Any]] | None,
+) -> None:
+    """Sets the schedulers of the optimiser `name` to where they were, as saved in a checkpoint.
+
+    Raises:
+        ValueError: The checkpoint holds none, or those of other schedulers.
+    """
+    found = None if states is None else [sorted(state) for state in states]
+    expected = [sorted(each.state_dict()) for each in schedulers] or None
+    if found != expected:
+        raise ValueError(
+            f"The state to restore for the schedulers of the optimiser '{name}' must come from the same "
+            f"ones, {[type(each).__name__ for each in schedulers]}, got {found or 'none'}. Make them as the "
+            "saved run did, or start a new run `from_run`."
+        )
+    place_schedulers(schedulers, states or [])
 
 
 SHARE = "decayed_to"

@@ -176,6 +176,8 @@ class Updates(core.Saveable):
     def _snapshot(self) -> Callable[[], None]:
         """Copies everything that a step changes, for readers too; returns a function that restores it."""
         modules = _tensors(self._modules)
+        schedulers = [optimizers.schedulers_of(group.optimizer) for group in self._groups.values()]
+        places = [optimizers.save_schedulers(each) for each in schedulers]
         owned = [group.optimizer for group in self._groups.values()]
         # An optimiser changes tensors of its state and its groups in place, or puts others in their place.
         states = [_containers(optimizer.state) for optimizer in owned]
@@ -204,6 +206,8 @@ class Updates(core.Saveable):
                     parameters = group["params"]
                     group.clear()
                     group.update(before, params=parameters)
+            for each, place in zip(schedulers, places, strict=True):
+                optimizers.place_schedulers(each, place)
 
         return restore
 
@@ -227,20 +231,30 @@ class Updates(core.Saveable):
             )
 
     def save(self) -> core.State:
-        return {
+        state: dict[str, Any] = {
             "optimizers": {name: group.optimizer.state_dict() for name, group in self._groups.items()},
             "skipped": [self._num_skipped, self._num_skipped_in_a_row],
         }
+        if schedulers := {
+            name: optimizers.save_schedulers(found)
+            for name, group in self._groups.items()
+            if (found := optimizers.schedulers_of(group.optimizer))
+        }:
+            state["schedulers"] = schedulers
+        return state
 
     def restore(self, state: core.State) -> None:
         for name, group in self._groups.items():
             saved = state["optimizers"][name]
             _check_fits(name, saved, group)
             group.optimizer.load_state_dict(copy.deepcopy(saved))  # It keeps the tensors that it gets.
-            if any("initial_lr" in part for part in group.optimizer.param_groups):
+            schedulers = optimizers.schedulers_of(group.optimizer)
+            optimizers.restore_schedulers(name, schedulers, state.get("schedulers", {}).get(name))
+            if not schedulers and any("initial_lr" in part for part in group.optimizer.param_groups):
                 _logger.warning(
                     "a scheduler sets the learning rate of '%s', and a checkpoint does not hold where it "
-                    "was: unless you restore it, the rate starts from the beginning of its schedule",
+                    "was: unless you restore it, the rate starts from the beginning of its schedule. "
+                    "`learners.scheduled(optimizer, scheduler)` steps it and has it saved",
                     name,
                 )
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
@@ -284,19 +298,29 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     return norm
 
 
+_TORCHS = (acceleration.Adam, acceleration.AdamW, torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+"""The optimisers of `make_optimizer`, of which it is known what they keep."""
+
+
 def _check_fits(name: str, saved: core.State, group: Group) -> None:
     """Checks the optimiser state to restore; torch itself only counts the parameters.
+
+    What a new optimiser has in its groups must be in the saved ones. Those of others than `_TORCHS` may have
+    more, since some, such as Prodigy, add to their groups when they step, and may keep anything for a
+    parameter: Adafactor keeps rows and columns, Prodigy a slice. What these need, their own step tells.
 
     Raises:
         ValueError: It belongs to another kind of optimiser, or to parameters of other shapes.
     """
 
     groups, parameters = group.optimizer.state_dict()["param_groups"], group.parameters()
+    is_torchs = type(group.optimizer) in _TORCHS
     differences = [] if len(groups) == len(saved["param_groups"]) else ["another number of groups"]
     for own, its in zip(groups, saved["param_groups"], strict=False):
-        names = sorted((own.keys() | its.keys()) - {optimizers.SHARE})
-        differences += [f"another `{key}`" for key in names if _kind(own, key) != _kind(its, key)]
-    for index, state in saved["state"].items():
+        names = own.keys() | its.keys() if is_torchs else own.keys()
+        names = sorted(names - {optimizers.SHARE, optimizers.OF_SCHEDULER})
+        differences += [f"another `{key}`" for key in names if not _is_alike(own, its, key)]
+    for index, state in saved["state"].items() if is_torchs else ():
         for key, value in state.items():
             shape = torch.Size() if key == "step" else parameters[index].shape
             if value is not None and not (isinstance(value, torch.Tensor) and value.shape == shape):
@@ -308,10 +332,17 @@ def _check_fits(name: str, saved: core.State, group: Group) -> None:
         )
 
 
-def _kind(settings: Mapping[str, Any], key: str) -> str:
-    if key not in settings:
-        return "missing"
-    return "number" if type(settings[key]) in (int, float) else type(settings[key]).__name__
+def _is_alike(own: Mapping[str, Any], saved: Mapping[str, Any], key: str) -> bool:
+    """Returns whether a setting is saved as a value of its own kind, or as what a step may make of it."""
+
+    def is_number(value: Any) -> bool:
+        return type(value) in (int, float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+
+    if key not in own or key not in saved:
+        return False
+    if own[key] is None or type(own[key]) is type(saved[key]):
+        return True
+    return is_number(own[key]) and is_number(saved[key])
 
 
 class _Copies:

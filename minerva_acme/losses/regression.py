@@ -10,6 +10,8 @@ import torch
 
 from minerva_acme.losses.shapes import check_shapes
 
+_NEGLIGIBLE = 1e-12  # the mean |Q| below which values say nothing, in units of the return
+
 
 def weighted_likelihood_loss(log_prob: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Computes the negative log-likelihood of recorded actions, each with its weight.
@@ -81,7 +83,9 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
         L = -lambda mean_b Q(s_b, pi(s_b)) + error,  lambda = alpha / mean_b |Q(s_b, pi(s_b))|
 
     Source: [2] eq. 3 to 5, with lambda of the policy's actions, as in the authors' code, instead of the
-    recorded ones. The factor lambda makes both terms comparable, whatever the scale of the rewards.
+    recorded ones. The factor lambda makes both terms comparable, whatever the scale of the rewards. Also
+    unlike [2], lambda is 0 if the mean |Q| is below 1e-12: the values of an untrained critic may all be 0,
+    and then say nothing, while alpha / |Q| is no finite gradient.
 
     Args:
         q: The values of the policy's actions, [B].
@@ -96,5 +100,4 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
     """
     check_shapes(("q", q, "B"), ("error", error, ""))
     size = q.detach().abs().mean()
-    # Values of an untrained critic may all be 0, and then say nothing.
-    return error - alpha * (q / size.clamp(min=torch.finfo(q.dtype).tiny)).mean()
+    return error - alpha * (q / torch.where(size < _NEGLIGIBLE, torch.inf, size)).mean()

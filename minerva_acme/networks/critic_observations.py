@@ -32,6 +32,11 @@ def critic_entries(observation_spec: types.NestedSpec, names: Sequence[str]) -> 
         return ()
     if isinstance(observation_spec, Mapping) and {*observation_spec} == _SORTED:
         return ("critic",)
+    if isinstance(observation_spec, Mapping) and {*observation_spec} == {"policy"}:
+        raise ValueError(
+            f"the environment must have {', '.join(names)} for the critic (`critic_observations`), but lacks "
+            "some of it. A policy that was trained elsewhere can act in it: `load_policy`, `minerva eval`."
+        )
     specs.check_critic_observations(observation_spec, names)
     return tuple(names)
 

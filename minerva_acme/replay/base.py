@@ -13,11 +13,11 @@ import abc
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from minerva_acme import core
+from minerva_acme import constraints, core
 
 
 class ColumnSpec(NamedTuple):
@@ -31,7 +31,7 @@ class FieldSpec(NamedTuple):
     """A field of an item: `length` consecutive rows of `column`."""
 
     column: str
-    length: int
+    length: constraints.Count  # in rows
     variable: bool = False  # items may have fewer rows, but at least one; `length` is the maximum
 
 
@@ -74,7 +74,14 @@ class Prioritized(NamedTuple):
     with `fading` 0.9999 and `floor` 0.1.
     """
 
-    exponent: float
+    exponent: Annotated[
+        float,
+        constraints.Constraint(
+            "finite and >= 0 (0 draws all items whose priority is above 0 with equal probability; `Uniform` "
+            "draws all, and faster)",
+            lambda value: 0.0 <= value < math.inf,
+        ),
+    ]
     fading: float = 1.0
     floor: float = 0.1  # the least value of the first factor
     new_priority: Literal["given", "largest"] = "given"  # by the writer, or the largest that an item has had
@@ -94,7 +101,7 @@ Selector = Uniform | Fifo | Lifo | Prioritized
 class MinSize(NamedTuple):
     """A rate limiter that lets sampling wait until the table holds `min_size` items. Inserts never wait."""
 
-    min_size: int
+    min_size: constraints.Count  # in items
 
 
 class SampleToInsertRatio(NamedTuple):
@@ -104,8 +111,10 @@ class SampleToInsertRatio(NamedTuple):
     for itself.
     """
 
-    samples_per_insert: float
-    min_size: int
+    samples_per_insert: Annotated[
+        float, constraints.Constraint("finite and > 0", lambda value: 0.0 < value < math.inf)
+    ]
+    min_size: constraints.Count  # in items
     error_buffer: float  # in samples; at least a few batches, since prefetched samples count as taken
 
 
@@ -115,7 +124,7 @@ class Queue(NamedTuple):
     With `max_times_sampled=1`, the table is a queue.
     """
 
-    capacity: int
+    capacity: int  # in items
 
 
 RateLimiter = MinSize | SampleToInsertRatio | Queue
@@ -129,8 +138,8 @@ class Ring(NamedTuple):
     fields. It can be sampled once its L rows are written, or once `end_episodes` was called.
     """
 
-    num_environments: int  # B
-    period: int = 1
+    num_environments: constraints.Count  # B
+    period: constraints.Count = 1
     by_episode: bool = True
     """Whether items belong to one episode: they start at every `period`-th step of it, as the writer marks
     them, and what a window holds after its episode's end is left to the reader. Otherwise they start at every
@@ -143,11 +152,16 @@ class TableConfig:
 
     name: str
     signature: ItemSignature
-    max_size: int  # in items; when it is full, the remover chooses which item to drop
+    max_size: Annotated[
+        int,
+        constraints.Constraint(
+            "a whole number of items >= 1", lambda value: isinstance(value, int) and value >= 1
+        ),
+    ]  # when it is full, the remover chooses which item to drop
     rate_limiter: RateLimiter
     sampler: Selector = dataclasses.field(default_factory=Uniform)
     remover: Selector = dataclasses.field(default_factory=Fifo)
-    max_times_sampled: int = 0  # 0 for no limit
+    max_times_sampled: constraints.Natural = 0  # 0 for no limit
     contents: Mapping[str, str | float] = dataclasses.field(default_factory=dict)
     """Settings that change the numbers in the items but not their shapes, such as `n_step` and `discount`.
     They are stored with the table and compared when it is restored or checked."""
@@ -155,27 +169,15 @@ class TableConfig:
     """The shape of a table of batched steps, in memory; None for items that writers create one by one."""
 
     def __post_init__(self) -> None:
+        constraints.check_fields(self)
         if not self.name:
             raise ValueError("`name` of a table must not be empty.")
-        if not isinstance(self.max_size, int) or self.max_size < 1:
-            raise ValueError(f"`max_size` must be a whole number of items >= 1, got {self.max_size}.")
         for name, field in self.signature.fields.items():
+            constraints.check_fields(field, f" of field '{name}' of table '{self.name}'")
             if field.column not in self.signature.columns:
                 raise ValueError(
                     f"Field '{name}' of table '{self.name}' must be of a column of its signature, "
                     f"{', '.join(map(repr, self.signature.columns))}, got '{field.column}'."
-                )
-            if field.length < 1:
-                raise ValueError(
-                    f"`length` of field '{name}' of table '{self.name}' must be >= 1 row, got {field.length}."
-                )
-        if self.max_times_sampled < 0:
-            raise ValueError(f"`max_times_sampled` must be >= 0 (0: no limit), got {self.max_times_sampled}.")
-        for name, selector in (("sampler", self.sampler), ("remover", self.remover)):
-            if isinstance(selector, Prioritized) and not 0.0 <= selector.exponent < float("inf"):
-                raise ValueError(
-                    f"`exponent` of the {name} must be finite and >= 0, got {selector.exponent}. 0 draws all "
-                    "items whose priority is above 0 with equal probability; `Uniform` draws all, and faster."
                 )
         if isinstance(self.remover, Prioritized) and not self.remover.is_plain:
             raise ValueError(
@@ -184,23 +186,16 @@ class TableConfig:
         if isinstance(self.sampler, Prioritized) and self.sampler.fading != 1.0:
             self._check_fading(self.sampler)
         limiter = self.rate_limiter
-        if isinstance(limiter, MinSize | SampleToInsertRatio):
-            if limiter.min_size < 1:
-                raise ValueError(f"`min_size` must be >= 1 item, got {limiter.min_size}.")
-            if limiter.min_size > self.max_size:
-                raise ValueError(
-                    f"Table '{self.name}' could never be sampled: `min_size` {limiter.min_size} is above "
-                    f"`max_size` {self.max_size}. Lower the first or raise the second."
-                )
+        if isinstance(limiter, MinSize | SampleToInsertRatio) and limiter.min_size > self.max_size:
+            raise ValueError(
+                f"Table '{self.name}' could never be sampled: `min_size` {limiter.min_size} is above "
+                f"`max_size` {self.max_size}. Lower the first or raise the second."
+            )
         if isinstance(limiter, SampleToInsertRatio):
-            if not 0 < limiter.samples_per_insert < math.inf:
-                raise ValueError(
-                    f"`samples_per_insert` must be finite and > 0, got {limiter.samples_per_insert}."
-                )
             # A row of a ring may insert an item of each environment.
             most_at_once = self.ring.num_environments if self.ring is not None else 1
             least = max(1.0, limiter.samples_per_insert * most_at_once)
-            if not limiter.error_buffer >= least:  # nor is NaN
+            if limiter.error_buffer < least:
                 raise ValueError(
                     f"`error_buffer` must be >= {least:g} samples, or both sides of table '{self.name}' "
                     f"wait for each other, got {limiter.error_buffer:g}."
@@ -214,9 +209,6 @@ class TableConfig:
             self._check_ring(self.ring)
 
     def _check_ring(self, ring: Ring) -> None:
-        for name in ("num_environments", "period"):
-            if getattr(ring, name) < 1:
-                raise ValueError(f"`{name}` of a ring must be >= 1, got {getattr(ring, name)}.")
         if any(isinstance(selector, Prioritized) for selector in (self.sampler, self.remover)):
             raise ValueError(
                 f"Table '{self.name}' holds batched steps, whose items have no priorities, got "

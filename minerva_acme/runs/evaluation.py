@@ -10,7 +10,7 @@ import torch
 import tree
 
 from minerva_acme import actors, builders, core, environments, specs, types
-from minerva_acme.environments import batched_loop
+from minerva_acme.environments import batched_check, batched_loop
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import policies
 
@@ -204,7 +204,9 @@ def _evaluate_batch(
     number, device = environment.num_environments, environment.device
     wanted = torch.tensor([len(range(index, num_episodes, number)) for index in range(number)], device=device)
     most = -(-num_episodes // number)
+    check = batched_check.BatchedSpecCheck(environment)
     timestep = environment.reset()
+    check.first(timestep)
     actor.observe_first(timestep)
     episodes = batched_loop.OpenEpisodes(timestep)
     num_ended = torch.zeros_like(wanted)  # [B]
@@ -217,12 +219,14 @@ def _evaluate_batch(
                 return None
             actions = actor.select_action(timestep.newest)
             timestep = environment.step(actions)
+            check.add(timestep)
             actor.observe(actions, timestep)
             ended = episodes.add(timestep)
             column = num_ended.clamp(max=most)[:, None]
             returns.scatter_(1, column, ended.returns[:, None])
             lengths.scatter_(1, column, ended.lengths[:, None])
             num_ended = num_ended + ended.has_ended
+        check.read()
     # The first episodes of all environments, then their second ones.
     in_order = (numbers[:, :most].T.reshape(-1)[:num_episodes].tolist() for numbers in (returns, lengths))
     all_returns, all_lengths = in_order

@@ -9,7 +9,7 @@ import tree
 from torch import nn
 
 from minerva_acme import actors, builders, constraints, core, readable, specs, types
-from minerva_acme.environments import task_actions
+from minerva_acme.environments import task_actions, task_observations
 
 _AS_IN_TRAINING = (
     "Take observations from an environment that is wrapped as in training: "
@@ -24,6 +24,9 @@ class LoadedPolicy(builders.AgentPolicy):
     `np.asarray` accepts is converted if it loses nothing but digits: lists of numbers, float64 to float32,
     and integers or booleans to floats that hold them exactly. Everything else raises a `SpecError`. What only
     the critic sees (`critic_observations`) may be missing, and is not looked at.
+
+    If the task's own observations are known, such as a dict that was concatenated in training, the policy
+    takes these too, and converts them as in training.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class LoadedPolicy(builders.AgentPolicy):
         policy: builders.AgentPolicy,
         observations: types.NestedSpec,
         to_task: task_actions.TaskActions | None = None,
+        from_task: task_observations.TaskObservations | None = None,
         source: str = "",
     ) -> None:
         """Makes the policy.
@@ -39,12 +43,14 @@ class LoadedPolicy(builders.AgentPolicy):
             policy: The policy that acts.
             observations: The spec of one observation.
             to_task: Maps the policy's actions to the task's; None leaves them unchanged.
+            from_task: Maps the task's observations to the policy's; None if they are unknown or the same.
             source: The place of the weights, which `repr` shows.
         """
         self._policy = policy
         self.critic_observations = policy.critic_observations
         self._spec = self.seen(observations)
         self._to_task = to_task
+        self._from_task = from_task
         self._source = source
 
     def __repr__(self) -> str:
@@ -66,9 +72,7 @@ class LoadedPolicy(builders.AgentPolicy):
         Raises:
             SpecError: The observation differs from the spec of training. For a batch, call `batch`.
         """
-        action, extras = self._policy(
-            _conform("observation", self.seen(observation), self._spec, is_batch=False)
-        )
+        action, extras = self._policy(self._conform("observation", observation, is_batch=False))
         return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
@@ -125,12 +129,27 @@ class LoadedPolicy(builders.AgentPolicy):
         self._policy.restore(state)
 
     def _conform_batch(self, observations: types.NestedArray) -> types.NestedArray:
-        observations = _conform("observations", self.seen(observations), self._spec, is_batch=True)
-        if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
-            raise specs.SpecError(
-                f"All parts of `observations` must have the same leading size, got {sorted(sizes)}."
-            )
+        observations = self._conform("observations", observations, is_batch=True)
+        _check_sizes(observations)
         return observations
+
+    def _conform(self, name: str, value: types.NestedArray, *, is_batch: bool) -> types.NestedArray:
+        """Converts observations of training, or of the task."""
+        seen, from_task = self.seen(value), self._from_task
+        if from_task is None or _looks_like(seen, self._spec, is_batch):
+            return _conform(name, seen, self._spec, is_batch=is_batch)
+        own = from_task.without_critics(value)
+        if not _looks_like(own, from_task.spec, is_batch):
+            return _conform(name, seen, self._spec, is_batch=is_batch)  # which says what is expected
+        own = _conform(name, own, from_task.spec, is_batch=is_batch)
+        if not is_batch:
+            return from_task(own)
+        _check_sizes(own)
+        rows = [
+            from_task(tree.map_structure(lambda leaf, row=row: leaf[row], own))
+            for row in range(len(tree.flatten(own)[0]))
+        ]
+        return tree.map_structure(lambda *leaves: np.stack(leaves), *rows)
 
     def _acted(self, output: actors.PolicyOutput) -> actors.PolicyOutput:
         if self._to_task is None:
@@ -193,6 +212,33 @@ class _TaskProgram(nn.Module):
         return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
 
 
+def _check_sizes(observations: types.NestedArray) -> None:
+    if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
+        raise specs.SpecError(
+            f"All parts of `observations` must have the same leading size, got {sorted(sizes)}."
+        )
+
+
+def _looks_like(value: Any, spec: types.NestedSpec, is_batch: bool) -> bool:
+    """Returns whether a value has the structure and the shapes of a spec."""
+    if isinstance(spec, Mapping):
+        return (
+            isinstance(value, Mapping)
+            and value.keys() == spec.keys()
+            and all(_looks_like(value[name], part, is_batch) for name, part in spec.items())
+        )
+    if not isinstance(spec, specs.Array):
+        return (
+            isinstance(value, tuple | list)
+            and len(value) == len(spec)
+            and all(_looks_like(*pair, is_batch) for pair in zip(value, spec, strict=True))
+        )
+    try:
+        return not isinstance(value, Mapping) and np.shape(value)[int(is_batch) :] == spec.shape
+    except ValueError:  # lists of different lengths
+        return False
+
+
 def _conform(name: str, value: Any, spec: types.NestedSpec, *, is_batch: bool) -> Any:
     """Converts a value to the structure, dtypes and shapes of its spec."""
     if isinstance(spec, specs.Array):
@@ -220,6 +266,8 @@ def _conform(name: str, value: Any, spec: types.NestedSpec, *, is_batch: bool) -
 
 def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> np.ndarray[Any, Any]:
     expected = f"`{name}` must be {specs.describe(spec)}" + (" behind a leading axis" if is_batch else "")
+    if isinstance(spec, specs.StringArray):
+        return np.asarray(value)
     if isinstance(value, Mapping):
         raise specs.SpecError(
             f"{expected}, got {_describe(value)}. In training its parts were concatenated "

@@ -54,7 +54,7 @@ class RunOptions(foreign_names.Translated):
     demonstration_share: constraints.Share = 0.5
     """The share of `demonstrations` in a batch, at the beginning of the run."""
     final_demonstration_share: constraints.Share | None = None
-    """The share at the end of the run, reached linearly over its learner steps; None: it does not change."""
+    """The share at the end of the run, reached linearly over its environment steps; None: no change."""
     environment_processes: bool = False
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000

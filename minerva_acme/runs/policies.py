@@ -5,7 +5,7 @@ import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import dm_env
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, counting, results, specs, types
-from minerva_acme.environments import task_actions
+from minerva_acme import builders, counting, networks, results, specs, types
+from minerva_acme.environments import task_actions, task_observations
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
 _METADATA = "minerva_acme"
@@ -79,8 +79,10 @@ def load_policy(
     continuous ones are within [-1, 1], whatever the bounds of the task. With `actions="task"` they are the
     actions of the bare environment, in its own bounds, dtype and structure.
 
-    Observations must be as in training. Their structure, shape, dtype and finiteness are checked, which the
-    policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions.
+    Observations must be as in training, or as the bare environment gives them, such as a dict that
+    `make_training_environment` concatenated. Their structure, shape, dtype and finiteness are checked, which
+    the policy in training does not do; see `loaded_policy.LoadedPolicy` for the conversions. What only the
+    critic saw (`critic_observations`) may be missing in them, and in `environment`.
 
     Args:
         path: The folder of a run or of a checkpoint, a safetensors file that `export_policy` wrote, the name
@@ -119,16 +121,21 @@ def load_policy(
     if builder is None or environment is None:
         described = described or description_of(path, found)
         builder = builder or described.make_builder(import_code=import_code)
-    task = None
+    task = given = None
     if environment is None:
         assert described is not None
-        spec = described.make_specs(import_code=import_code)
+        spec, given = described.make_specs(import_code=import_code), described.make_task_observations()
     elif isinstance(environment, specs.EnvironmentSpec):
         spec = environment
     else:
+        given = task_observations.find(environment)
         spec, task = specs.make_environment_spec(environment), task_actions.find(environment)
         if task is None and actions == "task":
             raise ValueError(task_actions.UNKNOWN)
+    hidden = getattr(getattr(builder, "config", None), "critic_observations", ())
+    if _lacks(spec.observations, hidden):
+        described = described or description_of(path, found)
+        spec = _with_hidden(spec, described.make_specs(import_code=import_code), hidden)
     builder.check_spec(spec)
     to_task = None
     if actions == "task":
@@ -139,8 +146,8 @@ def load_policy(
     counter = counting.Counter()
     counter.increment(actor_steps=env_steps)
     with torch.random.fork_rng(devices=[]):  # torch's own layers draw from the global generator
-        networks = builder.make_networks(spec, generator)
-        policy = builder.make_policy(networks, spec, generator, evaluation=not explore, counter=counter)
+        made = builder.make_networks(spec, generator)
+        policy = builder.make_policy(made, spec, generator, evaluation=not explore, counter=counter)
     with checkpointing.explain_misfit(found):
         if path.is_file():
             values = [_below(tensors, name) for name in builder.policy_variables]
@@ -152,7 +159,28 @@ def load_policy(
         except ValueError as error:  # it says what differs, but not where
             raise ValueError(f"{found} must belong to this agent, config and environment: {error}") from error
     check_actions(path, spec, described)
-    return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))
+    from_task = None
+    if given is not None:
+        with contextlib.suppress(ValueError):  # other wrappers than those of training made the observations
+            seen = policy.seen(spec.observations)
+            from_task = task_observations.TaskObservations(seen, given, hidden)
+    return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, from_task, source=str(found))
+
+
+def _lacks(observations: types.NestedSpec, hidden: Sequence[str]) -> bool:
+    """Returns whether observations lack some of the entries that only the critic sees."""
+    if not hidden or not isinstance(observations, Mapping):
+        return False
+    return "critic" not in observations and not {*hidden} <= {*observations}
+
+
+def _with_hidden(
+    spec: specs.EnvironmentSpec, learned: specs.EnvironmentSpec, hidden: Sequence[str]
+) -> specs.EnvironmentSpec:
+    """Adds what only the critic saw in training to the specs of an environment that lacks it."""
+    entries = networks.critic_entries(learned.observations, hidden)
+    of_critic = {name: learned.observations[name] for name in entries}
+    return spec._replace(observations={**specs.without(spec.observations, entries), **of_critic})
 
 
 def check_actions(

@@ -4,6 +4,7 @@ It holds plain values, which suffice to make this library's agents and environme
 named as `module:name`, and imported only on request, since importing runs it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -20,7 +21,7 @@ import dm_env
 
 from minerva_acme import _version, builders, specs, task_settings, types, writing
 from minerva_acme.agents import registry
-from minerva_acme.environments import factories, origin, task_actions
+from minerva_acme.environments import factories, origin, task_actions, task_observations
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 
@@ -64,7 +65,8 @@ class RunDescription:
     """The arguments of `environments.make_training_environment` other than the id."""
     environment_specs: dict[str, Any] = dataclasses.field(default_factory=dict)
     """The environment's specs, see `plain_specs`; empty for a run of an older version. `task_actions` is the
-    spec of the actions inside its wrappers, if known."""
+    spec of the actions inside its wrappers, if known, and `task_observations` that of the observations there,
+    if it differs."""
     unknown: dict[str, str] = dataclasses.field(default_factory=dict)
     """Which of `builder`, `environment` and `MADE_IN_PYTHON` can be made only from Python, and why."""
 
@@ -270,6 +272,15 @@ class RunDescription:
         finally:
             environment.close()
 
+    def make_task_observations(self) -> types.NestedSpec | None:
+        """Returns the spec of the task's own observations, if it is stored and differs from the agent's.
+
+        Raises:
+            ValueError: The file's specs are malformed.
+        """
+        packed = self.environment_specs.get("task_observations")
+        return plain_specs.unpack(packed) if packed else None
+
     def make_task_actions(self, *, import_code: bool = False) -> types.NestedSpec:
         """Returns the spec of the task's own actions, inside the wrappers of training.
 
@@ -365,6 +376,9 @@ def describe(
         }
         if (task := task_actions.find(environment)) is not None:
             described_specs["task_actions"] = plain_specs.pack(task)
+        if (given := task_observations.find(environment)) != environment.observation_spec():
+            with contextlib.suppress(ValueError):  # other kinds of specs; the policy takes the wrapped ones
+                described_specs["task_observations"] = plain_specs.pack(given)
     except ValueError:  # other kinds of specs must be passed to `load_policy`
         described_specs = {}
     return RunDescription(

@@ -12,6 +12,8 @@ from minerva_acme.testing.conformance import (
 from minerva_acme.testing.dataset_conformance import DatasetConformance
 from minerva_acme.testing.environment_conformance import EnvironmentConformance, WrapperConformance
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
+from minerva_acme.testing.logger_conformance import LoggerConformance
+from minerva_acme.testing.observer_conformance import ObserverConformance
 from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "FakeLearner",
     "FakeLogger",
     "LearnerConformance",
+    "LoggerConformance",
+    "ObserverConformance",
     "RepeatedBatch",
     "VariableSourceConformance",
     "VectorEnvironmentConformance",

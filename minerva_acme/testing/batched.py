@@ -13,7 +13,7 @@ import torch
 import tree
 
 from minerva_acme import core, environments, generators, specs, types
-from minerva_acme.environments import batched
+from minerva_acme.environments import batched, batched_check
 from minerva_acme.testing import checks
 
 _FIRST, _MID, _LAST = (int(step_type) for step_type in dm_env.StepType)
@@ -140,6 +140,20 @@ class BatchedEnvironmentConformance(abc.ABC):
                 )
                 what = "`newest` must be the observation at FIRST."
                 checks.assert_nests_equal(timestep.newest, timestep.observation, what)
+
+    def test_a_run_would_not_refuse_its_steps(self) -> None:
+        """Every timestep must pass the checks of a run: forms, step types, rewards, discounts, memory."""
+        refused: specs.SpecError | None = None
+        with self.make_environment() as environment:
+            check = batched_check.BatchedSpecCheck(environment)
+            try:
+                check.first(environment.reset())
+                for _ in range(self.num_steps):
+                    check.add(environment.step(self._actions(environment)))
+                    check.read()
+            except specs.SpecError as error:
+                refused = error
+        assert refused is None, f"A run would refuse a timestep: {refused}"
 
     def test_a_step_type_may_follow_the_one_before(self) -> None:
         """MID or LAST must follow FIRST and MID; what follows LAST is told by `resets_in_next_step`."""

@@ -8,10 +8,13 @@ pytest collects the subclass; the abstract classes here are not collected.
 """
 
 import abc
+import contextlib
 import copy
+import numbers
 import pickle
+import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -548,19 +551,19 @@ class VariableSourceConformance(abc.ABC):
                 checks.assert_nests_equal(found, kept, what)
 
     def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(self) -> None:
-        """`get_variables` of an unknown name must raise KeyError and list the known names."""
-        source = self.make_source()
-        try:
-            source.get_variables(["no such variable"])
-        except KeyError as error:
-            message = str(error)
-        else:
-            raise AssertionError("`get_variables` of an unknown name must raise KeyError, got no error.")
-        for name in self.names:
-            assert name in message, (
-                f"`get_variables` must list the known names when it refuses one, expected '{name}' in: "
-                f"{message}"
-            )
+        """Asking for an unknown name must raise KeyError; `get_variables` must list the known ones."""
+        for method in ("get_variables", "poll_variables"):
+            try:
+                getattr(self.make_source(), method)(["no such variable"])
+            except KeyError as error:
+                message = str(error)
+            else:
+                raise AssertionError(f"`{method}` of an unknown name must raise KeyError, got no error.")
+            for name in self.names:
+                assert name in message or method != "get_variables", (
+                    f"`get_variables` must list the known names when it refuses one, expected '{name}' in: "
+                    f"{message}"
+                )
 
     def test_versions_grow_and_nothing_is_sent_twice(self) -> None:
         """`poll_variables` must return None if the caller already has the newest version."""
@@ -571,6 +574,10 @@ class VariableSourceConformance(abc.ABC):
         checks.assert_nests_equal(first.values, source.get_variables(self.names), what)
         if first.version is None:
             return
+        assert isinstance(first.version, numbers.Integral) and not isinstance(first.version, bool), (
+            "`poll_variables` must count versions by whole numbers, which are compared and sent to other "
+            f"processes, got {first.version!r}."
+        )
         again = source.poll_variables(self.names, newer_than=first.version)
         assert again is None, (
             f"`poll_variables` with the newest version must return None, got version {again.version}."
@@ -740,6 +747,58 @@ class LearnerConformance(VariableSourceConformance):
         learner.run(num_steps=2)
         checks.assert_nests_equal(state, before, "`save` must return a copy, but later steps changed it.")
 
+    def test_restore_leaves_the_given_state_as_it_is(self) -> None:
+        """Several learners may restore one state: later steps must not write into it."""
+        saved, restored = self.make_learner(), self.make_learner()
+        saved.run(num_steps=2)
+        state = _through_a_file(saved)
+        before = copy.deepcopy(state)
+        restored.restore(state)
+        restored.run(num_steps=2)
+        what = "`restore` must copy what it is given, but later steps changed it."
+        checks.assert_nests_equal(state, before, what)
+
+    def test_saving_and_serving_leave_learning_as_it_is(self) -> None:
+        """A learner must learn the same however often it is saved and its variables are fetched."""
+        alone = self.make_learner()
+        alone.run(num_steps=4)
+        calls: dict[str, Callable[[core.Learner], Any]] = {
+            "save": lambda learner: learner.save(),
+            "get_variables": lambda learner: learner.get_variables(self.names),
+            "poll_variables": lambda learner: learner.poll_variables(self.names),
+        }
+        for name, call in calls.items():
+            learner = self.make_learner()
+            for _ in range(4):
+                call(learner)
+                learner.step()
+                call(learner)
+            what = f"`{name}` must leave learning as it is, but with it 4 steps led elsewhere."
+            checks.assert_nests_equal(self._variables(learner), self._variables(alone), what)
+
+    def test_a_step_leaves_the_settings_of_the_process_as_they_are(self) -> None:
+        """A step must neither leave torch's settings changed nor seed global generators, for all else."""
+        learner = self.make_learner()
+        with _global_state_kept():
+            before = _torch_settings()
+            learner.step()
+            found = _torch_settings()
+            assert found == before, (
+                f"`step` must leave torch's settings as they are, expected {before}, got {found}."
+            )
+            states = []
+            for seed in (1, 2):
+                random.seed(seed)
+                np.random.seed(seed)
+                torch.manual_seed(seed)
+                learner.step()
+                states.append((random.getstate(), np.random.get_state(), torch.get_rng_state()))
+        for name, one, other in zip(("random", "numpy", "torch"), *states, strict=True):
+            assert not checks.are_equal(one, other), (
+                f"`step` must not seed the global generator of {name}, got the same state after two "
+                "different ones. Draw from the generator of `LearnerParts`."
+            )
+
     def _learned(self, learner: core.Learner) -> list[Any]:
         """Returns the numbers that learning changes, without scalars of the state, which may be counts."""
         tensors = (leaf for leaf in tree.flatten(learner.save()) if isinstance(leaf, torch.Tensor))
@@ -852,6 +911,30 @@ def _last(timestep: dm_env.TimeStep, discount: float) -> dm_env.TimeStep:
     """Returns the timestep as the last one of its episode."""
     discounts = tree.map_structure(lambda leaf: np.full_like(leaf, discount)[()], timestep.discount)
     return timestep._replace(step_type=dm_env.StepType.LAST, discount=discounts)
+
+
+@contextlib.contextmanager
+def _global_state_kept() -> Iterator[None]:
+    """Restores torch's settings and the states of the global generators."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    is_enabled, dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        torch.set_grad_enabled(is_enabled)
+        torch.set_default_dtype(dtype)
+
+
+def _torch_settings() -> dict[str, Any]:
+    return {
+        "is_grad_enabled": torch.is_grad_enabled(),
+        "default_dtype": torch.get_default_dtype(),
+        "num_threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
 
 
 def _through_a_file(part: core.Saveable) -> core.State:

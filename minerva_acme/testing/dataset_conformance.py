@@ -80,6 +80,9 @@ class DatasetConformance(abc.ABC):
                         f"`data` must hold {self.batch_size} items as they were inserted, {at}, got "
                         f"{found.dtype} {[*found.shape]} on {found.device}."
                     )
+                    assert not found.requires_grad, (
+                        f"`data` must hold plain tensors, without a gradient, {at}, got one that requires it."
+                    )
 
     def test_what_was_inserted_comes_out_and_nothing_else(self) -> None:
         """Every sampled item must equal an inserted one bit for bit, and every inserted item must occur."""
@@ -118,6 +121,20 @@ class DatasetConformance(abc.ABC):
                 f"Samples must have fresh tensors, got two that share the memory of {shared[0]!r}."
             )
 
+    def test_the_items_of_a_sample_share_no_memory(self) -> None:
+        """A learner may write into one item of its sample: the others must not change."""
+        with self._open() as dataset:
+            for sample in self._draw(dataset, 4):
+                for path, leaf in tree.flatten_with_path(_data(sample)):
+                    is_shared = any(
+                        stride == 0 and size > 1
+                        for stride, size in zip(leaf.stride(), leaf.shape, strict=True)
+                    )
+                    assert not is_shared, (
+                        f"Each number of a sample must have its own memory, got a tensor {[*leaf.shape]} "
+                        f"with the strides {[*leaf.stride()]} at {path}. Use `repeat`, not `expand`."
+                    )
+
     def test_info_is_of_the_items_of_the_sample(self) -> None:
         """`info`, if present, must have B entries in the order of `data`, and each item must keep its key."""
         seen: dict[int, types.NestedArray] = {}
@@ -131,6 +148,13 @@ class DatasetConformance(abc.ABC):
                         f"`info.{name}` must have an entry for each of the {self.batch_size} items, got "
                         f"shape {np.shape(values)}."
                     )
+                assert np.asarray(info.key).dtype.kind in "iu", (
+                    "`info.key` must be whole numbers, which priorities are set by, got "
+                    f"{np.asarray(info.key).dtype}: large keys would become others."
+                )
+                assert np.all(np.asarray(info.table_size) >= 1), (
+                    f"`info.table_size` must be >= 1 where items were sampled, got {info.table_size}."
+                )
                 probability = np.asarray(info.probability)
                 assert np.all((probability > 0) & (probability <= 1)), (
                     f"`info.probability` must be in (0, 1] for a sampled item, got {probability}."
@@ -142,6 +166,10 @@ class DatasetConformance(abc.ABC):
     def test_it_never_ends_or_stays_ended(self) -> None:
         """A dataset must return samples, and once it raises StopIteration it must always raise it."""
         with self._open() as dataset:
+            assert hasattr(dataset, "__iter__") and iter(dataset) is dataset, (
+                "A dataset must be its own iterator, so that `for sample in dataset` works and continues, "
+                f"got a {type(dataset).__name__} whose `__iter__` returns something else, or is missing."
+            )
             found = self._draw(dataset, self.num_samples)
             assert found, "A dataset must return samples, got StopIteration at once."
             if len(found) < self.num_samples:

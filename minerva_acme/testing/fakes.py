@@ -8,6 +8,7 @@ import numpy as np
 import tree
 
 from minerva_acme import core, loggers, specs, types
+from minerva_acme.loggers import base as logger_base
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
 
@@ -273,7 +274,7 @@ class RepeatedBatch(Iterator[datasets.ReplaySample[T]], Generic[T]):
 
 
 class FakeLogger(loggers.Logger):
-    """A logger that keeps its rows in `rows`."""
+    """A logger that keeps its rows in `rows`, as they were given. It refuses values that no row can have."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
@@ -282,6 +283,7 @@ class FakeLogger(loggers.Logger):
     def write(self, values: Mapping[str, Any]) -> None:
         if self.is_closed:
             raise ValueError("The logger is closed.")
+        logger_base.to_plain(values)
         self.rows.append(dict(values))
 
     def close(self) -> None:

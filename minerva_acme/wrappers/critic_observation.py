@@ -14,6 +14,9 @@ class CriticObservationWrapper(base.ConversionWrapper):
     """Sorts the entries of a dict of observations into `policy` and `critic`.
 
     Each part is one vector, see `ConcatObservationWrapper`, or a dict if it holds an image or integers.
+
+    An environment that lacks some of what only the critic sees, as outside of the simulator, has the part
+    `policy` alone: a trained policy can act in it, but no critic can be trained.
     """
 
     def __init__(self, environment: dm_env.Environment, *, critic_observations: Sequence[str]) -> None:
@@ -24,15 +27,19 @@ class CriticObservationWrapper(base.ConversionWrapper):
             critic_observations: The names of the entries that only the critic sees.
 
         Raises:
-            ValueError: Observations are no dict, an entry does not exist, or none is left to the policy.
+            ValueError: Observations are no dict, or none is left to the policy.
         """
         super().__init__(environment)
         spec = environment.observation_spec()
-        specs.check_critic_observations(spec, critic_observations)
+        lacks_some = isinstance(spec, Mapping) and not {*critic_observations} <= {*spec}
+        if not lacks_some:
+            specs.check_critic_observations(spec, critic_observations)
         others = {*spec} - {*critic_observations}
         self.critic_observations = tuple(critic_observations)
         """The names of the entries that only the critic sees."""
-        parts = {"policy": sorted(others), "critic": sorted(critic_observations)}
+        parts = {"policy": sorted(others)}
+        if not lacks_some:
+            parts["critic"] = sorted(critic_observations)
         made = {name: _make_part(name, {each: spec[each] for each in names}) for name, names in parts.items()}
         self._observation_spec = {name: part for name, (part, _) in made.items()}
         self._to_observation = _Sorted({name: convert for name, (_, convert) in made.items()})

@@ -9,7 +9,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import environments, experiments, networks, specs, testing, wrappers
+from minerva_acme import environments, experiments, networks, runs, specs, testing, wrappers
 from minerva_acme.agents import registry
 from minerva_acme.runs import policies, programs
 
@@ -240,6 +240,59 @@ def test_a_run_of_an_id_sorts_what_it_names_everywhere(tmp_path):
     policies.export_policy(tmp_path, tmp_path / "policy.pt2", format="pt2", actions="task")
     program = programs.load(str(tmp_path / "policy.pt2"))
     assert program({"position": np.zeros((2, 3))}).shape == (2, 1)
+
+
+class Deployed(testing.FakeEnvironment):
+    """The robot itself, whose hint nobody knows."""
+
+    def __init__(self, seed=0):
+        seen = {name: leaf for name, leaf in OBSERVATIONS.items() if name not in HIDDEN}
+        super().__init__(seed=seed, observation_spec=seen, action_spec=SPEC.actions, episode_length=4)
+
+
+def make_sorted(make, seed=0):
+    return environments.make_training_environment(make(seed=seed), critic_observations=HIDDEN)
+
+
+@each_agent
+def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(agent, tmp_path):
+    builder = make_builder(agent)
+    config = experiments.ExperimentConfig(
+        builder=builder,
+        environment_factory=make_environment,
+        directory=tmp_path,
+        num_env_steps=16,
+        evaluation_episodes=0,
+        evaluation_period=0,
+        tensorboard=False,
+        replay="memory",
+    )
+    experiments.run_experiment(config)
+    with contextlib.closing(make_sorted(Deployed)) as environment:
+        assert {name: leaf.shape for name, leaf in environment.observation_spec().items()} == {"policy": (4,)}
+        policy = policies.load_policy(tmp_path, environment=environment)
+        assert len(runs.evaluate_checkpoint(tmp_path, builder, environment, 2).returns) == 2
+        observation = environment.reset().observation
+        with contextlib.closing(make_environment(7)) as trained:
+            known = policies.load_policy(tmp_path, builder, trained)
+        np.testing.assert_array_equal(policy(observation).action, known(observation).action)
+        # No critic is trained there.
+        with pytest.raises(
+            ValueError, match=f"{builder.name}: the environment must have hint for the critic"
+        ):
+            builder.check_spec(specs.make_environment_spec(environment))
+        experiment = dataclasses.replace(
+            config, directory=tmp_path / "new", environment_factory=lambda seed: make_sorted(Deployed, seed)
+        )
+        with pytest.raises(ValueError, match="must have hint for the critic"):
+            experiments.run_experiment(experiment)
+    bare = Deployed(seed=3)
+    own = bare.reset().observation
+    expected = policy({"policy": np.concatenate([own["place"], own["speed"][None]])}).action
+    for taken in (own, own | {"hint": np.full(2, np.nan)}):
+        np.testing.assert_array_equal(policy(taken).action, expected)
+        batch = {name: np.stack([leaf, leaf]) for name, leaf in taken.items()}
+        np.testing.assert_allclose(policy.batch(batch).action, [expected, expected], atol=1e-6)
 
 
 @pytest.mark.parametrize(

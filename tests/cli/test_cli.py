@@ -120,6 +120,60 @@ def test_another_environment_must_fit_the_run(tmp_path, monkeypatch, trained, ca
         assert f"got {name} with " in err and "MPO needs" not in err
 
 
+HINTS = """
+import gymnasium
+import numpy as np
+
+class Deployed(gymnasium.Env):
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,))
+    parts = {"place": 3, "speed": 1}
+
+    def __init__(self):
+        boxes = {name: gymnasium.spaces.Box(-1.0, 1.0, (size,)) for name, size in self.parts.items()}
+        self.observation_space = gymnasium.spaces.Dict(boxes)
+
+    def _observe(self):
+        return {name: np.full(size, 0.5, np.float32) for name, size in self.parts.items()}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 3
+        return self._observe(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self._observe(), float(action[0]), self.left == 0, False, {}
+
+class Simulated(Deployed):
+    parts = {"hint": 2, "place": 3, "speed": 1}
+
+class Other(Deployed):
+    parts = {"place": 4, "speed": 1}
+"""
+
+
+def test_a_run_is_evaluated_where_what_only_the_critic_sees_is_unknown(
+    tmp_path, monkeypatch, call, own_modules_are_forgotten
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hints.py").write_text(HINTS)
+    flags = """
+        --num-env-steps 24 --batch-size 4 --min-replay-size 8 --samples-per-insert 1 --random-steps 0
+        --policy-layer-sizes 8 --critic-layer-sizes 8 --evaluation-episodes 0 --log csv --replay memory
+        --directory run
+    """
+    train = ("train", "sac", "--critic-observations", "hint", *flags.split())
+    assert call(*train, "--env", "hints:Simulated")[0] == 0
+    for name in ("hints:Simulated", "hints:Deployed"):
+        status, out, err = call("eval", "run", "--env", name, "--episodes", 2)
+        assert status == 0 and "over 2 episodes" in out, err
+    for command in (("eval",), ("dataset", "--out", "data")):
+        status, _, err = call(*command, "run", "--env", "hints:Other", "--episodes", 1)
+        assert status == 2 and "`--env` must have the run's observations, " in err, err
+    status, _, err = call(*train[:-1], "other", "--env", "hints:Deployed")
+    assert status == 2 and "SAC: the environment must have hint for the critic" in err, err
+
+
 def test_a_run_that_was_planned_for_more_steps_than_it_made_is_resumed_as_it_is(tmp_path, trained, call):
     run = tmp_path / "run"
     shutil.copytree(trained, run)

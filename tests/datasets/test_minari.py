@@ -387,6 +387,26 @@ def test_damage_of_an_episode_names_it(path, make_episode, change, message):
         list(datasets.read(path))
 
 
+@pytest.mark.parametrize(
+    ("name", "found"), [("walk", "walk-v0"), ("walk v2", "walk_v2-v0"), ("walk-v", "walk-v-v0")]
+)
+def test_a_name_that_minari_does_not_take_is_told_and_gets_a_version(
+    tmp_path, make_episode, caplog, name, found
+):
+    datasets.write(tmp_path / name, [make_episode(3)], SPEC)
+    metadata = json.loads((tmp_path / name / "data" / "metadata.json").read_text())
+    assert metadata["dataset_id"] == found
+    assert f"loads {tmp_path / name} only if its name is like {found}" in caplog.text
+    assert len(list(datasets.read(tmp_path / name))) == 1
+
+
+@pytest.mark.parametrize("name", ["walk-v0", "sub_2-walk-v12"])
+def test_a_name_that_minari_takes_is_kept(tmp_path, make_episode, caplog, name):
+    datasets.write(tmp_path / name, [make_episode(3)], SPEC)
+    assert json.loads((tmp_path / name / "data" / "metadata.json").read_text())["dataset_id"] == name
+    assert not caplog.text
+
+
 MINARI = os.environ.get("MINERVA_MINARI_PYTHON", "")
 needs_minari = pytest.mark.skipif(
     not MINARI,
@@ -447,6 +467,16 @@ def test_minari_itself_loads_our_file(path, nested_episodes):
     rewards, ends = ask_minari(LOADS, path.parent).splitlines()
     assert rewards == str([float(episode.reward.sum()) for episode in nested_episodes])
     assert ends == "[(True, False), (False, True)]"
+
+
+@needs_minari
+def test_minari_itself_loads_a_folder_without_a_version_by_its_path(path, nested_episodes):
+    folder = path.with_name("walk")
+    datasets.write(folder, nested_episodes, NESTED)
+    code = f"import minari; print(minari.MinariDataset({str(folder / 'data')!r}).total_steps)"
+    assert ask_minari(code, folder.parent).strip() == "4"
+    folder.rename(path)
+    ask_minari(LOADS, path.parent)
 
 
 @needs_minari

@@ -214,9 +214,31 @@ class WritesAgain(testing.BatchedEnvironmentConformance):
         return environment
 
 
+class DoublesDiscounts(testing.BatchedEnvironmentConformance):
+    """Its spec has no bounds that would tell."""
+
+    def make_environment(self):
+        environment = testing.FakeBatchedEnvironment()
+        environment._specs = environment._specs._replace(discounts=specs.Array((), np.float32))
+        step = environment.step
+        environment.step = lambda actions: (t := step(actions))._replace(discount=2.0 * t.discount)
+        return environment
+
+
+class HasNoNewest(testing.BatchedEnvironmentConformance):
+    def make_environment(self):
+        environment = testing.FakeBatchedEnvironment()
+        step = environment.step
+        environment.step = lambda actions: step(actions)._replace(newest=None)
+        return environment
+
+
 @pytest.mark.parametrize(
     ("case", "test", "message"),
     [
+        (DoublesDiscounts, "a_run_would_not_refuse_its_steps", r"`discount` must be within \[0, 1\]"),
+        (HasNoNewest, "a_run_would_not_refuse_its_steps", "`newest` of `step`, in step 1, .* got None"),
+        (WritesAgain, "a_run_would_not_refuse_its_steps", "must not be written to after it was returned"),
         (ShowsTheNext, "the_last_observation_is_that_of_the_episode_that_ends", "the previous one"),
         (ForgetsToBegin, "a_step_type_may_follow_the_one_before", "exactly after LAST"),
         (

@@ -206,17 +206,42 @@ def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(
 
 
 class SharesSeen(mpo.MPOBuilder):
-    """Notes how many items of each batch are demonstrations."""
+    """Notes how many items of each batch are demonstrations, and after how many environment steps."""
 
     def make_dataset(self, client, spec, device):
         for sample in super().make_dataset(client, spec, device):
-            self.seen.append(int((sample.info.key >= 1 << 63).sum()))
+            num_env_steps = int(self.counter.get_counts()["actor_steps"])
+            self.seen.append((num_env_steps, int((sample.info.key >= 1 << 63).sum())))
             yield sample
 
+    def make_learner(self, parts):
+        self.counter = parts.counter
+        return super().make_learner(parts)
 
-def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_counts_demonstrations(
-    tmp_path, recording
-):
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_the_share_falls_until_the_end_however_short_episodes_are(tmp_path, recording, length):
+    # Each episode has a sequence, however few of the 8 steps of a period it has.
+    config = dataclasses.replace(exact.MPO.config, sequence_length=8, sequence_period=8, min_replay_size=8)
+    builder = SharesSeen(config)
+    builder.seen = []
+    options = {"demonstrations": str(recording / "data"), "final_demonstration_share": 0.0}
+    result = experiments.run_experiment(
+        make_config(
+            tmp_path,
+            builder,
+            environment_factory=lambda seed: exact.Wanderer(seed, limit=length),
+            evaluation_period=0,
+            evaluation_episodes=0,
+            **options,
+        )
+    )
+    assert result.learner_steps == len(builder.seen) > 1.5 * builder.num_learner_steps(exact.NUM_STEPS)
+    assert builder.seen == [(steps, round(2 - 2 * steps / exact.NUM_STEPS)) for steps, _ in builder.seen]
+    assert {share for _, share in builder.seen} == {0, 1, 2}
+
+
+def test_the_share_falls_by_environment_steps_and_no_demonstration_sets_the_pace(tmp_path, recording):
     results = {}
     for name, options in (
         ("without", {}),
@@ -228,8 +253,8 @@ def test_the_share_falls_over_the_learner_steps_and_neither_pace_nor_replay_coun
         results[name] = experiments.run_experiment(config), builder.seen
     (without, _), (result, seen) = results["without"], results["with"]
     assert result.learner_steps == without.learner_steps == len(seen) > 20
-    num = builder.num_learner_steps(exact.NUM_STEPS)
-    assert seen == [round((0.5 - 0.5 * step / num) * 4) for step in range(len(seen))]
+    assert seen == [(steps, round((0.5 - 0.5 * steps / exact.NUM_STEPS) * 4)) for steps, _ in seen]
+    assert seen[0][1] == 2 and seen[-1][1] == 0
     inserted = [
         checkpointing.load_state(checkpointing.latest(tmp_path / name / "checkpoints"))["inserted"]
         for name in results

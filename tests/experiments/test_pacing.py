@@ -2,6 +2,7 @@ import types
 
 import pytest
 
+from minerva_acme import counting
 from minerva_acme.experiments import pacing, signals
 from minerva_acme.replay import base as replay
 
@@ -11,6 +12,7 @@ class FakeRun:
 
     def __init__(self):
         self.calls = []
+        self.counter = counting.Counter()
         self.tables = [
             types.SimpleNamespace(name="replay", max_times_sampled=0),
             types.SimpleNamespace(name="queue", max_times_sampled=1),

@@ -328,6 +328,28 @@ def test_a_run_without_environment_steps_learns_from_its_dataset_alone(tmp_path)
         experiments.run_experiment(make_config(tmp_path, 5, builder=Counting()))
 
 
+class ForgetfulBuilder(Counting):
+    def make_learner(self, parts):
+        return testing.FakeLearner(parts.dataset)  # which counts nothing in the run's counter
+
+
+def test_the_steps_of_a_learner_that_counts_none_are_counted_for_it(tmp_path):
+    turns = []
+
+    def watch(progress):
+        turns.append(progress.learner_steps)
+        if len(turns) > 60:
+            raise experiments.StopRun("it goes on for ever")
+
+    options = {"builder": ForgetfulBuilder(), "num_learner_steps": 20, "evaluation_period": 10}
+    result = experiments.run_experiment(make_config(tmp_path, 0, **options), watch)
+    assert (result.learner_steps, result.stopped_by) == (20, None)
+    evaluated = [int(float(row["learner_steps"])) for row in rows(tmp_path, "evaluator")]
+    assert evaluated == [0, 10, 20]
+    options["num_learner_steps"] = 25
+    assert experiments.run_experiment(make_config(tmp_path, 0, **options), watch).learner_steps == 25
+
+
 def test_a_stopped_offline_run_makes_each_step_once(tmp_path):
     def stop(progress):
         if progress.steps == 5:

@@ -81,29 +81,125 @@ def test_a_batch_whose_last_gradient_is_not_finite_leaves_everything_bit_for_bit
 
 
 class Adaptive(torch.optim.Optimizer):
-    """Keeps what it has found in its groups, as Prodigy and schedule-free optimisers do, and in lists."""
+    """Keeps what it has found in its groups, as Prodigy and schedule-free optimisers do, and in lists.
+
+    As with Prodigy, its steps add to its groups, make a tensor of a number, and keep slices and counts.
+    """
 
     def __init__(self, parameters):
-        super().__init__(parameters, {"size": 1e-3, "num": torch.zeros(()), "history": []})
+        super().__init__(
+            parameters, {"size": 1e-3, "num": torch.zeros(()), "history": [], "d": 1.0, "beta": None}
+        )
 
     @torch.no_grad()
     def step(self, closure=None):
         for group in self.param_groups:
             group["num"] += 1
             group["history"].append(group["size"])
+            group["d"], group["beta"] = torch.full((1,), 2.0), 0.5
+            group["d_denom"] = group.get("d_denom", torch.zeros(1)) + 1
             for parameter in group["params"]:
                 group["size"] = max(group["size"], parameter.grad.norm().item())
-                self.state[parameter].setdefault("last", [torch.zeros_like(parameter)])[0].copy_(parameter)
-                parameter -= 1e-3 * group["size"] * parameter.grad
+                state = self.state[parameter]
+                state.setdefault("last", [torch.zeros_like(parameter)])[0].copy_(parameter)
+                state["step"] = state.get("step", 0) + 1
+                state["slice"] = parameter.flatten()[::2].clone()
+                parameter -= 1e-3 * group["size"] * group["d_denom"] * parameter.grad
 
 
-def test_what_an_optimiser_keeps_in_its_groups_is_as_before_too():
-    scene = Scene()
-    optimizer = Adaptive(scene.modules["critic"].parameters())
-    scene.groups["critic"] = learners.Group(optimizer, 1e30)
+def make_adaptive(scene):
+    """Gives the critic of a scene this optimiser."""
+    scene.groups["critic"] = learners.Group(Adaptive(scene.modules["critic"].parameters()), 1e30)
     scene.updates = learners.Updates(
         scene.groups, modules=[*scene.modules.values(), scene.statistics], max_skipped_batches=2
     )
+    return scene
+
+
+def test_an_optimiser_that_adds_to_its_groups_goes_on_as_it_was():
+    scene, resumed = make_adaptive(Scene()), make_adaptive(Scene())
+    scene.learn(batch(0))
+    scene.learn(batch(1))
+    state = testing.through_a_file({**scene.state(), "updates": scene.updates.save()})
+    for name, module in resumed.modules.items():
+        module.load_state_dict(state["modules"][name])
+    resumed.statistics.load_state_dict(state["modules"]["statistics"])
+    resumed.updates.restore(state["updates"])
+    for each in (scene, resumed):
+        each.learn(batch(2))
+    testing.assert_nests_equal(resumed.state(), scene.state(), "A resumed step must be the same.")
+    with pytest.raises(ValueError, match="'critic' must come from the same kind .* got another `beta`"):
+        resumed.updates.restore(Scene().updates.save())  # of Adam
+    with pytest.raises(ValueError, match="'critic' must come from the same kind .* got another `amsgrad`"):
+        Scene().updates.restore(scene.updates.save())
+
+
+SCHEDULES = {
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 7),
+    "function": lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    "milestones": lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.1),
+    "one cycle": lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, 20),
+    "several": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        ],
+        milestones=[3],
+    ),
+}
+
+
+def with_schedule(schedule):
+    """A scene whose critic's learning rate a scheduler sets."""
+    scene = Scene()
+    optimizer = scene.groups["critic"].optimizer
+    assert learners.scheduled(optimizer, SCHEDULES[schedule](optimizer)) is optimizer
+    return scene
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_scheduler_goes_on_where_it_was(schedule):
+    scene = with_schedule(schedule)
+    rates = []
+    for seed in range(9):
+        if seed in (2, 4, 6):
+            state = testing.through_a_file({**scene.state(), "updates": scene.updates.save()})
+            scene = with_schedule(schedule)
+            for name, module in scene.modules.items():
+                module.load_state_dict(state["modules"][name])
+            scene.updates.restore(state["updates"])
+        rates.append(scene.groups["critic"].optimizer.param_groups[0]["lr"])
+        scene.learn(batch(seed))
+        bad = scene.learn(torch.full((8, 3), NAN))  # which is skipped, and moves no scheduler
+        assert set(bad) == {"skipped_batches"}
+    adam = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=0.1)
+    plain, expected = SCHEDULES[schedule](adam), []
+    for _ in range(9):
+        expected.append(adam.param_groups[0]["lr"])
+        adam.step()
+        plain.step()
+    assert rates == expected and len(set(rates)) > 2
+
+
+def test_the_state_of_other_schedulers_is_refused():
+    one, other, none = with_schedule("cosine"), with_schedule("milestones"), Scene()
+    for saved, restored in ((one, other), (one, none), (none, one)):
+        with pytest.raises(ValueError, match="schedulers of the optimiser 'critic' must come from the same"):
+            restored.updates.restore(saved.updates.save())
+
+
+def test_a_scheduler_that_cannot_be_stepped_with_its_optimiser_is_refused():
+    optimizer, other = (scene.groups["critic"].optimizer for scene in (Scene(), Scene()))
+    with pytest.raises(ValueError, match="must be schedulers of this optimiser, got LambdaLR of another"):
+        learners.scheduled(optimizer, SCHEDULES["function"](other))
+    with pytest.raises(ValueError, match="must step without a metric, got ReduceLROnPlateau"):
+        learners.scheduled(optimizer, torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer))
+
+
+def test_what_an_optimiser_keeps_in_its_groups_is_as_before_too():
+    scene = make_adaptive(Scene())
+    optimizer = scene.groups["critic"].optimizer
     scene.learn(batch(0))
     before, parameters = scene.state(), optimizer.param_groups[0]["params"]
     assert scene.learn(1e6 * batch(1), policy_x=torch.full((8, 3), NAN)) == {"skipped_batches": 1}

@@ -68,10 +68,14 @@ def test_td3_bc_is_the_same_whatever_the_scale_of_the_rewards():
     assert found == pytest.approx([found[0]] * 3)
 
 
-def test_values_of_0_leave_the_error_alone():
-    q = torch.zeros(4, requires_grad=True)
-    loss = losses.td3_bc_loss(q, torch.tensor(0.7), alpha=2.5)
+@pytest.mark.parametrize("alpha", [2.5, 40.0])
+@pytest.mark.parametrize("size", [0.0, 1e-38, 1e-13])
+def test_values_of_nearly_0_leave_the_error_alone(size, alpha):
+    q, error = torch.full((8,), size, requires_grad=True), torch.tensor(0.7, requires_grad=True)
+    loss = losses.td3_bc_loss(q, error, alpha=alpha)
     assert loss.item() == pytest.approx(0.7)
+    loss.backward()
+    assert torch.equal(q.grad, torch.zeros(8)) and error.grad.item() == 1.0
 
 
 @pytest.mark.parametrize(

@@ -676,3 +676,118 @@ def test_for_a_run_of_before_the_environment_is_asked_or_must_be_given(make_run,
     assert minerva_acme.load_policy(directory, environment=run.environment, actions="task")
     with pytest.raises(ValueError, match="`actions` must be 'agent' or 'task', got 'own'"):
         minerva_acme.load_policy(directory, actions="own")
+
+
+class Mixed(dm_env.Environment):
+    """Its observations are a nest: vectors, a number, a choice, text, and a part that has parts."""
+
+    def __init__(self, seed=0):
+        self._random = np.random.default_rng(seed)
+        self._left = 0
+
+    def observation_spec(self):
+        return collections.OrderedDict(  # as dm_control's
+            speed=specs.Array((2,), np.float64),
+            words=specs.StringArray(()),
+            gear=specs.DiscreteArray(3),
+            arm={"angle": specs.Array((), np.float32), "on": specs.Array((1,), np.bool_)},
+        )
+
+    def action_spec(self):
+        return specs.BoundedArray((1,), np.float32, -1.0, 1.0)
+
+    def reset(self):
+        self._left = 4
+        return dm_env.restart(observation_of_mixed(self._random.random()))
+
+    def step(self, action):
+        if not self._left:
+            return self.reset()
+        self._left -= 1
+        end = dm_env.transition if self._left else dm_env.termination
+        return end(1.0, observation_of_mixed(self._random.random()))
+
+
+def observation_of_mixed(number):
+    return {
+        "arm": {"angle": np.float32(number), "on": np.ones(1, np.bool_)},
+        "gear": np.int32(2),
+        "speed": np.array([0.25, -number]),
+        "words": "faster",
+    }
+
+
+def make_mixed(seed, num=1):
+    def make():
+        return environments.make_training_environment(Mixed(seed))
+
+    return make() if num == 1 else environments.make_vector([make] * num, processes=False)
+
+
+@pytest.mark.parametrize("num_environments", [1, 2])
+def test_a_policy_takes_what_the_task_observes_as_well_as_what_it_was_trained_on(tmp_path, num_environments):
+    builder = ppo.PPOBuilder(ppo.PPOConfig(**PPO | {"num_environments": num_environments}))
+    experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=builder,
+            environment_factory=functools.partial(make_mixed, num=num_environments),
+            directory=tmp_path / "run",
+            num_env_steps=32,
+            evaluation_episodes=0,
+            evaluation_period=0,
+            tensorboard=False,
+        )
+    )
+    file = tmp_path / "policy.safetensors"
+    runs.export_policy(tmp_path / "run", file)
+    with contextlib.closing(make_mixed(0)) as environment:
+        wrapped = environment.reset().observation
+        assert wrapped.shape == (7,)  # angle, on, one of three gears, two speeds
+        for policy in (
+            minerva_acme.load_policy(tmp_path / "run"),
+            minerva_acme.load_policy(file),
+            minerva_acme.load_policy(tmp_path / "run", builder, environment),
+        ):
+            expected = policy(wrapped).action
+            own = Mixed().reset().observation
+            np.testing.assert_array_equal(policy(own).action, expected)
+            # Lists of numbers and other digits are as good.
+            np.testing.assert_array_equal(policy(own | {"speed": own["speed"].tolist()}).action, expected)
+            several = [observation_of_mixed(number) for number in (0.0, 0.5, 1.0)]
+            batch = tree.map_structure(lambda *leaves: np.stack(leaves), *several)
+            np.testing.assert_allclose(
+                policy.batch(batch).action, [policy(each).action for each in several], atol=1e-6
+            )
+            with pytest.raises(specs.SpecError, match=r"`observation\['gear'\]` must be .* 0 to 2, got 3"):
+                policy(own | {"gear": 3})
+            with pytest.raises(specs.SpecError, match=r"`observation\['speed'\]` must be .* finite, got nan"):
+                policy(own | {"speed": np.array([0.0, np.nan])})
+            for other in ({"speed": np.zeros(2)}, np.zeros(3, np.float32), 2):
+                with pytest.raises(specs.SpecError, match=r"`observation` must be Array\(7,\) float32"):
+                    policy(other)
+            with pytest.raises(specs.SpecError, match=r"same leading size, got \[2, 3\]"):
+                policy.batch(batch | {"speed": batch["speed"][:2]})
+
+
+class Corridor(testing.FakeEnvironment):
+    def __init__(self, seed=0):
+        super().__init__(observation_spec=specs.DiscreteArray(5), seed=seed, episode_length=4)
+
+
+def test_a_policy_of_a_choice_takes_its_number(tmp_path):
+    experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=ppo.PPOBuilder(ppo.PPOConfig(**PPO | {"num_environments": 1})),
+            environment_factory=lambda seed: environments.make_training_environment(Corridor(seed)),
+            directory=tmp_path,
+            num_env_steps=32,
+            evaluation_episodes=0,
+            evaluation_period=0,
+            tensorboard=False,
+        )
+    )
+    policy = minerva_acme.load_policy(tmp_path)
+    for number in range(5):
+        np.testing.assert_array_equal(policy(number).action, policy(np.eye(5)[number]).action)
+    with pytest.raises(specs.SpecError, match="0 to 4, got 5"):
+        policy(5)

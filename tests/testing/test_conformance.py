@@ -686,9 +686,129 @@ class SharesItsState(testing.FakeLearner):
         return self.state
 
 
+class PollsEveryName(testing.FakeLearner):
+    def poll_variables(self, names, newer_than=None):
+        return super().poll_variables(["policy" for _ in names], newer_than)
+
+
+class TellsTheTime(testing.FakeLearner):
+    """Its versions are times, of which other machines have others."""
+
+    def poll_variables(self, names, newer_than=None):
+        answer = super().poll_variables(names, None if newer_than is None else int(newer_than * 10))
+        return answer and answer._replace(version=answer.version / 10)
+
+
+class KeepsTheGivenState(Targets):
+    """Restores without a copy, and learns in place."""
+
+    def learn(self):
+        self.weights -= 0.1 * (self.weights - self.target)
+
+    def save(self):
+        return super().save() | {"weights": self.weights.clone()}
+
+
+class LearnsLessWhenItIsSaved(testing.FakeLearner):
+    """Saves itself in evaluation mode, and stays in it."""
+
+    is_training = True
+
+    def step(self):
+        self._num_steps += 1 + self.is_training
+
+    def save(self):
+        self.is_training = False
+        return super().save() | {"is_training": self.is_training}
+
+    def restore(self, state):
+        super().restore(state)
+        self.is_training = state["is_training"]
+
+
+class LearnsLessWhenItIsRead(testing.FakeLearner):
+    """Serves its variables in evaluation mode, and stays in it."""
+
+    is_training = True
+
+    def step(self):
+        self._num_steps += 1 + self.is_training
+
+    def _variables(self, names, num_steps):
+        self.is_training = False
+        return super()._variables(names, num_steps)
+
+
+class LeavesGradientsOff(testing.FakeLearner):
+    def step(self):
+        super().step()
+        torch.set_grad_enabled(False)
+
+
+class SeedsItsNoise(testing.FakeLearner):
+    def step(self):
+        super().step()
+        torch.manual_seed(self._num_steps // 100)
+        torch.rand(3)
+
+
+class SeedsNumpysNoise(testing.FakeLearner):
+    def step(self):
+        super().step()
+        np.random.seed(0)
+
+
 @pytest.mark.parametrize(
     ("suite", "part", "test", "message"),
     [
+        (
+            LearnerSuite,
+            PollsEveryName,
+            "an_unknown_name_is_refused_and_the_known_ones_are_listed",
+            "`poll_variables` of an unknown name must raise KeyError, got no error.",
+        ),
+        (
+            LearnerSuite,
+            TellsTheTime,
+            "versions_grow_and_nothing_is_sent_twice",
+            "`poll_variables` must count versions by whole numbers, which are compared and sent to other",
+        ),
+        (
+            LearnerSuite,
+            KeepsTheGivenState,
+            "restore_leaves_the_given_state_as_it_is",
+            "`restore` must copy what it is given, but later steps changed it. Expected array([1.19",
+        ),
+        (
+            LearnerSuite,
+            LearnsLessWhenItIsSaved,
+            "saving_and_serving_leave_learning_as_it_is",
+            "`save` must leave learning as it is, but with it 4 steps led elsewhere. Expected array([8., 8.]",
+        ),
+        (
+            LearnerSuite,
+            LearnsLessWhenItIsRead,
+            "saving_and_serving_leave_learning_as_it_is",
+            "`get_variables` must leave learning as it is, but with it 4 steps led elsewhere. Expected",
+        ),
+        (
+            LearnerSuite,
+            LeavesGradientsOff,
+            "a_step_leaves_the_settings_of_the_process_as_they_are",
+            "`step` must leave torch's settings as they are, expected {'is_grad_enabled': True, ",
+        ),
+        (
+            LearnerSuite,
+            SeedsItsNoise,
+            "a_step_leaves_the_settings_of_the_process_as_they_are",
+            "`step` must not seed the global generator of torch, got the same state after two different ones",
+        ),
+        (
+            LearnerSuite,
+            SeedsNumpysNoise,
+            "a_step_leaves_the_settings_of_the_process_as_they_are",
+            "`step` must not seed the global generator of numpy, got the same state after two different ones",
+        ),
         (
             ActorSuite,
             OutOfBounds,

@@ -156,6 +156,37 @@ class InfoOfOne(WithInfo):
         return sample._replace(info=sample.info._replace(priority=np.ones(1)))
 
 
+class KeysAreFloats(WithInfo):
+    def make(self, indices):
+        sample = super().make(indices)
+        return sample._replace(info=sample.info._replace(key=indices.astype(np.float32)))
+
+
+class SaysThatTheTableIsEmpty(WithInfo):
+    def make(self, indices):
+        sample = super().make(indices)
+        return sample._replace(info=sample.info._replace(table_size=np.zeros(len(indices), np.int64)))
+
+
+class GivesGradients(Batches):
+    def make(self, indices):
+        return super().make(indices).requires_grad_()
+
+
+class ExpandsAnItem(Batches):
+    """Saves memory where an item fills a batch alone."""
+
+    def make(self, indices):
+        return torch.as_tensor(self.items[indices[0]]).expand(len(indices), 3)
+
+
+class BeginsEveryLoop(Batches):
+    """Each `for` draws the same samples again."""
+
+    def __iter__(self):
+        return type(self)(self.items, self.batch_size)
+
+
 class GivesArrays(Batches):
     def make(self, indices):
         return super().make(indices).numpy()
@@ -273,6 +304,31 @@ def stop():
             GivesArrays,
             "samples_have_the_structure_shapes_and_dtypes_of_their_items",
             "`data` must hold tensors, expected torch.float32 [4, 3] on cpu at (), got array(",
+        ),
+        (
+            GivesGradients,
+            "samples_have_the_structure_shapes_and_dtypes_of_their_items",
+            "`data` must hold plain tensors, without a gradient, expected torch.float32 [4, 3] on cpu at ()",
+        ),
+        (
+            ExpandsAnItem,
+            "the_items_of_a_sample_share_no_memory",
+            "Each number of a sample must have its own memory, got a tensor [4, 3] with the strides [0, 1]",
+        ),
+        (
+            BeginsEveryLoop,
+            "it_never_ends_or_stays_ended",
+            "A dataset must be its own iterator, so that `for sample in dataset` works and continues, got a",
+        ),
+        (
+            KeysAreFloats,
+            "info_is_of_the_items_of_the_sample",
+            "`info.key` must be whole numbers, which priorities are set by, got float32",
+        ),
+        (
+            SaysThatTheTableIsEmpty,
+            "info_is_of_the_items_of_the_sample",
+            "`info.table_size` must be >= 1 where items were sampled, got [0 0 0 0]",
         ),
         (
             GivesDoubles,

@@ -566,6 +566,11 @@ class Table(AnyTable):
                 tree = self._trees[selector]
                 places = tree.find(self._generator.random(count) * total)
                 return self._first + (places - self._first) % self._capacity, tree.weights(places) / total
+            case base.Uniform() | base.Prioritized():  # the latter if all priorities are 0
+                return self._choose_uniformly(count)
+        raise AssertionError(f"no selector of a `TableConfig`: {selector!r}")
+
+    def _choose_uniformly(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         probabilities = np.full(count, 1.0 / self.size)
         span = self._end - self._first
         if self._is_sparse():

@@ -199,8 +199,8 @@ def test_items_and_priorities_are_refused_by_name():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ring": replay.Ring(0)}, "`num_environments` of a ring must be >= 1, got 0"),
-        ({"ring": replay.Ring(1, 0)}, "`period` of a ring must be >= 1, got 0"),
+        ({"ring": replay.Ring(0)}, "`num_environments` of the ring must be >= 1, got 0"),
+        ({"ring": replay.Ring(1, 0)}, "`period` of the ring must be >= 1, got 0"),
         ({"sampler": replay.Lifo()}, "`by_episode` True, so its sampler"),
         ({"ring": replay.Ring(B, by_episode=False)}, "`by_episode` False, so its sampler"),
         (

@@ -420,7 +420,10 @@ def test_a_window_behind_the_writers_reach_is_refused(serve, table):
     ("limiter", "message"),
     [
         (replay.SampleToInsertRatio(4.0, 10, 3.0), "`error_buffer` must be >= 4 samples"),
-        (replay.SampleToInsertRatio(0.0, 10, 3.0), "`samples_per_insert` must be finite and > 0"),
+        (
+            replay.SampleToInsertRatio(0.0, 10, 3.0),
+            "`samples_per_insert` of the rate limiter must be finite and > 0",
+        ),
         (replay.Queue(2000), "`capacity` of a queue must be >= 1 item and <= `max_size`"),
         (replay.Queue(0), "`capacity` of a queue must be >= 1 item and <= `max_size`"),
     ],
