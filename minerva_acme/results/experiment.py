@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.results import format_1, names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
@@ -121,7 +121,9 @@ def write(directory: pathlib.Path, experiment: Experiment, name: str | None = No
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in (*experiment.contexts, *unknown)
     ]
-    provenance = _LEAF.sub(lambda leaf: json.dumps(json.loads(leaf[0])), json.dumps(content, indent=1))
+    provenance = _LEAF.sub(
+        lambda leaf: json.dumps(reading.json_text(leaf[0], infinite=True)), json.dumps(content, indent=1)
+    )
     texts = rows_format.format_rows(experiment.rows), f"{provenance}\n"
     # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.
     for file, text in reversed([*zip(files, texts, strict=True)]):
@@ -235,7 +237,7 @@ def select(experiment: Experiment, environments: Iterable[str]) -> Experiment:
 def _read_older(beside: pathlib.Path) -> list[Experiment]:
     """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = reading.json_file(beside, infinite=True)
         is_older = "exp_name" in content and content.get("format", 1) < FORMAT
     except (AttributeError, TypeError, ValueError):
         return []
@@ -255,7 +257,7 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
         return found
     beside = pathlib.Path(path).with_suffix(".json")
     try:
-        values = json.loads(content)
+        values = reading.json_text(content, infinite=True)
         version, exp_name = values.pop("format", 1), values["exp_name"]
         if version > FORMAT:
             raise _TooNewError(

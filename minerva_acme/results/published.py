@@ -6,10 +6,11 @@ Unlike `rows`, these results only have the mean and standard deviation over the 
 import csv
 import functools
 import importlib.resources
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+
+from minerva_acme import reading
 
 
 class PublishedPoint(NamedTuple):
@@ -47,7 +48,7 @@ def load_published() -> Mapping[str, PublishedResult]:
             int(cells["env_step"]), int(cells["num_seeds"]), float(cells["mean"]), float(cells["std"])
         )
         points.setdefault(cells["exp_name"], {}).setdefault(cells["env_name"], []).append(point)
-    sources = json.loads((folder / "published.json").read_text(encoding="utf-8"))
+    sources = reading.json_text((folder / "published.json").read_bytes())
     return MappingProxyType(
         {
             name: PublishedResult(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, counting, results, specs, types
+from minerva_acme import builders, counting, reading, results, specs, types
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
@@ -403,7 +403,7 @@ def _read_safetensors(
 def _score(metadata: dict[str, str]) -> Score | None:
     """Returns the score in the metadata of weights, or None if there is none."""
     found = metadata.get(_SCORE)
-    return Score(**json.loads(found)) if found else None
+    return Score(**reading.json_text(found)) if found else None
 
 
 def _env_steps(metadata: dict[str, str]) -> int:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minerva_acme import reading
 from minerva_acme.replay import base
 from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field_specs
 
@@ -56,7 +57,7 @@ def decode_contents(message: bytes) -> dict[str, str]:
     specs = [_Message(entry).message(2).message(33) for entry in _Message(message).message(53).all(1)]
     names = (spec.text(1) for spec in specs)  # a server returns them in any order
     contents = next((name for name in names if name.startswith("{")), "{}")
-    return {key: str(value) for key, value in json.loads(contents).items()}
+    return {key: str(value) for key, value in reading.json_text(contents).items()}
 
 
 def decode_table_info(message: bytes) -> TableDescription:
