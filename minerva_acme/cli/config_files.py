@@ -77,7 +77,8 @@ class ConfigFile:
             for key, value in self.settings.items():
                 if isinstance(value, dict):
                     raise ValueError(
-                        f"`{key}` must be a number, a string, true, false, or a list of these, got {value!r}. "
+                        f"`{key}` must be a number, a string, true, false, or a list of these, got "
+                        f"{value!r}. "
                         f"Write each flag as a key; the only tables are {', '.join(_TABLES)} and env_kwargs."
                     )
                 flag = flags.find(f"--{key.replace('_', '-')}", known, command)
@@ -93,7 +94,7 @@ class ConfigFile:
             flag, usual = f"--{name.replace('_', '-')}", getattr(options.RunOptions, name)
             if flag not in typed and found.get(name, usual) > usual:
                 raise ValueError(
-                    f"`{name}` must be on the command line to be above {usual:g}, since it protects from files, "
+                    f"`{name}` must be typed to be above {usual:g}, since it protects from files, "
                     f"got {found[name]:g} in {self.path}. Add {flag} {found[name]:g}"
                 )
         return found

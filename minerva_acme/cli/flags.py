@@ -259,9 +259,7 @@ def _fits(value: Any, hint: Any) -> Iterator[Any]:
         yield float(value)
     elif hint is int and is_number and float(value).is_integer():
         yield int(value)
-    elif (hint in (bool, str) and isinstance(value, hint)) or (
-        hint in (None, types.NoneType) and value is None
-    ):
+    elif hint in (bool, str, types.NoneType) and isinstance(value, hint):
         yield value
     elif hint is pathlib.Path and isinstance(value, str):
         yield pathlib.Path(value)

@@ -152,7 +152,7 @@ def _with_data_as_environment(arguments: Sequence[str], given: Mapping[str, Any]
 
 
 def _peek(arguments: Sequence[str], given: Mapping[str, Any], *names: str) -> list[Any]:
-    """Returns values by their fields' names: those of flags, otherwise those that are given, otherwise None."""
+    """Returns values by their fields' names: those of flags, or those that are given, or None."""
     typed = {name: flags.take(arguments, *_PEEKED[name])[0] for name in names}
     return [given.get(name) if value is None else value for name, value in typed.items()]
 

@@ -1,8 +1,8 @@
 """The one place where HDF5 files are opened. To read one takes no more memory than it has bytes, and some.
 
-A file may say of itself what it does not hold: an array of terabytes without a byte of data, data that unpacks
-to a thousand times its size, data in another file, a group that contains itself. So the declared bytes of all
-that is read are counted before anything is read, and only arrays that are in the file itself are taken.
+A file may say of itself what it does not hold: an array of terabytes without a byte of data, data that
+unpacks to a thousand times its size, data in another file, a group that contains itself. So the declared
+bytes of all that is read are counted before anything is read, and only what is in the file itself is taken.
 """
 
 import io
