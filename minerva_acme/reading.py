@@ -5,13 +5,18 @@ values that it can walk through, convert and print.
 """
 
 import errno
+import io
 import json
 import math
 import os
+import pathlib
 import stat
 import sys
 import tomllib
-from typing import Any, BinaryIO
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, BinaryIO, Literal, TextIO
 
 MAX_BYTES = 1 << 25
 """The size of the largest file of JSON or TOML that is read, in bytes."""
@@ -37,6 +42,15 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     raise OSError(errno.EINVAL, "It is not a regular file", os.fspath(path))
+
+
+def open_text(path: str | os.PathLike[str], *, errors: str = "strict", newline: str | None = None) -> TextIO:
+    """Opens a regular file of text; the arguments are those of `open`.
+
+    Raises:
+        OSError: As `open_file`.
+    """
+    return io.TextIOWrapper(open_file(path), encoding="utf-8", errors=errors, newline=newline)
 
 
 def json_file(path: str | os.PathLike[str], *, infinite: bool = False) -> Any:
@@ -79,6 +93,85 @@ def toml_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         return values
     except RecursionError:
         raise _too_deep() from None
+
+
+def fit(name: str, value: Any, hint: Any) -> Any:
+    """Returns a value from a file as a value of a field's type: lists become tuples, and 1e5 a whole number.
+
+    Args:
+        name: The field's name, for the message.
+        value: The value.
+        hint: The type: bool, int, float, str, Path, Literal, None, or a union, tuple or mapping of these.
+
+    Raises:
+        ValueError: The value is not of that type.
+    """
+    found = list(_fits(value, hint))
+    if not found:
+        raise ValueError(f"`{name}` must be {_describe(hint)}, got {value!r}.")
+    # Of `int | float`, a float is a float.
+    return next((fitting for fitting in found if type(fitting) is type(value)), found[0])
+
+
+def fit_fields(kind: type[Any], values: Any) -> dict[str, Any]:
+    """Returns the values of fields of a dataclass or named tuple, by name, each of its field's type.
+
+    Raises:
+        ValueError: There are no values by name, a name is unknown, or a value is not of its field's type.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)
+    if not isinstance(values, dict) or not values.keys() <= hints.keys():
+        found = ", ".join(values) if isinstance(values, dict) else repr(values)
+        raise ValueError(f"there must be values of {', '.join(hints)}, got {found}")
+    return {name: fit(name, value, hints[name]) for name, value in values.items()}
+
+
+def _fits(value: Any, hint: Any) -> Iterator[Any]:
+    """Yields what the value is as a value of the type; of a union, for each of its parts."""
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is Annotated:
+        yield from _fits(value, parts[0])
+    elif kind in (typing.Union, types.UnionType):
+        for part in parts:
+            yield from _fits(value, part)
+    elif kind is Literal:
+        yield from (choice for choice in parts if choice == value and type(choice) is type(value))
+    elif kind is tuple and isinstance(value, list):
+        of_each = parts[:1] * len(value) if parts[1:] == (...,) else parts
+        found = [list(_fits(part, of_part)) for part, of_part in zip(value, of_each, strict=False)]
+        if len(value) == len(of_each) and all(found):
+            yield tuple(fitting for fitting, *_ in found)
+    elif kind in (dict, Mapping) and isinstance(value, dict):
+        found = [list(_fits(part, parts[1])) for part in value.values()]
+        if all(found):
+            yield {key: fitting for key, (fitting, *_) in zip(value, found, strict=True)}
+    elif hint is float and is_number:
+        yield float(value)
+    elif hint is int and is_number and float(value).is_integer():
+        yield int(value)
+    elif hint in (bool, str, types.NoneType) and isinstance(value, hint):
+        yield value
+    elif hint is pathlib.Path and isinstance(value, str):
+        yield pathlib.Path(value)
+
+
+def _describe(hint: Any) -> str:
+    kind, parts = typing.get_origin(hint), typing.get_args(hint)
+    if kind is Annotated:
+        return _describe(parts[0])
+    if kind in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_describe, parts)))
+    if kind is Literal:
+        return f"one of {', '.join(map(repr, parts))}"
+    if kind is tuple:
+        return f"a list, each {_describe(parts[0])}"
+    if kind in (dict, Mapping):
+        return f"values by name, each {_describe(parts[1])}"
+    words = {bool: "true or false", str: "text", pathlib.Path: "a path", types.NoneType: "None"}
+    return {**words, int: "a whole number", float: "a number"}.get(
+        hint, f"a {getattr(hint, '__name__', hint)}"
+    )
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

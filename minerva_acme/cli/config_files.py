@@ -83,7 +83,7 @@ class ConfigFile:
                     )
                 flag = flags.find(f"--{key.replace('_', '-')}", known, command)
                 name = flag.removeprefix("--").replace("-", "_")
-                found[name] = flags.fit(key, value, known[flag])
+                found[name] = reading.fit(key, value, known[flag])
         except ValueError as error:
             raise ValueError(f"In {self.path}: {error}") from None
         for name in _MAY_RUN_CODE:

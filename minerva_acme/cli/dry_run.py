@@ -50,7 +50,7 @@ def run(
     spec = description.make_specs(import_code=import_code)
     # Recorded episodes are kept in memory, and not in checkpoints.
     backend: backends.Backend = "reverb" if processes else "memory" if config.dataset else config.replay
-    beginning.check_agent(builder, spec, backend, config.dataset)
+    beginning.check_agent(builder, spec, backend, config.dataset, num_env_steps=config.num_env_steps)
     if config.dataset:
         recorded = datasets.read(config.dataset)
         inserted: float = recorded.num_steps + recorded.num_episodes

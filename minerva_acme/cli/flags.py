@@ -6,7 +6,6 @@
 import argparse
 import contextlib
 import dataclasses
-import pathlib
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -218,65 +217,6 @@ def read(hint: Any) -> tuple[Any, bool, bool]:
     kind, may_be_none = constraints.without_none(hint)
     many = typing.get_origin(kind) is tuple
     return typing.get_args(kind)[0] if many else kind, many, may_be_none
-
-
-def fit(name: str, value: Any, hint: Any) -> Any:
-    """Returns a value from a file as a value of a field's type: lists become tuples, and 1e5 a whole number.
-
-    Args:
-        name: The field's name, for the message.
-        value: The value: None, a bool, a number, text or a list of these.
-        hint: The field's type.
-
-    Raises:
-        ValueError: The value is not of that type.
-    """
-    found = list(_fits(value, hint))
-    if not found:
-        expected = _describe(hint)
-        raise ValueError(f"`{name}` must be {expected}, got {value!r}.")
-    # Of `int | float`, a float is a float.
-    return next((fitting for fitting in found if type(fitting) is type(value)), found[0])
-
-
-def _fits(value: Any, hint: Any) -> Iterator[Any]:
-    """Yields what the value is as a value of the type; of a union, for each of its parts."""
-    kind, parts = typing.get_origin(hint), typing.get_args(hint)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is Annotated:
-        yield from _fits(value, parts[0])
-    elif kind in (typing.Union, types.UnionType):
-        for part in parts:
-            yield from _fits(value, part)
-    elif kind is Literal:
-        yield from (choice for choice in parts if choice == value and type(choice) is type(value))
-    elif kind is tuple and isinstance(value, list):
-        of_each = parts[:1] * len(value) if parts[1:] == (...,) else parts
-        found = [list(_fits(part, of_part)) for part, of_part in zip(value, of_each, strict=False)]
-        if len(value) == len(of_each) and all(found):
-            yield tuple(fitting for fitting, *_ in found)
-    elif hint is float and is_number:
-        yield float(value)
-    elif hint is int and is_number and float(value).is_integer():
-        yield int(value)
-    elif hint in (bool, str, types.NoneType) and isinstance(value, hint):
-        yield value
-    elif hint is pathlib.Path and isinstance(value, str):
-        yield pathlib.Path(value)
-
-
-def _describe(hint: Any) -> str:
-    kind, parts = typing.get_origin(hint), typing.get_args(hint)
-    if kind is Annotated:
-        return _describe(parts[0])
-    if kind in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(_describe, parts)))
-    if kind is Literal:
-        return f"one of {', '.join(map(repr, parts))}"
-    if kind is tuple:
-        return f"a list, each {_describe(parts[0])}"
-    words = {bool: "true or false", str: "text", pathlib.Path: "a path", types.NoneType: "None"}
-    return {**words, **_NUMBERS}.get(hint, f"a {getattr(hint, '__name__', hint)}")
 
 
 def _read_value(flag: str, value: str, kind: Any) -> str:

@@ -307,7 +307,7 @@ def _shifted(field: str, nest: types.NestedArray, name: str, num_steps: int) -> 
 @functools.lru_cache
 def _sha256(path: pathlib.Path, *version: int) -> str:
     """Returns the SHA-256 of a file, of which `version` tells one content from the next."""
-    with open(path, "rb") as file:
+    with reading.open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -87,9 +87,11 @@ def read(path: pathlib.Path) -> list[Experiment]:
             experiments.
     """
     beside = path.with_suffix(".json")
-    return _make(
-        rows_format.read_rows(path), path, beside.read_text(encoding="utf-8") if beside.exists() else None
-    )
+    content = None
+    if beside.exists():
+        with reading.open_file(beside) as file:
+            content = file.read()
+    return _make(rows_format.read_rows(path), path, content)
 
 
 def write(directory: pathlib.Path, experiment: Experiment, name: str | None = None) -> list[pathlib.Path]:
@@ -246,7 +248,7 @@ def _read_older(beside: pathlib.Path) -> list[Experiment]:
     return read(beside.with_suffix(".csv")) if is_older else []
 
 
-def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) -> list[Experiment]:
+def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | bytes | None) -> list[Experiment]:
     exp_names = list(dict.fromkeys(row.exp_name for row in rows))
     if content is None:
         found = []
@@ -287,18 +289,18 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
 
 
 def _make_one(values: Mapping[str, Any], rows: tuple[Row, ...]) -> Experiment:
-    contexts = tuple(
-        Context(
-            **{
-                **context,
-                "trainings": frozenset(
-                    (env_name, seed) for env_name, seeds in context["trainings"].items() for seed in seeds
-                ),
-            }
-        )
-        for context in values["contexts"]
+    others = {name: value for name, value in values.items() if name not in ("rows", "contexts")}
+    contexts = tuple(map(_make_context, values["contexts"]))
+    return Experiment(**reading.fit_fields(Experiment, others), rows=rows, contexts=contexts)
+
+
+def _make_context(values: Mapping[str, Any]) -> Context:
+    others = {name: value for name, value in values.items() if name != "trainings"}
+    trainings = reading.fit("trainings", values["trainings"], dict[str, tuple[int, ...]])
+    return Context(
+        frozenset((env_name, seed) for env_name, seeds in trainings.items() for seed in seeds),
+        **reading.fit_fields(Context, others),
     )
-    return Experiment(**{**values, "rows": rows, "contexts": contexts})
 
 
 class _TooNewError(ValueError):

@@ -1,4 +1,4 @@
-"""What a hostile HDF5 file says of itself is not believed: each ends in one line, in little memory and time."""
+"""What a hostile HDF5 file says of itself is not believed: it ends in one line, in little memory and time."""
 
 import os
 
@@ -211,7 +211,11 @@ def test_text_is_counted_as_it_is_read(path, make_episode):
         ("total_episodes", "-5", "must have an episode"),
         ("observation_space", "[" * 100_000 + "]" * 100_000, "at most 64 deep"),
         ("observation_space", '"{\\"type\\": \\"Box\\", \\"shape\\": [1e400]}"', "space of `observation`"),
-        ("observation_space", '"{\\"type\\": \\"Discrete\\", \\"n\\": Infinity, \\"start\\": 0}"', "space of"),
+        (
+            "observation_space",
+            '"{\\"type\\": \\"Discrete\\", \\"n\\": Infinity, \\"start\\": 0}"',
+            "space of",
+        ),
     ],
 )
 def test_hostile_metadata_is_refused_in_one_line(path, make_episode, name, text, message):

@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import resource
 import signal
 import subprocess
@@ -24,6 +25,8 @@ import time
 import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from minerva_acme import cli
 
 _SECONDS = 60.0  # a command takes less than one
 _STOP_SECONDS = 20.0  # for Ctrl-C to end it
@@ -81,14 +84,12 @@ def server_of(part: str) -> Server:
 def serve(part: str, folder: pathlib.Path) -> None:
     """Reads seeds and writes what became of them, both by lines."""
     # Once, before any fork; torch and others import much only when they are first used.
-    import gymnasium.envs.classic_control
-    import torch._dynamo
-
-    from minerva_acme.cli import evaluate, plotting, training
-    from minerva_acme.loggers import tensorboard
-    from minerva_acme.plotting import figure
-
-    del gymnasium, torch, evaluate, plotting, training, tensorboard, figure
+    for name in ("gymnasium.envs.classic_control", "torch._dynamo", "minerva_acme.loggers.tensorboard"):
+        importlib.import_module(name)
+    for module in pkgutil.iter_modules(cli.__path__, f"{cli.__name__}."):
+        with contextlib.suppress(ModuleNotFoundError):  # of an extra that is not installed
+            importlib.import_module(module.name)
+    importlib.import_module("minerva_acme.plotting.figure")
     cases = importlib.import_module(f"{__package__}.{part}")
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the locks that other threads hold"
     gc.freeze()

@@ -123,6 +123,11 @@ def replace_by_a_folder(file: pathlib.Path, *unused: Any) -> None:
     file.mkdir()
 
 
+def replace_by_a_pipe(file: pathlib.Path, *unused: Any) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
 def replace_by_another(
     file: pathlib.Path, chance: random.Random, files: list[pathlib.Path], *unused: Any
 ) -> None:
@@ -158,7 +163,7 @@ def change_a_value(
 ) -> str:
     """Of a file of JSON; returns which."""
     content = json.loads(file.read_text())
-    holder, key = chance.choice(list(_places(content)))
+    holder, key = chance.choice(list(places(content)))
     code = f"pathlib:Path({str(executed)!r}).touch"
     value = chance.choice(
         [0, -1, 10**7, 2**31, 10**18, 10**400, 0.5, float("nan"), float("inf"), True, None, "", "x" * 1000,
@@ -176,11 +181,11 @@ def change_a_value(
 _DELETED, _DEEP = object(), "deeply nested"
 
 
-def _places(content: Any) -> Any:
+def places(content: Any) -> Any:
     for key in list(content) if isinstance(content, dict) else range(len(content)):
         yield content, key
         if isinstance(content[key], dict | list):
-            yield from _places(content[key])
+            yield from places(content[key])
 
 
 def change_an_array(file: pathlib.Path, chance: random.Random, *unused: Any) -> None:
@@ -191,7 +196,7 @@ def change_an_array(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     array = arrays[name]
     if name == "described":
         described = json.loads(str(array))
-        holder, key = chance.choice(list(_places(described)))
+        holder, key = chance.choice(list(places(described)))
         holder[key] = chance.choice([0, -1, 10**18, 0.5, float("nan"), None, "", [], {}])
         arrays[name] = np.array(json.dumps(described))
     elif chance.random() < 0.3 or not array.size:
@@ -223,7 +228,7 @@ def change_a_tensor(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     import torch
 
     state = torch.load(file, weights_only=True)
-    holder, key = chance.choice([place for place in _places(state) if not isinstance(place[0], tuple)])
+    holder, key = chance.choice([place for place in places(state) if not isinstance(place[0], tuple)])
     values = [0, -1, 10**18, float("nan"), None, "", [], {}, torch.zeros(3), torch.zeros(0), torch.ones(2, 2)]
     if isinstance(holder[key], torch.Tensor) and chance.random() < 0.5:
         values = [holder[key] * 0 + chance.choice([1, 100]), holder[key].double(), holder[key][None]]
@@ -253,8 +258,8 @@ def change_a_number(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
 
 
 _ANY: list[Callable[..., str | None]] = [
-    flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_another,
-    replace_by_a_pickle,
+    flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_a_pipe,
+    replace_by_another, replace_by_a_pickle,
 ]  # fmt: skip
 
 

@@ -71,7 +71,8 @@ def decode_table_info(message: bytes) -> TableDescription:
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
     """Reads the descriptions of a checkpoint's tables; `path` is the folder that `checkpoint` returned."""
     unpacker = zlib.decompressobj()
-    records = unpacker.decompress((path / "tables.tfrecord").read_bytes(), _MAX_BYTES)
+    with reading.open_file(path / "tables.tfrecord") as file:
+        records = unpacker.decompress(file.read(), _MAX_BYTES)
     if not unpacker.eof:
         raise ValueError(f"the description of its tables is cut off, or longer than {_MAX_BYTES} bytes")
     tables, place = [], 0
@@ -86,7 +87,7 @@ def is_whole(path: pathlib.Path) -> bool:
     """Returns whether the compressed content of a checkpoint's file is complete. Reads the whole file."""
     unpacker = zlib.decompressobj()
     try:
-        with open(path, "rb") as file:
+        with reading.open_file(path) as file:
             while piece := unpacker.unconsumed_tail or file.read(1 << 20):
                 unpacker.decompress(piece, _MAX_BYTES)
     except zlib.error:
