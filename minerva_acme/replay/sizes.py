@@ -61,12 +61,10 @@ def check_batch(
     full = full_size(tables, item_bytes, most_items=most_items).least
     beside = full if full <= total else 0  # a replay that is too large is warned of, see `report`
     if batch + beside > total:
-        sizes = tuple(map(machine_memory.describe, (total, batch, beside)))
+        room, of_batch, of_replay = map(machine_memory.describe, (total, batch, beside))
         raise ValueError(
-            "`batch_size` must be a number of items that fits into this machine's {} of memory, got {:,}: a "
-            "batch takes {}, and the full replay beside it {}. Lower it.".format(
-                sizes[0], batch_size, *sizes[1:]
-            )
+            f"`batch_size` must be a number of items that fits into this machine's {room} of memory, got "
+            f"{batch_size:,}: a batch takes {of_batch}, and the full replay beside it {of_replay}. Lower it."
         )
 
 

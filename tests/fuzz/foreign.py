@@ -189,7 +189,8 @@ def put_a_value(file: pathlib.Path, chance: random.Random, _: Any, executed: pat
     holder, key = chance.choice(list(files.places(content)))
     value = chance.choice(
         [0, -1, 10**7, 2**31, 10**18, 10**400, 0.5, 1e308, float("nan"), float("inf"), True, None, "", "x",
-         {}, "x" * 1000, "../..", "\ud800", "\x1b[2J", [], [[]], [10**9, 10**9], {"x": 1}, {"": None}, "os:abort"]
+         "x" * 1000, "../..", "\ud800", "\x1b[2J", "os:abort", [], [[]], [10**9, 10**9], {}, {"x": 1},
+         {"": None}]
     )  # fmt: skip
     holder[key] = value
     write(content)
