@@ -178,7 +178,8 @@ def _by_flag(
         if argument.startswith("--") and len(argument) > 2:
             yield flag, words
             written, equals, value = argument.partition("=")
-            flag, words = find(written.replace("_", "-"), hints, command), [value] if equals else []
+            flag, words = written.replace("_", "-"), [value] if equals else []
+            flag = flag if flag == "--help" else find(flag, hints, command)
         else:
             words.append(argument)
     yield flag, words
@@ -197,7 +198,7 @@ def find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     """
     if flag not in hints and OTHER_NAMES.get(flag) in hints:
         return OTHER_NAMES[flag]
-    if flag in hints or flag == "--help":
+    if flag in hints:
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
     entries = foreign_names.ELSEWHERE.get(flag.removeprefix("--").replace("-", "_"), ())
