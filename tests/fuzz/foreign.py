@@ -1,8 +1,8 @@
 """Files from somebody else, of every kind that a command reads: no code, nothing outside, one sentence.
 
-A case is a run, a policy, recorded episodes, settings, a search or rows of results, one change of one of its
-files, and a command that reads it. Half of the changes put into a string or list of a file what would be
-another flag, a module or another folder if it were ever read as words of a command.
+A case is a run, a policy (of the Hub, too), recorded episodes, settings, a search or rows of results, one
+change of one of its files, and a command that reads it. Half of the changes put into a string or list of a
+file what would be another flag, a module or another folder if it were ever read as words of a command.
 """
 
 import json
@@ -11,14 +11,14 @@ import random
 import shutil
 import struct
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from . import _server, files
 
 COUNT = 3000
 
-_MODULE = "evil_module"
+MODULE = "evil_module"
 _PPO = """
     --num-env-steps 64 --evaluation-episodes 1 --evaluation-period 0 --checkpoint-period 0 --log csv
     --policy-layer-sizes 4 --value-layer-sizes 4 --replay memory --rollout-steps 32 --minibatch-size 16
@@ -108,8 +108,7 @@ def prepare(folder: pathlib.Path) -> None:
     here, run = folder / "here", folder / "run"
     here.mkdir()
     (folder / "outside").mkdir()
-    # Where a command is called, modules are found, so that it would run if it were imported.
-    (here / f"{_MODULE}.py").write_text(f"open({str(folder / 'outside' / 'imported')!r}, 'w').close()\n")
+    place_module(folder)
 
     def call(words: str) -> None:
         status, printed = _server.call(folder / "printed", words.split(), here)
@@ -125,22 +124,39 @@ def prepare(folder: pathlib.Path) -> None:
     call(f"{_SEARCH} 1 --directory {folder}/search")
 
 
+def place_module(folder: pathlib.Path) -> None:
+    """Writes a module that leaves a trace where commands are called, since modules are found there."""
+    imported = str(folder / "outside" / "imported")
+    (folder / "here" / f"{MODULE}.py").write_text(f"open({imported!r}, 'w').close()\n")
+
+
 def try_case(folder: pathlib.Path, seed: int) -> _server.Outcome:
-    """Changes a file, and calls a command that reads it."""
+    """Changes a file, and calls a command that reads it.
+
+    Every second round through all files puts words into the next string or list of each.
+    """
     chance = random.Random(seed)
-    kind = chance.choice(list(_KINDS))
-    patterns, commands = _KINDS[kind]
+    every = [
+        (kind, file.relative_to(folder / kind))
+        for kind, (patterns, _) in _KINDS.items()
+        for pattern in patterns.split()
+        for file in sorted((folder / kind).glob(pattern))
+    ]
+    turn, index = divmod(seed, len(every))
+    kind, name = every[index]
     case, outside = folder / "case", folder / "outside"
     shutil.rmtree(case, ignore_errors=True)
     shutil.copytree(folder / kind, case)
-    of_kind = [path for pattern in patterns.split() for path in sorted(case.glob(pattern))]
-    file = chance.choice(of_kind)
-    change = chance.choice(_changes(file))
-    detail = change(file, chance, of_kind, outside / "executed") or ""
-    command = chance.choice(commands)
-    words = command.format(case=case).split()
-    story = f"{change.__name__}{detail} of {file.relative_to(case)}, then {command}"
-    status, printed = _server.call(folder / "printed", words, folder / "here")
+    others = [case / other for of, other in every if of == kind]
+    file, changes = case / name, _changes(case / name)
+    if turn % 2 == 0 and put_words in changes:
+        change, detail = put_words, put_words(file, chance, others, outside / "executed", turn // 2)
+    else:
+        change = chance.choice(changes)
+        detail = change(file, chance, others, outside / "executed") or ""
+    command = chance.choice(_KINDS[kind][1])
+    story = f"{change.__name__}{detail} of {kind}: {name}, then {' '.join(command.split())}"
+    status, printed = _server.call(folder / "printed", command.format(case=case).split(), folder / "here")
     if found := sorted(outside.rglob("*")):
         shutil.rmtree(outside)
         outside.mkdir()
@@ -152,33 +168,30 @@ def try_case(folder: pathlib.Path, seed: int) -> _server.Outcome:
 
 def _hostile(outside: pathlib.Path) -> list[Any]:
     """What is put into strings and lists."""
-    module, recording = f"{_MODULE}:Evil-v0", str(outside / "recording")
+    module, recording = f"{MODULE}:Evil-v0", str(outside / "recording")
     return [
         module,
         f"--env={module}",
         f"0.001 --env {module}",
         ["0.001", "--env", module],
-        ["--agent", f"{_MODULE}:Builder"],
+        ["--agent", f"{MODULE}:Builder"],
         f"0.001 --record {recording}",
         ["0.001", "--record", recording],
         [[module]],
     ]
 
 
-def put_words(file: pathlib.Path, chance: random.Random, _: Any, executed: pathlib.Path) -> str:
-    """Into a string or a list of a file, that is, in place of it or of one of its parts."""
+def put_words(
+    file: pathlib.Path, chance: random.Random, _: Any, executed: pathlib.Path, turn: int | None = None
+) -> str:
+    """Into a string or a list of a file, in place of it or at its end. Args: turn: Which, or None for any."""
     content, write = _read(file)
     places = [
         (holder, key) for holder, key in files.places(content) if isinstance(holder[key], str | list | tuple)
     ]
-    if not places:
-        return ""
-    holder, key = chance.choice(places)
+    holder, key = chance.choice(places) if turn is None else places[turn % len(places)]
     value = chance.choice(_hostile(executed.parent))
-    if isinstance(holder[key], list) and chance.random() < 0.5:
-        holder[key] = [*holder[key], value]
-    else:
-        holder[key] = value
+    holder[key] = [*holder[key], value] if isinstance(holder[key], list) and chance.random() < 0.5 else value
     write(content)
     return f" ({key}: {value})"
 
@@ -295,13 +308,3 @@ def _changes(file: pathlib.Path) -> list[Callable[..., str | None]]:
     if file.suffix == ".hdf5":
         return [*_CHANGES, *[change_the_data] * len(_CHANGES)]
     return [*_CHANGES, *[put_words] * 2 * len(_CHANGES), *[put_a_value] * len(_CHANGES), nest]
-
-
-def places_of(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path, int]]:
-    """Yields the kind, the path and the number of strings and lists of every file that has any."""
-    for kind, (patterns, _) in _KINDS.items():
-        for path in (path for pattern in patterns.split() for path in sorted((folder / kind).glob(pattern))):
-            if path.suffix in (".json", ".toml", ".safetensors"):
-                content, _ = _read(path)
-                found = [1 for holder, key in files.places(content) if isinstance(holder[key], str | list)]
-                yield kind, path, len(found)
