@@ -96,7 +96,7 @@ Sizes = Annotated[
     tuple[int, ...],
     Constraint(
         "one or more sizes >= 1",
-        lambda value: len(value) > 0 and all(isinstance(size, Integral) and size >= 1 for size in value),
+        lambda value: len(value) > 0 and all(_TYPES[int].holds(size) and size >= 1 for size in value),
     ),
     # With one input and one output, since the real numbers are not known here.
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),

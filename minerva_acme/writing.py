@@ -14,6 +14,7 @@ from minerva_acme import machine_memory
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
 """The flag for `os.open` that refuses to follow a symbolic link."""
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # for the other end of a pipe
 
 
 def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
@@ -165,7 +166,7 @@ class Appended:
         refuse_link(path)
         self.path = pathlib.Path(path)
         """The path of the file."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_LINK | _NO_WAIT | getattr(os, "O_BINARY", 0)
         with explain(path):
             self._file = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
 

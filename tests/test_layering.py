@@ -13,7 +13,7 @@ LAYERS = {
     for layer, names in enumerate(
         [
             ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "readable"],
-            ["thread_settings", "writing"],
+            ["reading", "thread_settings", "writing"],
             ["results", "task_settings"],
             ["types", "specs", "core", "counting", "generators"],
             ["distributions", "loggers", "wrappers", "replay"],
@@ -48,7 +48,7 @@ OF_NESTS = ("tree", "minerva_acme.specs", "minerva_acme.types")
 ONLY_IN = {
     "dm_control": ("minerva_acme.environments",),
     "gymnasium": ("minerva_acme.environments",),
-    "h5py": ("minerva_acme.datasets.minari",),
+    "h5py": ("minerva_acme.datasets.hdf5",),
     "imageio_ffmpeg": ("minerva_acme.video.movie",),
     "optuna": ("minerva_acme.cli.study",),
     "matplotlib": ("minerva_acme.plotting.figure", "minerva_acme.plotting.report_figures"),

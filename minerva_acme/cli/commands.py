@@ -175,6 +175,8 @@ class Resume:
     """Where the recorded episodes that the run learns from are now, if they were moved."""
     demonstrations: str | None = None
     """Where its demonstrations are now, if they were moved."""
+    max_unpacked_gigabytes: float | None = None
+    """As for `minerva train`, whose value is not resumed."""
     device: str | None = None
     """The learner's device, if it is to change."""
     log: tuple[_Log, ...] | None = None

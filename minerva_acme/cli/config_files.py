@@ -1,22 +1,28 @@
-"""`minerva train --config FILE`: settings from TOML, or from the run.json of another run."""
+"""`minerva train --config FILE`: settings from TOML, or from the run.json of another run.
+
+A value of a file goes to the field of its name if it is of that field's type. It never becomes a word of the
+command line, which might be read as another flag, and what runs code must be typed.
+"""
 
 import dataclasses
-import json
 import pathlib
 import shlex
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from minerva_acme.cli import flags
-from minerva_acme.runs import env_kwargs
+from minerva_acme import reading
+from minerva_acme.agents import registry
+from minerva_acme.cli import choices, flags
+from minerva_acme.runs import env_kwargs, options
 
 _RUN = "run.json"
 _TABLES = ("hyperparameters", "options")  # tables whose keys are flags too, as in run.json
 _OF_RUNS = ("format", "version", "config", "environment_specs")  # keys of run.json that are not settings
-_ENV = ("env", "environment")
 _ENV_KWARGS = ("env_kwargs", "env-kwargs", "environment_settings")  # a table; the last is in run.json
 _ONLY_IN_PYTHON = ("environment_factory", "unknown")
+_MAY_RUN_CODE = ("env", "address")  # a module's attribute, or a machine whose answers are unpickled
+_ONLY_TYPED = ("max_unpacked_gigabytes",)  # what protects from files
+_NOT_OF_FILES = ("--config",)
 _RUNS_CODE = "names code, which would be run: {}. If you trust the file, name it on the command line: {}"
 
 
@@ -28,9 +34,7 @@ class ConfigFile:
     agent: str
     """The agent, or "" if the file names none."""
     settings: Mapping[str, Any]
-    """The values by flag name, with underscores."""
-    is_run: bool
-    """Whether the file is the run.json of a run, which has all settings."""
+    """The values by flag name, with underscores, as they are in the file."""
 
     def choose_agent(self, typed: str) -> str:
         """Returns the file's agent.
@@ -39,7 +43,7 @@ class ConfigFile:
             typed: The agent on the command line, or "" if there is none.
 
         Raises:
-            ValueError: The two agents differ, or the file's agent would be imported code.
+            ValueError: The two agents differ, or the file's agent is none of those that have a name.
         """
         if typed and typed != self.agent:
             raise ValueError(
@@ -47,57 +51,53 @@ class ConfigFile:
                 "another file."
             )
         if not typed and ":" in self.agent:
-            way_out = f"{flags.AGENT} {self.agent} --config {self.path}"
+            way_out = f"{flags.AGENT} {shlex.quote(self.agent)} --config {shlex.quote(str(self.path))}"
             raise ValueError(f"{self.path} {_RUNS_CODE.format(self.agent, way_out)}")
-        return self.agent
+        return typed or choices.choose("agent", self.agent, registry.entries())
 
-    def check_environment(self, typed: str | None, command: str) -> None:
-        """Checks that code which makes the environment is named on the command line.
-
-        Args:
-            typed: The environment on the command line, if there is one.
-            command: The command, for the message.
-
-        Raises:
-            ValueError: Only the file names it.
-        """
-        for name in _ENV:
-            environment = str(self.settings.get(name, ""))
-            if typed is None and ":" in environment:
-                way_out = f"{command} --config {shlex.quote(str(self.path))} --env {environment}"
-                raise ValueError(f"{self.path} {_RUNS_CODE.format(environment, way_out)}")
-
-    def settle(self, hints: Mapping[str, Any], command: str) -> list[str]:
-        """Returns the settings as normalised words of the command line.
+    def values(self, hints: Mapping[str, Any], typed: Iterable[str], command: str) -> dict[str, Any]:
+        """Returns the settings by the names of the command's fields, with values of their types.
 
         Args:
             hints: The command's flags and the types of their values.
+            typed: The flags on the command line.
             command: The command, for messages.
 
         Raises:
-            ValueError: A key is not a flag, or its value is invalid; the message suggests similar names.
+            ValueError: A key is not a flag, its value is invalid, or it must be typed and is not; the message
+                suggests similar names.
         """
-        words: list[str] = []
+        known = {
+            flag: hint
+            for flag, hint in hints.items()
+            if not flag.startswith("--no-") and flag not in _NOT_OF_FILES
+        }
+        found: dict[str, Any] = {}
         try:
             for key, value in self.settings.items():
-                if isinstance(value, bool):
-                    words.append(f"--{key}" if value else f"--no-{key}")
-                else:
-                    values = value if isinstance(value, list) else [value]
-                    words += [f"--{key}", *(_word(key, part) for part in values)]
-            return flags.settle(words, hints, command)[1]
+                if isinstance(value, dict):
+                    raise ValueError(
+                        f"`{key}` must be a number, a string, true, false, or a list of these, got "
+                        f"{value!r}. "
+                        f"Write each flag as a key; the only tables are {', '.join(_TABLES)} and env_kwargs."
+                    )
+                flag = flags.find(f"--{key.replace('_', '-')}", known, command)
+                name = flag.removeprefix("--").replace("-", "_")
+                found[name] = reading.fit(key, value, known[flag])
         except ValueError as error:
             raise ValueError(f"In {self.path}: {error}") from None
-
-
-def _word(key: str, value: Any) -> str:
-    if value is None or (isinstance(value, int | float | str) and not isinstance(value, bool)):
-        # 1e5 is a float in TOML, even where an integer is meant.
-        return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-    raise ValueError(
-        f"`{key}` must be a number, a string, true, false, or a list of these, got {value!r}. Write each "
-        f"flag as a key; the only tables are {' and '.join(_TABLES)}."
-    )
+        for name in _MAY_RUN_CODE:
+            if f"--{name}" not in typed and ":" in (text := str(found.get(name, ""))):
+                way_out = f"{command} --config {shlex.quote(str(self.path))} --{name} {shlex.quote(text)}"
+                raise ValueError(f"{self.path} {_RUNS_CODE.format(text, way_out)}")
+        for name in _ONLY_TYPED:
+            flag, usual = f"--{name.replace('_', '-')}", getattr(options.RunOptions, name)
+            if flag not in typed and found.get(name, usual) > usual:
+                raise ValueError(
+                    f"`{name}` must be typed to be above {usual:g}, since it protects from files, "
+                    f"got {found[name]:g} in {self.path}. Add {flag} {found[name]:g}"
+                )
+        return found
 
 
 def read(path: pathlib.Path) -> ConfigFile:
@@ -110,9 +110,9 @@ def read(path: pathlib.Path) -> ConfigFile:
         ValueError: The file is neither, cannot be read, or describes a run that no command can repeat.
     """
     path = path / _RUN if path.is_dir() else path
+    is_run = path.suffix == ".json"
     try:
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        content = reading.json_file(path, infinite=True) if is_run else reading.toml_file(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
@@ -120,20 +120,26 @@ def read(path: pathlib.Path) -> ConfigFile:
         ) from error
     if not isinstance(content, dict):
         raise ValueError(f"`config` must hold settings by name, got {path} with {content!r}.")
-    is_run = path.suffix == ".json"
-    settings = dict(_flatten(content))
+    settings = dict(_flatten(content, path))
     if is_run:
         settings = _of_run(settings, path)
-    return ConfigFile(path=path, agent=str(settings.pop("agent", "")), settings=settings, is_run=is_run)
+    agent = settings.pop("agent", "")
+    if not isinstance(agent, str):
+        raise ValueError(f"In {path}: `agent` must be a name, got {agent!r}.")
+    return ConfigFile(path=path, agent=agent, settings=settings)
 
 
-def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[str, Any], path: pathlib.Path) -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
         if key in _TABLES and isinstance(value, dict):
             yield from value.items()
         elif key in _ENV_KWARGS and isinstance(value, dict):
-            if value:
-                yield "env_kwargs", env_kwargs.write(value)
+            words = env_kwargs.write(value)
+            if env_kwargs.read(words) != env_kwargs.with_tuples(value):
+                raise ValueError(
+                    f"In {path}: `{key}` must hold arguments by name, of plain values, got {value!r}."
+                )
+            yield "env_kwargs", words
         else:
             yield key, value
 

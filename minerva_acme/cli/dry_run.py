@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import math
 import pathlib
 import shutil
 import tempfile
@@ -15,7 +14,7 @@ from rich.table import Column, Table
 
 from minerva_acme import constraints, datasets, experiments, machine_memory
 from minerva_acme.cli.console import Console
-from minerva_acme.experiments import beginning
+from minerva_acme.experiments import beginning, evaluator
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder
 
@@ -50,7 +49,7 @@ def run(
     spec = description.make_specs(import_code=import_code)
     # Recorded episodes are kept in memory, and not in checkpoints.
     backend: backends.Backend = "reverb" if processes else "memory" if config.dataset else config.replay
-    beginning.check_agent(builder, spec, backend, config.dataset)
+    beginning.check_agent(builder, spec, backend, config.dataset, num_env_steps=config.num_env_steps)
     if config.dataset:
         recorded = datasets.read(config.dataset)
         inserted: float = recorded.num_steps + recorded.num_episodes
@@ -145,9 +144,7 @@ class _Clock:
         first = self._learned[0] if len(self._learned) > 1 else self._trained_from
         per_step = (self._learned[-1][0] - first[0]) / max(1, self._learned[-1][1] - first[1])
         left = config.num_steps - made
-        # With random actions and before training; then one per period, the last at the end.
-        num_evaluations = 2 * (made == 0) + math.ceil(left / (config.evaluation_period or config.num_steps))
-        num_evaluations *= config.evaluation_episodes > 0
+        num_evaluations = evaluator.count_evaluations(config, made)
         # Random actions and the untrained policy played one episode each before the first step.
         per_episode = (self._trained_from[0] - self._began_at) / 2
         training = per_step * left

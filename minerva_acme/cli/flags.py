@@ -178,16 +178,27 @@ def _by_flag(
         if argument.startswith("--") and len(argument) > 2:
             yield flag, words
             written, equals, value = argument.partition("=")
-            flag, words = _find(written.replace("_", "-"), hints, command), [value] if equals else []
+            flag, words = written.replace("_", "-"), [value] if equals else []
+            flag = flag if flag == "--help" else find(flag, hints, command)
         else:
             words.append(argument)
     yield flag, words
 
 
-def _find(flag: str, hints: Mapping[str, Any], command: str) -> str:
+def find(flag: str, hints: Mapping[str, Any], command: str) -> str:
+    """Returns a flag's own name.
+
+    Args:
+        flag: The flag, with dashes.
+        hints: The command's flags and the types of their values.
+        command: The command, for messages.
+
+    Raises:
+        ValueError: The command has no such flag; the message suggests similar ones.
+    """
     if flag not in hints and OTHER_NAMES.get(flag) in hints:
         return OTHER_NAMES[flag]
-    if flag in hints or flag == "--help":
+    if flag in hints:
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
     entries = foreign_names.ELSEWHERE.get(flag.removeprefix("--").replace("-", "_"), ())

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from minerva_acme import reading
 from minerva_acme.cli import commands, json_output
 from minerva_acme.experiments import stopping
 from minerva_acme.results import names
@@ -102,7 +103,10 @@ def _look(
 
 def _last_evaluation(directory: pathlib.Path) -> Mapping[str, str]:
     path = directory / "evaluator.csv"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = ""
+    if path.exists():
+        with reading.open_text(path, errors="replace") as file:
+            text = file.read()
     # A run that is writing at this moment leaves an incomplete row at the end.
     rows = list(csv.DictReader(text.rpartition("\n")[0].splitlines()))
     return rows[-1] if rows else {}

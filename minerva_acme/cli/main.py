@@ -12,7 +12,10 @@ from typing import Any
 
 from minerva_acme.experiments import interrupts
 
-_OF_PATHS = (errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS)
+_OF_PATHS = (
+    *(errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+)
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 

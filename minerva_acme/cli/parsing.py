@@ -1,6 +1,7 @@
 """Parses the command line into a command of `commands`."""
 
 import contextlib
+import copy
 import dataclasses
 import io
 import os
@@ -8,7 +9,7 @@ import pathlib
 import re
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 import tyro
@@ -26,16 +27,15 @@ _LIKE_AN_ENVIRONMENT = re.compile(r"^(dm_control|gymnasium)/|-v\d+$")
 _RUN = "run.json"
 _OFFLINE_STEPS = 20_000  # the default number of learner steps on recorded episodes
 _TASK = "task"  # the preset that is looked up by agent and environment
-_ENV = ("--env", "--environment")
-# Flags that the defaults of `minerva train` depend on.
-_PEEKED = (
-    ("--preset",),
-    _ENV,
-    ("--num-env-steps", "--num_env_steps"),
-    ("--num-learner-steps", "--num_learner_steps"),
-    ("--dataset",),
-    ("--from", "--from-run", "--from_run"),
-)
+# Fields that the defaults of `minerva train` depend on, with the names of their flags.
+_PEEKED = {
+    "preset": ("--preset",),
+    "env": ("--env", "--environment"),
+    "num_env_steps": ("--num-env-steps", "--num_env_steps"),
+    "num_learner_steps": ("--num-learner-steps", "--num_learner_steps"),
+    "dataset": ("--dataset",),
+    "from_run": ("--from", "--from-run", "--from_run"),
+}
 
 
 def parse(arguments: Sequence[str]) -> Any:
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> Any:
     typed = f"minerva {name}"
     title = ""
     settings: commands.Settings = ()
-    from_file: list[str] = []
+    given: Mapping[str, Any] = {}  # by a file, for fields whose flags are not typed
     if command is commands.Train:
         rest = _with_agent_first(rest)
         path, _ = flags.take(rest, "--config")
@@ -73,10 +73,11 @@ def parse(arguments: Sequence[str]) -> Any:
         agent, rest = _agent(rest, typed, file)
         typed += f" {agent}"
         if file:
-            file.check_environment(flags.take(rest, *_ENV)[0], typed)
-            from_file = file.settle(dict(flags.of(train_command(agent))), typed)
-        rest += _data_as_environment([*from_file, *rest])
-        command = train_command(agent, [*from_file, *rest])
+            hints = dict(flags.of(train_command(agent)))
+            _, typed_words = flags.settle(rest, hints, typed)
+            given = file.values(hints, {word for word in typed_words if word.startswith("--")}, typed)
+        given = _with_data_as_environment(rest, given)
+        command = train_command(agent, rest, given)
         title = registry.find(agent).title
     elif command is commands.Sweep and not set(_HELP) & set(rest):
         agent, rest = _agent(_with_agent_first(rest), typed)
@@ -85,7 +86,7 @@ def parse(arguments: Sequence[str]) -> Any:
         _show(help_pages.page(command, typed, title))
     hints = dict(flags.of(command))
     positional, settled = flags.settle(rest, hints, typed)
-    if (title or command is commands.Sweep) and "--env" not in (*from_file, *settled):
+    if (title or command is commands.Sweep) and "--env" not in settled and "env" not in given:
         without_flag = next((word for word in positional if _LIKE_AN_ENVIRONMENT.search(word)), None)
         found = (
             f"'{without_flag}' without its flag: --env {without_flag}"
@@ -96,9 +97,9 @@ def parse(arguments: Sequence[str]) -> Any:
             )
         )
         raise ValueError(f"`{typed}` must have an environment, got {found}")
-    _check_complete(command, typed, [*positional, *from_file, *settled])
+    _check_complete(command, typed, [*positional, *settled])
     # If a flag is given twice, the last one counts.
-    parsed = _parse(command, typed, [*positional, *from_file, *settled])
+    parsed = _parse(command, typed, [*positional, *settled])
     if settings:
         parsed = dataclasses.replace(parsed, settings=settings)
     if getattr(parsed, "directory", None) and parsed.directory.name == _RUN:
@@ -144,29 +145,41 @@ def _show(page: str) -> NoReturn:
     raise SystemExit(0)
 
 
-def _data_as_environment(arguments: Sequence[str]) -> list[str]:
-    """Returns the flag of the environment that recorded episodes stand for, if there is no other one."""
-    dataset, env = (flags.take(arguments, *names)[0] for names in (("--dataset",), _ENV))
-    if dataset is None or env is not None:
-        return []
-    return ["--env", task_settings.recorded(dataset)]
+def _with_data_as_environment(arguments: Sequence[str], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns what is given, with the environment that recorded episodes stand for if there is no other."""
+    dataset, env = _peek(arguments, given, "dataset", "env")
+    return given if dataset is None or env is not None else {**given, "env": task_settings.recorded(dataset)}
 
 
-def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Train]:
-    """Returns `Train` with the flags of an agent, whose defaults are those of the preset in the arguments."""
+def _peek(arguments: Sequence[str], given: Mapping[str, Any], *names: str) -> list[Any]:
+    """Returns values by their fields' names: those of flags, or those that are given, or None."""
+    typed = {name: flags.take(arguments, *_PEEKED[name])[0] for name in names}
+    return [given.get(name) if value is None else value for name, value in typed.items()]
+
+
+def train_command(
+    agent: str, arguments: Sequence[str] = (), given: Mapping[str, Any] | None = None
+) -> type[commands.Train]:
+    """Returns `Train` with the flags of an agent.
+
+    Args:
+        agent: The agent.
+        arguments: The typed arguments, whose preset and environment decide the defaults.
+        given: Values by their fields' names, which are defaults too.
+    """
     if ":" in agent:
         _find_modules_here()
+    given = given or {}
     entry = registry.find(agent)
     flags.check_config(entry.config, taken=[flags.AGENT, DEBUG, *dict(flags.of(commands.Train))])
     presets = (*entry.presets, _TASK)
-    preset, env, env_steps, learner_steps, dataset, source = (
-        flags.take(arguments, *names)[0] for names in _PEEKED
-    )
+    preset, env, env_steps, learner_steps, dataset, source = _peek(arguments, given, *_PEEKED)
     preset = choices.choose("preset", preset or "default", presets)
-    run, steps_by_default = dataclasses.field(), ""
+    options, steps_by_default = None, ""
     config = find_preset(agent, preset, env)
     if source is not None and hasattr(config, "random_steps"):  # there is a policy that acts
         config = dataclasses.replace(config, random_steps=0)
+    config = _with(config, given)
     if type(config).__hash__ is None:  # not frozen, which a dataclass refuses as a default
         hyperparameters = dataclasses.field(default_factory=lambda: config)
     else:
@@ -184,13 +197,18 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
                 steps_by_default = "usual for recorded episodes"
         elif env_steps is None:
             steps_by_default = why
-        run = dataclasses.field(default=options)
+    own = typing.get_type_hints(commands.Train, include_extras=True)
     return dataclasses.make_dataclass(
         "Train",
         [
             ("agent", tyro.conf.Positional[Literal[tuple({**registry.entries(), agent: entry})]]),  # type: ignore[misc]
-            ("preset", Literal[presets], "default"),
-            ("run", commands.TrainOptions, run),
+            *((name, own[name], value) for name, value in given.items() if name in own and name != "preset"),
+            ("preset", Literal[presets], given.get("preset", "default")),
+            (
+                "run",
+                commands.TrainOptions,
+                dataclasses.field() if options is None else dataclasses.field(default=_with(options, given)),
+            ),
             ("hyperparameters", entry.config, hyperparameters),
             ("steps_by_default", tyro.conf.Suppress[str], steps_by_default),
         ],
@@ -199,6 +217,18 @@ def train_command(agent: str, arguments: Sequence[str] = ()) -> type[commands.Tr
         frozen=True,
         kw_only=True,
     )
+
+
+def _with(default: Any, given: Mapping[str, Any]) -> Any:
+    """Returns a copy of a dataclass with other values.
+
+    They may be valid only together with what is typed, and are checked when the parser makes it anew of both.
+    """
+    changed = copy.copy(default)
+    for field in dataclasses.fields(default):
+        if field.name in given:
+            object.__setattr__(changed, field.name, given[field.name])
+    return changed
 
 
 def find_preset(agent: str, preset: str, env: str | None) -> Any:

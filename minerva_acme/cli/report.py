@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Column
 from rich.table import Table as RichTable
 
-from minerva_acme import plotting, results
+from minerva_acme import plotting, reading, results
 from minerva_acme.cli import choices, commands, extras
 from minerva_acme.cli.console import Console
 from minerva_acme.plotting import report_page, run_figures
@@ -172,7 +172,7 @@ def _read(source: str) -> list[results.Experiment]:
 
 
 def _has_rows(path: pathlib.Path) -> bool:
-    with open(path, encoding="utf-8", errors="replace") as lines:
+    with reading.open_text(path, errors="replace") as lines:
         return sorted(next(lines, "").strip().split(",")) == sorted(results.Row._fields)
 
 

@@ -27,7 +27,7 @@ from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
 if TYPE_CHECKING:
     from minerva_acme.cli import study as studies
 
-FILE = "study.db"
+FILE = "study.json"
 _NUM_SHOWN = 10
 
 

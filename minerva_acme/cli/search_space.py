@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from minerva_acme import constraints
@@ -26,7 +27,8 @@ class Dimension(NamedTuple):
 
     range: constraints.Range | None  # None: one of the choices
     is_whole: bool = False  # whether the numbers of the range are whole
-    choices: tuple[str, ...] = ()  # words of the command line, which include the flag
+    # By their text, the words of the command line as they were typed, which include the flag.
+    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     def __str__(self) -> str:
         """Returns the values for display."""
@@ -35,8 +37,15 @@ class Dimension(NamedTuple):
     def ends(self) -> tuple[int | float | str, ...]:
         """Returns both ends of the range, or all choices."""
         if self.range is None:
-            return self.choices
+            return tuple(self.choices)
         return tuple(int(end) if self.is_whole else float(end) for end in self.range[:2])
+
+    def holds(self, value: Any) -> bool:
+        """Returns whether a value is one of the range, or one of the choices."""
+        if self.range is None:
+            return isinstance(value, str) and value in self.choices
+        is_number = isinstance(value, int if self.is_whole else float) and not isinstance(value, bool)
+        return is_number and self.range.low <= value <= self.range.high
 
 
 class Space(NamedTuple):
@@ -50,6 +59,19 @@ class Space(NamedTuple):
         ends = {name: dimension.ends() for name, dimension in self.dimensions.items()}
         for index in range(max(map(len, ends.values()))):
             yield {name: values[index % len(values)] for name, values in ends.items()}
+
+    def check(self, params: Any) -> Params:
+        """Returns the values of a trial, which were read from a file, if this search may have chosen them.
+
+        Raises:
+            ValueError: It may not: a setting is missing or unknown, or a value is none of those to try.
+        """
+        if not isinstance(params, dict) or params.keys() != self.dimensions.keys():
+            raise ValueError(f"a trial must have values of {', '.join(self.dimensions)}, got {params!r}")
+        for name, value in params.items():
+            if not (dimension := self.dimensions[name]).holds(value):
+                raise ValueError(f"`{name}` of a trial must be one of {dimension}, got {value!r}")
+        return params
 
 
 def directory_of(sweep: commands.Sweep) -> pathlib.Path:
@@ -82,7 +104,7 @@ def make_space(sweep: commands.Sweep) -> Space:
     fixed = tuple((flag, values) for flag, values in sweep.settings if len(values) == 1)
     for flag, values in sweep.settings:
         if len(values) > 1 and flag in (_PRESET, *hints):
-            dimensions[_field(flag)] = Dimension(None, choices=tuple(map(shlex.join, values)))
+            dimensions[_field(flag)] = Dimension(None, choices={shlex.join(words): words for words in values})
         elif len(values) > 1:
             raise ValueError(
                 f"`{flag}` must have one value with --optuna, which only varies the agent's settings, got "
@@ -105,7 +127,14 @@ def plan_trial(
         ValueError: These values together are invalid.
     """
     chosen = tuple(
-        (_flag(name), (tuple(shlex.split(value)) if isinstance(value, str) else (_flag(name), repr(value)),))
+        (
+            _flag(name),
+            (
+                space.dimensions[name].choices[value]
+                if isinstance(value, str)
+                else (_flag(name), repr(value)),
+            ),
+        )
         for name, value in params.items()
     )
     trial = dataclasses.replace(

@@ -1,10 +1,12 @@
-"""The trials of a search in an SQLite file, and Optuna, which chooses their settings and prunes them.
+"""The trials of a search in a file of JSON, and Optuna, which chooses their settings and prunes them.
 
 What Optuna chooses depends on the finished trials, the seed and the number of the trial alone, and the
 settings of trials that run are in the file too. So a search that was killed continues as if it had not been.
+The file need not be trusted: a value of a trial is one that this search may choose, or the file is refused.
 """
 
 import json
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,9 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import optuna
 
+from minerva_acme import reading, writing
 from minerva_acme.cli import search_space
 
-_NAME, _IDENTITY, _RUNNING = "minerva", "search", "running"
+_FORMAT = 1
+_STATES = {
+    "complete": optuna.trial.TrialState.COMPLETE,
+    "pruned": optuna.trial.TrialState.PRUNED,
+    "failed": optuna.trial.TrialState.FAIL,
+}
 # As in Optuna, the first trials are drawn at random and run to their end.
 _NUM_RANDOM, _NUM_UNPRUNED = 10, 5
 _SHARE_UNPRUNED = 0.25  # of a run's steps; earlier evaluations say little
@@ -34,6 +42,8 @@ class Finished(NamedTuple):
     params: search_space.Params
     state: str  # "complete", "pruned" or "failed"
     value: float | None  # the objective, or the last value before it was pruned; None if it failed
+    values: Mapping[int, float]  # its values by step
+    error: str  # why it failed
 
 
 class Study:
@@ -51,34 +61,36 @@ class Study:
         """Opens a study, or makes a new one.
 
         Args:
-            path: The SQLite file.
+            path: The file.
             space: What the search varies.
             identity: Plain values that all trials of a study have in common.
             seed: The seed of the settings that are chosen.
             num_steps: The steps of a run.
 
         Raises:
-            ValueError: The file has a study with another identity; the message lists the differences.
+            ValueError: The file has a study with another identity, and the message lists the differences; or
+                it holds something else.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._path = path
         self._distributions = {name: _distribution(found) for name, found in space.dimensions.items()}
         self._seed = seed
-        self._study = optuna.create_study(
-            storage=f"sqlite:///{path}", study_name=_NAME, direction="maximize", load_if_exists=True
-        )
-        asked: dict[str, Any] = json.loads(json.dumps(identity))
-        there = self._study.user_attrs.get(_IDENTITY, {})
-        # A study of an older version stores less; what it lacks is taken to be the same.
-        if different := [name for name in sorted(there) if asked.get(name) != there[name]]:
-            raise ValueError(
-                f"{path.parent} holds another search: "
-                + "; ".join(
-                    f"{name} is {there[name]!r} there, {asked.get(name)!r} here" for name in different
+        self._finished: list[Finished] = []
+        self._first, self._running = 0, list[search_space.Params]()  # the trials that run, from a number on
+        self._identity: dict[str, Any] = json.loads(json.dumps(identity))
+        if path.exists() or path.is_symlink():
+            there = self._read(space)
+            # A study of an older version stores less; what it lacks is taken to be the same.
+            if different := [name for name in sorted(there) if self._identity.get(name) != there[name]]:
+                raise ValueError(
+                    f"{path.parent} holds another search: "
+                    + "; ".join(
+                        f"{name} is {there[name]!r} there, {self._identity.get(name)!r} here"
+                        for name in different
+                    )
+                    + ". Choose another --directory."
                 )
-                + ". Choose another --directory."
-            )
-        if there.keys() != asked.keys():
-            self._study.set_user_attr(_IDENTITY, asked)
+        self._write()
         self._pruner = optuna.pruners.MedianPruner(
             n_startup_trials=_NUM_UNPRUNED, n_warmup_steps=int(_SHARE_UNPRUNED * num_steps)
         )
@@ -87,11 +99,7 @@ class Study:
     @property
     def finished(self) -> list[Finished]:
         """The trials that have ended, by number."""
-        names = {optuna.trial.TrialState.COMPLETE: "complete", optuna.trial.TrialState.PRUNED: "pruned"}
-        return [
-            Finished(trial.number, trial.params, names.get(trial.state, "failed"), trial.value)
-            for trial in self._study.trials
-        ]
+        return [*self._finished]
 
     def next_trials(self, number: int) -> list[Trial]:
         """Returns the trials to run next: those that were begun, or new ones.
@@ -99,21 +107,20 @@ class Study:
         Args:
             number: How many new ones are to run at once.
         """
-        first = len(self._study.trials)
-        running = self._study.user_attrs.get(_RUNNING, {"first": 0, "params": []})
-        if not running["params"][first - running["first"] :]:
+        first = len(self._finished)
+        if not self._running[first - self._first :]:
             sampler = optuna.samplers.TPESampler(
                 seed=int(np.random.SeedSequence([self._seed, first]).generate_state(1)[0]),
                 n_startup_trials=_NUM_RANDOM,
             )
             study = self._copy(first, sampler)
-            params = [study.ask(self._distributions).params for _ in range(number)]
-            running = {"first": first, "params": params}
-            self._study.set_user_attr(_RUNNING, running)
+            self._running = [study.ask(self._distributions).params for _ in range(number)]
+            self._first = first
+            self._write()
         # Without those that ended since then, so that the same trials are pruned after a resume.
-        self._before = self._copy(running["first"])
-        trials = [Trial(index, params) for index, params in enumerate(running["params"], running["first"])]
-        return trials[first - running["first"] :]
+        self._before = self._copy(self._first)
+        trials = [Trial(index, params) for index, params in enumerate(self._running, self._first)]
+        return trials[first - self._first :]
 
     def should_prune(self, trial: Trial, values: Mapping[int, float]) -> bool:
         """Returns whether to prune a trial, compared with those that had ended when it began.
@@ -141,31 +148,103 @@ class Study:
             trial: The trial.
             state: "complete", "pruned" or "failed".
             value: The objective, or the last value before it was pruned; None if it failed.
-            values: Its values by step.
+            values: Its values by step; those that are not finite are left out.
             error: Why it failed.
         """
-        states = {"complete": optuna.trial.TrialState.COMPLETE, "pruned": optuna.trial.TrialState.PRUNED}
-        self._study.add_trial(
-            optuna.trial.create_trial(
-                state=states.get(state, optuna.trial.TrialState.FAIL),
-                value=value,
-                params=dict(trial.params),
-                distributions=self._distributions,
-                intermediate_values=dict(values),
-                user_attrs={"error": error} if error else {},
-            )
-        )
+        finite = {step: one for step, one in values.items() if math.isfinite(one)}
+        if value is not None and not math.isfinite(value):
+            value = None
+        self._finished.append(Finished(len(self._finished), trial.params, state, value, finite, error))
+        self._write()
 
     def _copy(self, number: int, sampler: Any = None) -> optuna.Study:
-        """Returns a copy of the first trials, in memory."""
+        """Returns Optuna's study of the first trials, in memory."""
         copy = optuna.create_study(direction="maximize", sampler=sampler)
-        copy.add_trials(self._study.trials[:number])
+        copy.add_trials(
+            [
+                optuna.trial.create_trial(
+                    state=_STATES[one.state],
+                    value=one.value,
+                    params=dict(one.params),
+                    distributions=self._distributions,
+                    intermediate_values=dict(one.values),
+                )
+                for one in self._finished[:number]
+            ]
+        )
         return copy
+
+    def _write(self) -> None:
+        content = {
+            "format": _FORMAT,
+            "search": self._identity,
+            "first": self._first,
+            "running": [dict(params) for params in self._running],
+            "trials": [
+                {**one._asdict(), "params": dict(one.params), "values": [*one.values.items()]}
+                for one in self._finished
+            ],
+        }
+        writing.replace(self._path, [f"{json.dumps(content, indent=1)}\n".encode()])
+
+    def _read(self, space: search_space.Space) -> dict[str, Any]:
+        """Reads the trials, and returns the stored identity.
+
+        Raises:
+            ValueError: The file cannot be read, or holds something else than trials of this search.
+        """
+        try:
+            content = reading.json_file(self._path, infinite=True)
+            if content["format"] != _FORMAT:
+                raise ValueError(f"its format must be {_FORMAT}, got {content['format']!r}")
+            there: dict[str, Any] = dict(content["search"])
+            if any(self._identity.get(name) != value for name, value in there.items()):
+                return there  # whose trials may have other settings
+            self._finished = [_finished(index, one, space) for index, one in enumerate(content["trials"])]
+            self._first, self._running = content["first"], [*map(space.check, content["running"])]
+            if type(self._first) is not int or not 0 <= self._first <= len(self._finished):
+                raise ValueError(f"the first of the trials that run must be one of them, got {self._first!r}")
+        except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ValueError(
+                f"{self._path} must hold the trials of this search, but cannot be read as such: {reason}. "
+                "Remove it to begin again: the runs of the trials stay, and those that are done are not "
+                "repeated."
+            ) from error
+        return there
+
+
+def _finished(number: int, stored: Any, space: search_space.Space) -> Finished:
+    """Returns a trial as it was written.
+
+    Raises:
+        Exception: It is not one.
+    """
+    values = {_whole(step): _finite(value) for step, value in stored["values"]}
+    state, error = stored["state"], stored["error"]
+    if state not in _STATES or not isinstance(error, str):
+        raise ValueError(f"a trial must be one of {', '.join(_STATES)}, got {state!r} with {error!r}")
+    value = stored["value"]
+    if value is not None or state == "complete":
+        value = _finite(value)
+    return Finished(number, space.check(stored["params"]), state, value, values, error)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"a step must be a whole number >= 0, got {value!r}")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"a value must be a finite number, got {value!r}")
+    return float(value)
 
 
 def _distribution(dimension: search_space.Dimension) -> Any:
     if dimension.range is None:
-        return optuna.distributions.CategoricalDistribution(dimension.choices)
+        return optuna.distributions.CategoricalDistribution(tuple(dimension.choices))
     kind: Any = (
         optuna.distributions.IntDistribution if dimension.is_whole else optuna.distributions.FloatDistribution
     )

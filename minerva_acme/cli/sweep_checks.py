@@ -48,7 +48,9 @@ def check(runs: Iterable[sweep_plan.PlannedRun]) -> None:
             continue
         try:
             builder = description.make_builder(import_code=True)
-            beginning.check_agent(builder, spec, options.replay, options.dataset)
+            beginning.check_agent(
+                builder, spec, options.replay, options.dataset, num_env_steps=options.num_env_steps
+            )
             _check_data(options, builder, spec)
         except (ValueError, replay.ReplayError, checkpointing.DamagedCheckpoint) as error:
             problems.append(f"{run.title}: {error}")

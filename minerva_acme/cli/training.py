@@ -27,6 +27,7 @@ _CHANGED_ON_RESUMING = (
     "record",
     "dataset",
     "demonstrations",
+    "max_unpacked_gigabytes",
 )
 """The options that `minerva resume` takes."""
 
@@ -138,6 +139,7 @@ def resume(command: commands.Resume) -> int:
             raise ValueError(f"{directory} can be resumed only from Python: {reason}")
     planned = description.options.get(description.steps_option) or 0
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
+    values.pop("max_unpacked_gigabytes", None)  # which the file cannot allow itself
     for name in _CHANGED_ON_RESUMING:
         if (value := getattr(command, name)) is not None:
             is_none = value == math.inf or (name == "record" and value == "none")

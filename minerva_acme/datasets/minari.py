@@ -13,8 +13,8 @@
 
 `minari.load_dataset` loads the folder by its name, if that ends in a version such as `-v0`, from
 `MINARI_DATASETS_PATH`, and `minari.MinariDataset("pendulum/data")` by its path, whatever its name: in the
-metadata, a name without a version gets one. The package `minari` needs
-numpy 2, which Reverb's environment cannot have, so files are written and read with h5py alone.
+metadata, a name without a version gets one. The package `minari` needs numpy 2, which Reverb's environment
+cannot have, so files are written and read with h5py alone; see `hdf5` for what is not believed of a file.
 """
 
 import contextlib
@@ -34,32 +34,18 @@ from typing import Any
 import numpy as np
 import tree
 
-from minerva_acme import core, specs, types, writing
+from minerva_acme import core, reading, specs, types, writing
 from minerva_acme.datasets import episodes as episode_forms
-from minerva_acme.datasets import spaces
+from minerva_acme.datasets import hdf5, spaces
 
 _logger = logging.getLogger(__name__)
 
 _VERSION = "0.5.3"  # of Minari, whose layout this is
 _DATA, _METADATA = "main_data.hdf5", "metadata.json"
 _SETTINGS = "minerva_acme"
-# HDF5 keeps some 27 kB of each episode that was read until its file is closed.
-_EPISODES_OPEN = 1000
 
 Progress = Callable[[int, int], None]
 """Is called after each episode with the numbers of episodes and of steps so far."""
-
-
-def _h5py() -> Any:
-    try:
-        import h5py
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Recorded episodes are stored with h5py, which is not installed: pip install "
-            "'minerva-acme[datasets]'",
-            name="h5py",
-        ) from error
-    return h5py
 
 
 class Writer(core.Closeable):
@@ -98,7 +84,7 @@ class Writer(core.Closeable):
         self._progress = progress
         self._num_episodes = self._num_steps = 0
         self._new = self._path.with_name(f".{self._path.name}.new")
-        h5py = _h5py()
+        h5py = hdf5.module()
         with writing.explain(self._path):
             self._new.mkdir(parents=True, exist_ok=True)
             self._unlock = _lock(self._new, self)
@@ -242,7 +228,7 @@ def check_spec(spec: specs.EnvironmentSpec, settings: Mapping[str, Any]) -> None
         ValueError: It cannot; the message names the leaf.
         ModuleNotFoundError: h5py is not installed.
     """
-    _h5py()
+    hdf5.module()
     _describe("", spec, settings)
 
 
@@ -254,7 +240,7 @@ def _describe(name: str, spec: specs.EnvironmentSpec, settings: Mapping[str, Any
         )
     for key, value in settings.items():
         try:
-            json.dumps({key: value})
+            reading.json_text(json.dumps({key: value}), infinite=True)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"`settings[{key!r}]` must be a value that JSON can hold, got {value!r}: {error}. Convert "
@@ -292,15 +278,15 @@ def _add_episode(group: Any, episode: episode_forms.Episode, infos: Mapping[str,
 def to_bytes(episode: episode_forms.Episode) -> bytes:
     """Returns an HDF5 file of one episode."""
     file = io.BytesIO()
-    with _h5py().File(file, "w", libver="latest") as group:
+    with hdf5.module().File(file, "w", libver="latest") as group:
         _add_episode(group, episode, _infos(episode))
     return file.getvalue()
 
 
 def from_bytes(file: io.BytesIO) -> episode_forms.Episode:
     """Returns the episode that `to_bytes` wrote."""
-    with _h5py().File(file, "r") as group:
-        return _read_episode(group)
+    with hdf5.Reader(file) as reader:
+        return _read_episode(reader)
 
 
 def _add(group: Any, name: str, nest: types.NestedArray) -> None:
@@ -345,20 +331,23 @@ def _shifted(field: str, nest: types.NestedArray, name: str, num_steps: int) -> 
 @functools.lru_cache
 def _sha256(path: pathlib.Path, *version: int) -> str:
     """Returns the SHA-256 of a file, of which `version` tells one content from the next."""
-    with open(path, "rb") as file:
+    with reading.open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Recording:
     """Recorded episodes on disk. Iterating reads them one by one, again each time."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, max_unpacked_gigabytes: float = hdf5.SPARE_BYTES / 1e9
+    ) -> None:
         """Reads the metadata; see `read`."""
+        self._spare_bytes = 1e9 * max_unpacked_gigabytes
         self.path = pathlib.Path(path)
         """The folder, as it was given."""
         self._folder = _find(self.path)
         with _explain(self.path):
-            self.metadata: Mapping[str, Any] = json.loads((self._folder / _METADATA).read_text())
+            self.metadata: Mapping[str, Any] = reading.json_file(self._folder / _METADATA, infinite=True)
             """The whole metadata, as Minari has it."""
             self.num_episodes = int(self.metadata["total_episodes"])
             """The number of episodes."""
@@ -379,16 +368,18 @@ class Recording:
         return self.num_episodes
 
     def __iter__(self) -> Iterator[episode_forms.Episode]:
-        for start in range(0, self.num_episodes, _EPISODES_OPEN):
-            with _explain(self.path):
-                file = _h5py().File(self._folder / _DATA, "r")
-            with file:
-                for index in range(start, min(start + _EPISODES_OPEN, self.num_episodes)):
-                    with _explain(f"{self.path}, episode {index}"):
-                        episode = _read_episode(file[f"episode_{index}"])
-                        observation, action = map(_from_zero, self._starts, episode[:2])
-                        reward = episode.reward.astype(self.spec.rewards.dtype)
-                    yield episode._replace(observation=observation, action=action, reward=reward)
+        with _explain(self.path):
+            reader = self._open()
+        with reader:
+            for index in range(self.num_episodes):
+                with _explain(f"{self.path}, episode {index}"):
+                    episode = _read_episode(reader, f"episode_{index}")
+                    observation, action = map(_from_zero, self._starts, episode[:2])
+                    reward = episode.reward.astype(self.spec.rewards.dtype)
+                yield episode._replace(observation=observation, action=action, reward=reward)
+
+    def _open(self) -> hdf5.Reader:
+        return hdf5.Reader(self._folder / _DATA, spare_bytes=self._spare_bytes)
 
     def checksum(self) -> str:
         """Returns the SHA-256 of the data, in hexadecimal digits. A file that is unchanged is read once."""
@@ -401,13 +392,17 @@ class Recording:
             raise ValueError(f"its format must be hdf5, got {self.metadata['data_format']}")
         if self.num_episodes < 1:
             raise ValueError("it must have an episode, got none")
+        if self.num_steps < self.num_episodes:
+            raise ValueError(
+                f"each of its {self.num_episodes} episodes must have a step, got {self.num_steps}"
+            )
         observations, actions = (
             spaces.from_json(self.metadata[f"{name}_space"], name) for name in ("observation", "action")
         )
         if self.metadata.get("jpeg_encoding", True) and _has_images(observations):
             raise ValueError("its images must be stored as they are, with jpeg_encoding=False, got JPEG")
-        with _h5py().File(self._folder / _DATA, "r") as file:
-            stored = file["episode_0"]["rewards"].dtype
+        with self._open() as reader:
+            stored = reader.dtype("episode_0", "rewards")
         dtype = np.float32 if stored.kind in "iub" else stored
         return specs.EnvironmentSpec(
             observations=observations,
@@ -417,17 +412,20 @@ class Recording:
         )
 
 
-def read(path: str | os.PathLike[str]) -> Recording:
+def read(
+    path: str | os.PathLike[str], *, max_unpacked_gigabytes: float = hdf5.SPARE_BYTES / 1e9
+) -> Recording:
     """Opens recorded episodes, this library's or Minari's own, for streaming.
 
     Args:
         path: The folder that was written, or its `data` folder.
+        max_unpacked_gigabytes: How much larger than its file the data may be, as if it is compressed.
 
     Raises:
         ValueError: There are none, they are damaged, or their form is not read; the message says which.
         ModuleNotFoundError: h5py is not installed.
     """
-    return Recording(path)
+    return Recording(path, max_unpacked_gigabytes=max_unpacked_gigabytes)
 
 
 def _find(path: pathlib.Path) -> pathlib.Path:
@@ -445,7 +443,7 @@ def _find(path: pathlib.Path) -> pathlib.Path:
 def _explain(place: object) -> Iterator[None]:
     try:
         yield
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{place} must be whole, and in Minari's HDF5 layout of version 0.5, but {error}."
         ) from error
@@ -459,9 +457,12 @@ def _has_images(spec: types.NestedSpec) -> bool:
     )
 
 
-def _read_episode(group: Any) -> episode_forms.Episode:
+def _read_episode(reader: hdf5.Reader, *path: str) -> episode_forms.Episode:
     fields = ("observations", "actions", "rewards", "terminations", "truncations", "infos")
-    return episode_forms.as_episode({name: _read_nest(group[name]) for name in fields if name in group})
+    there = reader.names(*path)
+    return episode_forms.as_episode(
+        {name: _with_tuples(reader.nest(*path, name)) for name in fields if name in there}
+    )
 
 
 def _from_zero(starts: types.NestedArray, nest: types.NestedArray) -> types.NestedArray:
@@ -471,10 +472,10 @@ def _from_zero(starts: types.NestedArray, nest: types.NestedArray) -> types.Nest
     return tree.map_structure(lambda start, leaf: leaf - start if start else leaf, starts, nest)
 
 
-def _read_nest(stored: Any) -> types.NestedArray:
-    if not hasattr(stored, "keys"):
-        return stored[()]
-    names = list(stored)
-    if names and all(name.startswith(spaces.PART) for name in names):
-        return tuple(_read_nest(stored[f"{spaces.PART}{index}"]) for index in range(len(names)))
-    return {name: _read_nest(stored[name]) for name in names}
+def _with_tuples(nest: types.NestedArray) -> types.NestedArray:
+    if not isinstance(nest, Mapping):
+        return nest
+    parts = {name: _with_tuples(part) for name, part in nest.items()}
+    if parts and all(name.startswith(spaces.PART) for name in parts):
+        return tuple(parts[f"{spaces.PART}{index}"] for index in range(len(parts)))
+    return parts

@@ -12,7 +12,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import core, specs, types, writing
+from minerva_acme import core, reading, specs, types, writing
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import minari
 from minerva_acme.replay import base as replay
@@ -243,7 +243,7 @@ class Recorder(core.Closeable, core.Saveable):
         return self._log.path.stat().st_size
 
     def _episodes(self) -> Iterator[episode_forms.Episode]:
-        with open(self._log.path, "rb") as file:
+        with reading.open_file(self._log.path) as file:
             for start, end in self._spans():
                 file.seek(start)
                 while file.tell() < end:

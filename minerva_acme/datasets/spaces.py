@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import specs, types
+from minerva_acme import reading, specs, types
 
 PART = "_index_"
 """What the name of a part of a tuple begins with, before its index."""
@@ -77,11 +77,11 @@ def from_json(text: str, name: str) -> types.NestedSpec:
         ValueError: The text describes no space that has a spec.
     """
     try:
-        return _unpack(json.loads(text), name)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return _unpack(reading.json_text(text, infinite=True), name)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"The space of `{name}` must be made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and "
-            f"Tuple, got {text[:200]} ({error})."
+            f"Tuple, got {text[:200]} ({' '.join(str(error).split())})."
         ) from error
 
 
@@ -96,7 +96,7 @@ def starts(text: str) -> types.NestedArray:
                 return tuple(map(unpack, space["subspaces"]))
         return int(space["start"]) if space["type"] == "Discrete" else 0
 
-    return unpack(json.loads(text))
+    return unpack(reading.json_text(text, infinite=True))
 
 
 def _unpack(space: dict[str, Any], name: str) -> types.NestedSpec:

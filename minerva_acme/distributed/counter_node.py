@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from minerva_acme import counting
+from minerva_acme import counting, reading
 from minerva_acme.distributed import graph
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import run_logs
@@ -283,7 +283,7 @@ class CounterNode(graph.Part):
         self._numbers = numbers or self._numbers
 
     def _read_journal(self) -> None:
-        content = json.loads(self._path.read_text(encoding="utf-8"))
+        content = reading.json_file(self._path, infinite=True)
         self._counts = {
             node: {int(incarnation): counts for incarnation, counts in of_node.items()}
             for node, of_node in content["counts"].items()

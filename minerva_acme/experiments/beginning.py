@@ -3,6 +3,7 @@ or by several."""
 
 import contextlib
 import logging
+import math
 import pathlib
 from typing import Any, NamedTuple
 
@@ -48,17 +49,21 @@ def check_agent(
     spec: specs.EnvironmentSpec,
     backend: backends.Backend,
     dataset: constraints.Path | None = None,
+    *,
+    num_env_steps: int = 0,
 ) -> None:
-    """Checks that an agent can be trained in an environment.
+    """Checks that an agent can be trained in an environment, with its batches in this machine's memory.
 
     Args:
         builder: The agent's builder.
         spec: The specs of the environment, wrapped as in training.
         backend: The store for its replay.
         dataset: The recorded episodes that it is to learn from alone, or None.
+        num_env_steps: The environment steps of the run; 0 if they are unknown.
 
     Raises:
-        ValueError: The agent cannot handle the environment, or cannot learn from recorded episodes.
+        ValueError: The agent cannot handle the environment, cannot learn from recorded episodes, or a batch
+            does not fit into memory.
         ReplayError: The store cannot sample the agent's tables as required.
     """
     try:
@@ -75,7 +80,13 @@ def check_agent(
             "its own newest policy has played. Choose an agent that replays items: `minerva list agents`."
         )
     if tables:
-        backends.choose(tables, "memory" if dataset else backend)
+        backends.choose(tables, backend := "memory" if dataset else backend)
+        backends.check_batch(
+            tables,
+            backend,
+            getattr(getattr(builder, "config", None), "batch_size", 1),
+            most_items=builder.max_inserted(num_env_steps) if num_env_steps else math.inf,
+        )
 
 
 def begin(
@@ -102,7 +113,13 @@ def begin(
     # An environment and a vector of them provide their specs in the same way.
     spec = specs.make_environment_spec(environment)
     # First, so that an agent that cannot act in the environment says so before anything is written.
-    check_agent(config.builder, spec, "reverb" if num_actors else config.replay, config.dataset)
+    check_agent(
+        config.builder,
+        spec,
+        "reverb" if num_actors else config.replay,
+        config.dataset,
+        num_env_steps=config.num_env_steps,
+    )
     # Without steps of its own, it learns from what its `make_dataset` returns.
     if config.num_env_steps and config.lacks_data(getattr(config.builder, "config", None)):
         _logger.warning(

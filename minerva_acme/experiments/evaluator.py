@@ -1,10 +1,12 @@
 """The evaluations of a run: played, logged, filmed and remembered."""
 
 import contextlib
+import datetime
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import dm_env
@@ -18,6 +20,10 @@ from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import evaluation
 
 _logger = logging.getLogger(__name__)
+
+_MANY_EPISODES = 100  # of an evaluation; fewer are not measured beforehand
+_MEASURED_SECONDS = 1.0
+_LONG_SECONDS = 3600.0
 
 
 class EvaluationLogs(Protocol):
@@ -86,9 +92,13 @@ class Evaluator(evaluation.Evaluations):
             _logger.info("no random actions are evaluated for comparison: %s", error)
 
     def evaluate_before_training(self, stop: signals.StopRequest) -> None:
-        """Evaluates random actions and the untrained policy, unless that was done or training has begun."""
+        """Evaluates random actions and the untrained policy, unless that was done or training has begun.
+
+        If the evaluations of the whole run will take long, a warning says how long before the first begins.
+        """
         if self.before is not None or self._run.steps:
             return
+        self._warn_if_long(stop)
         if self._random_actor is not None:
             self.random = self._play_random(stop)
         self.before = self._play_policy(stop)
@@ -124,10 +134,40 @@ class Evaluator(evaluation.Evaluations):
         super().restore(state)
         self._clock = _Clock(*self.walltime)
 
-    def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+    def _warn_if_long(self, stop: signals.StopRequest) -> None:
+        """Plays a few episodes, and logs a warning if all evaluations will take long."""
         config = self._run.config
-        num_environments = min(config.evaluation_environments, config.evaluation_episodes)
-        return self._play(self._run.make_evaluation_actor, stop, num_environments)
+        if stop or config.evaluation_episodes < _MANY_EPISODES:
+            return
+        with self._prepare(self._run.make_evaluation_actor, self._num_environments) as (environment, actor):
+            clock = _Limit(stop)
+            num_played = 0
+            while not clock:
+                if evaluation.evaluate(environment, actor, self._num_environments, lambda: bool(clock)):
+                    num_played += self._num_environments
+        # An episode that has not ended takes longer, so that this is the least.
+        per_episode = clock.seconds / max(1, num_played)
+        num_evaluations = count_evaluations(config)
+        seconds = num_evaluations * config.evaluation_episodes * per_episode
+        if seconds >= _LONG_SECONDS:
+            _logger.warning(
+                "The evaluations of this run will take %s %s: %d of %s, each of %.2g s, as the untrained "
+                "policy has just played. Lower `evaluation_episodes`, or raise `evaluation_period` or "
+                "`evaluation_environments`.",
+                "about" if num_played else "at least",
+                datetime.timedelta(seconds=round(seconds)),
+                num_evaluations,
+                readable.count(config.evaluation_episodes, "episode"),
+                per_episode,
+            )
+
+    @property
+    def _num_environments(self) -> int:
+        config = self._run.config
+        return min(config.evaluation_environments, config.evaluation_episodes)
+
+    def _play_policy(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
+        return self._play(self._run.make_evaluation_actor, stop, self._num_environments)
 
     def _play_random(self, stop: signals.StopRequest) -> evaluation.Evaluation | None:
         actor = self._random_actor
@@ -150,6 +190,15 @@ class Evaluator(evaluation.Evaluations):
     ) -> evaluation.Evaluation | None:
         if stop or not self._run.config.evaluation_episodes:
             return None
+        with self._prepare(make_actor, num_environments) as (environment, actor):
+            num_episodes = self._run.config.evaluation_episodes
+            return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+
+    @contextlib.contextmanager
+    def _prepare(
+        self, make_actor: Callable[[experiment_config.Environment], evaluation.Actor], num_environments: int
+    ) -> Iterator[tuple[experiment_config.Environment, evaluation.Actor]]:
+        """Gives the environment of an evaluation and its actor, with generators of their own."""
         with self._own_generators():
             made = self._make_environment(0)
             of_several = (environments.VectorEnvironment, environments.BatchedEnvironment)
@@ -159,8 +208,7 @@ class Evaluator(evaluation.Evaluations):
             with contextlib.closing(made) as environment:
                 actor = make_actor(environment)
                 actor.update(wait=True)
-                num_episodes = self._run.config.evaluation_episodes
-                return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+                yield environment, actor
 
     def _own_generators(self) -> contextlib.AbstractContextManager[None]:
         """Seeds the global generators for an evaluation; their states are restored for training."""
@@ -246,6 +294,35 @@ class _RandomBatch:
         drawn = self._actor.select_action(())
         on_device = tree.map_structure(lambda leaf: torch.from_numpy(leaf).to(self._device), drawn)
         return actors.PolicyOutput(on_device)
+
+
+def count_evaluations(config: experiment_config.ExperimentConfig, made: int = 0) -> int:
+    """Returns the number of evaluations of a run: two before training, one per period, the last at the end.
+
+    Args:
+        config: The run's config.
+        made: The steps that it has made already.
+    """
+    periods = math.ceil((config.num_steps - made) / (config.evaluation_period or config.num_steps))
+    return (2 * (made == 0) + periods) * (config.evaluation_episodes > 0)
+
+
+class _Limit:
+    """Is true once some time has passed since it was first asked, or a stop is requested."""
+
+    def __init__(self, stop: signals.StopRequest) -> None:
+        self._stop = stop
+        self._began_at: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that have passed."""
+        return 0.0 if self._began_at is None else time.monotonic() - self._began_at
+
+    def __bool__(self) -> bool:
+        if self._began_at is None:
+            self._began_at = time.monotonic()
+        return bool(self._stop) or self.seconds > _MEASURED_SECONDS
 
 
 class _Clock:

@@ -272,7 +272,7 @@ def make_demonstrations(run: Parts, resources: contextlib.ExitStack) -> datasets
     on_device = config.torch_device.type != "cpu" and run.tables
     return resources.enter_context(
         datasets.Demonstrations(
-            datasets.read(path),
+            datasets.read(path, max_unpacked_gigabytes=config.max_unpacked_gigabytes),
             tables=run.tables,
             make_adder=lambda client: acme_shaped.complete(builder.make_adder(client, spec)),
             spec=spec,

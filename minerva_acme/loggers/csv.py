@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.loggers import base
 
 _logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class CSVLogger(base.Logger):
         if column not in self._columns:
             return 0
         index = self._columns.index(column)
-        with open(self.path, "rb") as file:
+        with reading.open_file(self.path) as file:
             header, *rows = _records(file)
         kept = [row for row in rows if not _number(row, index) > last]
         if len(kept) < len(rows):
@@ -77,7 +77,7 @@ class CSVLogger(base.Logger):
     def _continue(self) -> None:
         assert self._file is not None
         whole = 0
-        with open(self.path, "rb") as file:
+        with reading.open_file(self.path) as file:
             for record in _records(file):
                 if whole == 0:
                     text = io.StringIO(record.decode(errors="replace"), newline="")
@@ -97,7 +97,7 @@ class CSVLogger(base.Logger):
 
     def _widen(self, new: Sequence[str]) -> None:
         columns = self._columns + list(new)
-        with open(self.path, "rb") as file:
+        with reading.open_file(self.path) as file:
             next(records := _records(file), None)  # the header
             wider = (record.rstrip(b"\r\n") + b"," * len(new) + b"\n" for record in records)
             self._replace(itertools.chain([_encode(columns)], wider))

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.loggers import base
 
 _file_numbers = itertools.count()
@@ -195,7 +195,8 @@ def _cut(path: pathlib.Path, last: Mapping[str, int]) -> None:
             for value in event.summary.value
         )
 
-    records = list(_records(path.read_bytes()))
+    with reading.open_file(path) as file:
+        records = list(_records(file.read()))
     kept = [record for record in records if is_kept(record)]
     if len(kept) < len(records):
         writing.replace(path, kept)

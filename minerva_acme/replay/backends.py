@@ -118,8 +118,23 @@ def describe_size(
         backend: The store that holds them, see `choose`.
         most_items: The most items that are ever written to a table.
     """
+    return sizes.describe(tables, _item_bytes(tables, backend), most_items=most_items)
+
+
+def check_batch(
+    tables: Sequence[base.TableConfig], backend: Backend, batch_size: int, *, most_items: float = math.inf
+) -> None:
+    """Checks that a batch fits into memory beside the replay; the arguments are those of `describe_size`.
+
+    Raises:
+        ValueError: It does not; the message gives its size.
+    """
+    sizes.check_batch(tables, _item_bytes(tables, backend), batch_size, most_items=most_items)
+
+
+def _item_bytes(tables: Sequence[base.TableConfig], backend: Backend) -> int:
     chosen = memory_store if choose(tables, backend) == "memory" else reverb_store
-    return sizes.describe(tables, chosen.ITEM_BYTES, most_items=most_items)
+    return chosen.ITEM_BYTES
 
 
 def is_reverb_installed() -> bool:

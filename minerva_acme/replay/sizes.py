@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from minerva_acme.replay import base
 _logger = logging.getLogger(__name__)
 
 _MUCH = 0.1  # as a fraction of the free memory
+_INFO_BYTES = 40  # of an item in a batch: its key, probability, priority, size of its table, times sampled
 
 
 class FullSize(NamedTuple):
@@ -35,12 +36,43 @@ def full_size(
     counts = _count_items(tables, most_items)
     least = most = item_bytes * sum(counts)
     for table, count in zip(tables, counts, strict=True):
-        for column, spec in table.signature.columns.items():
-            lengths = [field.length for field in table.signature.fields.values() if field.column == column]
-            row_bytes = math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+        for row_bytes, num_rows in _rows_of_item(table):
             least += count * row_bytes
-            most += count * row_bytes * sum(lengths)
+            most += count * row_bytes * num_rows
     return FullSize(least, most)
+
+
+def check_batch(
+    tables: Sequence[base.TableConfig], item_bytes: int, batch_size: int, *, most_items: float = math.inf
+) -> None:
+    """Checks that a batch fits into this machine's memory, beside the replay if that does.
+
+    Args:
+        tables: The tables of one server, of which the batch is sampled.
+        item_bytes: The number of bytes that the store needs for an item, without its rows.
+        batch_size: The number of items in a batch.
+        most_items: The most items that are ever written to a table.
+
+    Raises:
+        ValueError: It does not; the message gives its size.
+    """
+    largest = max((sum(math.prod(rows) for rows in _rows_of_item(table)) for table in tables), default=0)
+    batch, total = batch_size * (largest + _INFO_BYTES), machine_memory.total_bytes()
+    full = full_size(tables, item_bytes, most_items=most_items).least
+    beside = full if full <= total else 0  # a replay that is too large is warned of, see `report`
+    if batch + beside > total:
+        room, of_batch, of_replay = map(machine_memory.describe, (total, batch, beside))
+        raise ValueError(
+            f"`batch_size` must be a number of items that fits into this machine's {room} of memory, got "
+            f"{batch_size:,}: a batch takes {of_batch}, and the full replay beside it {of_replay}. Lower it."
+        )
+
+
+def _rows_of_item(table: base.TableConfig) -> Iterator[tuple[int, int]]:
+    """Yields, for each column, the bytes of a row and the number of rows in an item."""
+    for column, spec in table.signature.columns.items():
+        lengths = [field.length for field in table.signature.fields.values() if field.column == column]
+        yield math.prod(spec.shape) * np.dtype(spec.dtype).itemsize, sum(lengths)
 
 
 def describe(tables: Sequence[base.TableConfig], item_bytes: int, *, most_items: float = math.inf) -> str:

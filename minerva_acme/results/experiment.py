@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.results import format_1, names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
@@ -87,9 +87,11 @@ def read(path: pathlib.Path) -> list[Experiment]:
             experiments.
     """
     beside = path.with_suffix(".json")
-    return _make(
-        rows_format.read_rows(path), path, beside.read_text(encoding="utf-8") if beside.exists() else None
-    )
+    content = None
+    if beside.exists():
+        with reading.open_file(beside) as file:
+            content = file.read()
+    return _make(rows_format.read_rows(path), path, content)
 
 
 def write(directory: pathlib.Path, experiment: Experiment, name: str | None = None) -> list[pathlib.Path]:
@@ -121,12 +123,16 @@ def write(directory: pathlib.Path, experiment: Experiment, name: str | None = No
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in (*experiment.contexts, *unknown)
     ]
-    provenance = _LEAF.sub(lambda leaf: json.dumps(json.loads(leaf[0])), json.dumps(content, indent=1))
+    provenance = _LEAF.sub(_in_one_line, json.dumps(content, indent=1))
     texts = rows_format.format_rows(experiment.rows), f"{provenance}\n"
     # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.
     for file, text in reversed([*zip(files, texts, strict=True)]):
         writing.replace(file, [text.encode()])
     return files
+
+
+def _in_one_line(leaf: re.Match[str]) -> str:
+    return json.dumps(reading.json_text(leaf[0], infinite=True))
 
 
 @functools.cache
@@ -235,14 +241,14 @@ def select(experiment: Experiment, environments: Iterable[str]) -> Experiment:
 def _read_older(beside: pathlib.Path) -> list[Experiment]:
     """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
     try:
-        content = json.loads(beside.read_text(encoding="utf-8"))
+        content = reading.json_file(beside, infinite=True)
         is_older = "exp_name" in content and content.get("format", 1) < FORMAT
     except (AttributeError, TypeError, ValueError):
         return []
     return read(beside.with_suffix(".csv")) if is_older else []
 
 
-def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) -> list[Experiment]:
+def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | bytes | None) -> list[Experiment]:
     exp_names = list(dict.fromkeys(row.exp_name for row in rows))
     if content is None:
         found = []
@@ -255,7 +261,7 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
         return found
     beside = pathlib.Path(path).with_suffix(".json")
     try:
-        values = json.loads(content)
+        values = reading.json_text(content, infinite=True)
         version, exp_name = values.pop("format", 1), values["exp_name"]
         if version > FORMAT:
             raise _TooNewError(
@@ -283,18 +289,18 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | None) ->
 
 
 def _make_one(values: Mapping[str, Any], rows: tuple[Row, ...]) -> Experiment:
-    contexts = tuple(
-        Context(
-            **{
-                **context,
-                "trainings": frozenset(
-                    (env_name, seed) for env_name, seeds in context["trainings"].items() for seed in seeds
-                ),
-            }
-        )
-        for context in values["contexts"]
+    others = {name: value for name, value in values.items() if name not in ("rows", "contexts")}
+    contexts = tuple(map(_make_context, values["contexts"]))
+    return Experiment(**reading.fit_fields(Experiment, others), rows=rows, contexts=contexts)
+
+
+def _make_context(values: Mapping[str, Any]) -> Context:
+    others = {name: value for name, value in values.items() if name != "trainings"}
+    trainings = reading.fit("trainings", values["trainings"], dict[str, tuple[int, ...]])
+    return Context(
+        frozenset((env_name, seed) for env_name, seeds in trainings.items() for seed in seeds),
+        **reading.fit_fields(Context, others),
     )
-    return Experiment(**{**values, "rows": rows, "contexts": contexts})
 
 
 class _TooNewError(ValueError):

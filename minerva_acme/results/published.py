@@ -8,10 +8,11 @@ and no curve begins before its source does.
 import csv
 import functools
 import importlib.resources
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+
+from minerva_acme import reading
 
 
 class PublishedPoint(NamedTuple):
@@ -51,7 +52,7 @@ def load_published() -> Mapping[str, PublishedResult]:
         )
         env_name = f"dm_control/{cells['task']}"  # every row is of this suite
         points.setdefault(cells["exp_name"], {}).setdefault(env_name, []).append(point)
-    sources = json.loads((folder / "published.json").read_text(encoding="utf-8"))
+    sources = reading.json_text((folder / "published.json").read_bytes())
     return MappingProxyType(
         {
             name: PublishedResult(

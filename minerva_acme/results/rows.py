@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from minerva_acme import reading
+
 
 class Row(NamedTuple):
     """One number of one run."""
@@ -47,7 +49,12 @@ _DIGITS = 7  # significant digits in files
 
 def read_rows(path: pathlib.Path) -> list[Row]:
     """Reads a CSV file of rows. Raises: ValueError: See `parse_rows`."""
-    return parse_rows(path.read_text(encoding="utf-8"), path)
+    with reading.open_text(path) as file:
+        try:
+            text = file.read()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} must be CSV in UTF-8, but is not: {error}.") from error
+    return parse_rows(text, path)
 
 
 def parse_rows(text: str, path: pathlib.Path | str) -> list[Row]:

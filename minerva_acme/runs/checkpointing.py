@@ -44,7 +44,7 @@ from typing import IO, Any, NamedTuple, cast
 
 import tree
 
-from minerva_acme import types, writing
+from minerva_acme import reading, types, writing
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)
@@ -501,7 +501,7 @@ def _check_stored(path: pathlib.Path) -> None:
         OSError: The file cannot be read.
         zipfile.BadZipFile: The file is not an archive.
     """
-    with zipfile.ZipFile(path) as archive:
+    with reading.open_file(path) as file, zipfile.ZipFile(file) as archive:
         members = archive.infolist()
     num_bytes = sum(member.file_size for member in members)
     packed = next((m.filename for m in members if m.compress_type != zipfile.ZIP_STORED), None)
@@ -604,7 +604,7 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
     """Reads a manifest. Raises DamagedCheckpoint, or ValueError if it is intact but has another format."""
     path = folder / _MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        content = reading.json_file(path)
         if content.pop("sha256") != _digest(content):
             raise ValueError
         found = content.pop("format")
@@ -625,7 +625,7 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
         raise DamagedCheckpoint(
             f"{path} cannot be read: {error.strerror}. (Checkpoints of earlier versions had none.)"
         ) from error
-    except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: it differs from what was written.") from error
     raise ValueError(
         f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
@@ -645,7 +645,7 @@ def _read_branch(directory: pathlib.Path) -> _Branch:
     """Reads branch.json. Raises DamagedCheckpoint, or ValueError if it is intact but has another format."""
     path = directory / _BRANCH
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = reading.json_file(path)
         if (found := content["format"]) == _BRANCH_FORMAT:
             names = [content["start"], *content["abandoned"]]
             if not all(_NAME.fullmatch(name) for name in names if name is not None):
@@ -653,7 +653,7 @@ def _read_branch(directory: pathlib.Path) -> _Branch:
             return _Branch(names[0], frozenset(names[1:]))
     except FileNotFoundError:
         return _NO_BRANCH
-    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(
             f"{path} must list the checkpoints that the run left behind, but is damaged: choose a checkpoint "
             "by its step, or remove this file to use the one with the most steps."
@@ -675,10 +675,6 @@ def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
     _sync(directory)
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
 def _check(folder: pathlib.Path, with_replay: bool) -> None:
     """Checks the files. Raises as `_read_manifest`, and DamagedCheckpoint if a file has changed."""
     for name, (expected_bytes, digest) in _read_manifest(folder).files.items():
@@ -686,7 +682,7 @@ def _check(folder: pathlib.Path, with_replay: bool) -> None:
             continue
         path = folder / name
         try:
-            with open(path, "rb") as file:
+            with reading.open_file(path) as file:
                 num_bytes = os.fstat(file.fileno()).st_size
                 is_same = num_bytes == expected_bytes and (
                     hashlib.file_digest(file, "sha256").hexdigest() == digest

@@ -55,6 +55,9 @@ class RunOptions(foreign_names.Translated):
     """The share of `demonstrations` in a batch, at the beginning of the run."""
     final_demonstration_share: constraints.Share | None = None
     """The share at the end of the run, reached linearly over its environment steps; None: no change."""
+    max_unpacked_gigabytes: constraints.NonNegative = 1.0
+    """How many GB more than their file recorded episodes may take, as compressed ones do. More is refused
+    before it is unpacked, and no file can allow it: `minerva resume` takes this flag anew."""
     environment_processes: bool = False
     """Whether each training environment runs in its own process; worth it if a step is slow."""
     evaluation_period: constraints.Natural = 5_000

@@ -64,7 +64,13 @@ def unpack(values: Any) -> types.NestedSpec:
         }[kind]
         return make(**content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"The values must describe a spec, got {str(values)[:200]} ({error}).") from error
+        raise ValueError(
+            f"The values must describe a spec, got {str(values)[:200]} ({_in_a_line(error)})."
+        ) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _shortest(bound: np.ndarray) -> Any:

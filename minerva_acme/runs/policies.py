@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, counting, networks, results, specs, types
+from minerva_acme import builders, counting, networks, reading, results, specs, types
 from minerva_acme.environments import task_actions, task_observations
 from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
 
@@ -431,7 +431,12 @@ def _read_safetensors(
 def _score(metadata: dict[str, str]) -> Score | None:
     """Returns the score in the metadata of weights, or None if there is none."""
     found = metadata.get(_SCORE)
-    return Score(**json.loads(found)) if found else None
+    if not found:
+        return None
+    score = Score(**reading.fit_fields(Score, reading.json_text(found)))
+    if score.num_episodes < 2 or min(score.seed, score.std, score.rounding) < 0:
+        raise ValueError(f"a score must be of >= 2 episodes and have no negative spread, got {score}")
+    return score
 
 
 def _env_steps(metadata: dict[str, str]) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from minerva_acme import _version, thread_settings, writing
+from minerva_acme import _version, reading, thread_settings, writing
 
 FILE = "provenance.json"
 
@@ -40,7 +40,7 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        sessions = json.loads(path.read_text(encoding="utf-8"))
+        sessions = reading.json_file(path)
         read = [{name: session[name] for name in _NAMES} for session in sessions]
         for session in read:
             packages = session["packages"]
@@ -52,7 +52,7 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
             if not all(isinstance(text, str) for text in texts):
                 raise TypeError("its values must be strings")
         return read
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must list the versions and the machine that the run was made with: "
             f"{type(error).__name__}: {error}. Remove the file to continue without them."

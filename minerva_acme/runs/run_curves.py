@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from minerva_acme import reading
 from minerva_acme.results import rows as results_rows
 
 _logger = logging.getLogger(__name__)
@@ -48,7 +49,10 @@ def read_curve(directory: str | os.PathLike[str], metric: str, x: str = STEPS) -
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
     # A killed run, or one that is writing at this moment, leaves an incomplete row at the end.
-    text = path.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0] if path.exists() else ""
+    text = ""
+    if path.exists():
+        with reading.open_text(path, errors="replace") as file:
+            text = file.read().rpartition("\n")[0]
     with _explain(path):
         rows = list(csv.DictReader(text.splitlines()))
     metrics = list_metrics(directory)
@@ -127,7 +131,7 @@ def list_metrics(directory: str | os.PathLike[str]) -> list[str]:
     """Returns the metrics that a run has logged, each as `<file>/<column>`."""
     metrics = []
     for path in sorted(pathlib.Path(directory).glob("*.csv")):
-        with open(path, encoding="utf-8", errors="replace", newline="") as lines, _explain(path):
+        with reading.open_text(path, errors="replace", newline="") as lines, _explain(path):
             metrics += [f"{path.stem}/{column}" for column in next(csv.reader(lines), []) if column != STEPS]
     return metrics
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, specs, task_settings, types, writing
+from minerva_acme import _version, builders, reading, specs, task_settings, types, writing
 from minerva_acme.agents import registry
 from minerva_acme.environments import factories, origin, task_actions, task_observations
 from minerva_acme.runs import config as experiment_config
@@ -407,7 +407,8 @@ def read(directory: pathlib.Path) -> RunDescription:
             else ("Give the folder of a trained run.")
         )
         raise ValueError(f"There is no run in {directory}: {FILE} is missing. {advice}")
-    return parse(path.read_bytes(), path)
+    with reading.open_file(path) as file:
+        return parse(file.read(), path)
 
 
 def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
@@ -421,7 +422,7 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
         ValueError: It has a newer format, or is malformed.
     """
     try:
-        content = json.loads(text)
+        content = reading.json_text(text, infinite=True)
         found = content.pop("format", 1)
         version = content.pop("version", "another version")
         if not (isinstance(found, int) and found <= FORMAT):
@@ -443,7 +444,7 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
                 raise ValueError(f"`{name}` must be <= {_MAX[name]:,}, got {value:,}")
     except _TooNewError:
         raise
-    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} does not describe a run that this version can read: {error}. "
             "Use the folder of another run, or train again."

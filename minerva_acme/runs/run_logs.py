@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from minerva_acme import loggers, writing
+from minerva_acme import loggers, reading, writing
 from minerva_acme.runs import config as experiment_config
 
 _logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ def last_step(directory: pathlib.Path) -> float:
     """Returns the largest number of steps in the CSV logs of a run's folder, 0 without any."""
     largest = 0.0
     for path in directory.glob("*.csv"):
-        with open(path, newline="", errors="replace") as file, contextlib.suppress(csv.Error):
+        with reading.open_text(path, errors="replace", newline="") as file, contextlib.suppress(csv.Error):
             for row in csv.DictReader(file):
                 # A killed process may leave half a row.
                 found = (row.get(name) or "" for name in ("actor_steps", "learner_steps"))

@@ -188,3 +188,14 @@ def test_modules_are_found_wherever_the_networks_hold_them() -> None:
     layers = [torch.nn.Linear(1, 1) for _ in range(4)]
     nested = Networks(layers[0], {"critics": [layers[1], (layers[2],)], "scale": 3.0})
     assert list(dry_run._modules((nested, layers[3]))) == layers
+
+
+@pytest.mark.parametrize("dry_run_flag", [["--dry-run"], []])
+def test_a_batch_that_does_not_fit_is_refused_before_anything_is_made(
+    tmp_path: pathlib.Path, call: Any, dry_run_flag: list[str]
+) -> None:
+    words = [*DQN.split(), "--batch-size", "1000000000", "--directory", "run", *dry_run_flag]
+    status, _, err = call(*words)
+    assert status == 2 and not (tmp_path / "run").exists()
+    assert "`batch_size` must be a number of items that fits into this machine's " in err
+    assert "of memory, got 1,000,000,000: a batch takes 8" in err and "Lower it." in err

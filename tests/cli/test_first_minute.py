@@ -230,7 +230,7 @@ def test_a_file_that_ends_in_several_values_takes_nothing_of_what_is_typed(toml,
         ),
         (
             "env = 'CartPole-v1'\nagent = 'ppo'\nseed = 1.5",
-            "settings.toml: `--seed` must be a whole number, got '1.5'.",
+            "settings.toml: `seed` must be a whole number, got 1.5.",
         ),
         ("env = CartPole", "`config` must be a TOML file or the run.json of a run, got"),
         ("env = 'CartPole-v1'", "`minerva train` must have an agent, got none"),

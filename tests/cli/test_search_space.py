@@ -57,10 +57,10 @@ def test_flags_that_are_given_are_not_searched_and_several_values_are_choices() 
         ("--discount", (("--discount", "0.9"),)),
         ("--log", (("--log", "csv"),)),
     )
-    assert space.dimensions["torso"].choices == ("--torso tanh", "--torso layer_norm")
-    assert space.dimensions["preset"].choices == ("--preset default", "--preset control")
-    assert space.dimensions["squash_actions"].choices == ("--squash-actions", "--no-squash-actions")
-    assert space.dimensions["policy_layer_sizes"].choices == (
+    assert tuple(space.dimensions["torso"].choices) == ("--torso tanh", "--torso layer_norm")
+    assert tuple(space.dimensions["preset"].choices) == ("--preset default", "--preset control")
+    assert tuple(space.dimensions["squash_actions"].choices) == ("--squash-actions", "--no-squash-actions")
+    assert tuple(space.dimensions["policy_layer_sizes"].choices) == (
         "--policy-layer-sizes 8 8",
         "--policy-layer-sizes 4",
     )

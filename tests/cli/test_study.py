@@ -1,7 +1,10 @@
 """The trials of a search: chosen by the seed, pruned, and the same after the process was killed."""
 
+import json
 import math
+import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +19,9 @@ SPACE = search_space.Space(
     {
         "epochs": search_space.Dimension(Range(1, 9), is_whole=True),
         "rate": search_space.Dimension(Range(1e-5, 1e-2, log=True)),
-        "torso": search_space.Dimension(None, choices=("--torso tanh", "--torso relu")),
+        "torso": search_space.Dimension(
+            None, choices={f"--torso {name}": ("--torso", name) for name in ("tanh", "relu")}
+        ),
     },
     (),
 )
@@ -30,7 +35,7 @@ def open_study(
     identity: dict[str, Any] | None = None,
 ) -> studies.Study:
     return studies.Study(
-        folder / "study.db",
+        folder / "study.json",
         SPACE,
         identity=identity or {"env": "a"},
         seed=seed,
@@ -145,3 +150,80 @@ def test_states_and_values_are_stored(tmp_path: pathlib.Path) -> None:
     found = open_study(tmp_path).finished
     assert [(trial.number, trial.state) for trial in found] == [(0, "complete"), (1, "pruned"), (2, "failed")]
     assert [trial.value for trial in found] == [3.0, 2.0, None]
+
+
+WORDS = "--torso tanh --env evil_module:Evil-v0"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda study: study["running"][0].update(torso=WORDS), "`torso` of a trial must be one of --torso"),
+        (
+            lambda study: study["running"][0].update(rate=WORDS),
+            "`rate` of a trial must be one of 1e-05..0.01",
+        ),
+        (lambda study: study["running"][0].update(rate=True), "got True"),
+        (lambda study: study["running"][0].update(rate=0.5), "got 0.5"),
+        (lambda study: study["running"][0].update(rate=math.nan), "its numbers must be finite, got nan"),
+        (lambda study: study["running"][0].update(rate=math.inf), "got inf"),
+        (lambda study: study["running"][0].update(rate=[1e-3, "--env", "evil_module:Evil-v0"]), "got [0.001"),
+        (lambda study: study["running"][0].update(epochs=1.5), "got 1.5"),
+        (lambda study: study["running"][0].update(env="evil_module:Evil-v0"), "must have values of epochs,"),
+        (lambda study: study["running"][0].pop("rate"), "must have values of epochs,"),
+        (lambda study: study.update(running={"env": "evil_module:Evil-v0"}), "must have values of epochs,"),
+        (lambda study: study.update(first=-1), "must be one of them, got -1"),
+        (lambda study: study.update(first="0"), "must be one of them, got '0'"),
+        (lambda study: study["trials"][0]["params"].update(torso=WORDS), "`torso` of a trial must be one of"),
+        (lambda study: study["trials"][0].update(state="done"), "must be one of complete, pruned, failed"),
+        (lambda study: study["trials"][0].update(value=None), "a finite number, got None"),
+        (lambda study: study["trials"][0].update(value="1"), "a finite number, got '1'"),
+        (lambda study: study["trials"][0].update(values=[[50, math.inf]]), "a finite number, got inf"),
+        (lambda study: study["trials"][0].update(values=[["50", 1.0]]), "a whole number >= 0, got '50'"),
+        (lambda study: study["trials"][0].update(values=5), "not iterable"),
+        (lambda study: study.update(trials={"a": 1}), "string indices"),
+        (lambda study: study.update(search=5), "not iterable"),
+        (lambda study: study.update(format=2), "its format must be 1, got 2"),
+        (lambda study: study.pop("trials"), "'trials'"),
+    ],
+)
+def test_a_study_with_other_values_is_refused_in_one_line(
+    tmp_path: pathlib.Path, change: Callable[[Any], object], message: str
+) -> None:
+    study = open_study(tmp_path)
+    finish(study, study.next_trials(1)[0])
+    study.next_trials(1)
+    path = tmp_path / "study.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError) as caught:
+        open_study(tmp_path)
+    said = str(caught.value)
+    assert said.startswith(f"{path} must hold the trials of this search, but cannot be read as such: ")
+    assert message in said and said.endswith("not repeated.") and "\n" not in said
+
+
+def test_a_damaged_study_or_something_in_its_place_is_refused_in_one_line(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "study.json"
+    for content in (b"", b"{", b"SQLite format 3\0", b"[" * 100_000, b"[1]", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="must hold the trials of this search"):
+            open_study(tmp_path)
+        assert path.read_bytes() == content
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match="Is a directory"):
+        open_study(tmp_path)
+    path.rmdir()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match="not a regular file"):
+        open_study(tmp_path)
+
+
+def test_a_value_that_is_not_finite_is_not_stored(tmp_path: pathlib.Path) -> None:
+    study = open_study(tmp_path)
+    (trial,) = study.next_trials(1)
+    study.add(trial, "pruned", math.nan, {10: 1.0, 25: math.nan, 50: math.inf})
+    assert study.finished == open_study(tmp_path).finished
+    assert (study.finished[0].value, study.finished[0].values) == (None, {10: 1.0})

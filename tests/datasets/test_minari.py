@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import datasets, specs, testing
-from minerva_acme.datasets import minari, spaces
+from minerva_acme.datasets import hdf5, minari, spaces
 from tests.datasets.conftest import SPEC
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'minerva-acme[datasets]'")
@@ -121,7 +121,7 @@ def test_the_file_is_laid_out_as_minari_does(path, make_episode):
 
 
 def test_files_are_opened_again_for_every_thousand_episodes(path, make_episode, monkeypatch):
-    monkeypatch.setattr(minari, "_EPISODES_OPEN", 2)
+    monkeypatch.setattr(hdf5, "_NESTS_OPEN", 10)
     datasets.write(path, [make_episode(steps) for steps in (1, 2, 3, 4, 5)], SPEC)
     opened, open_file = [], h5py.File
     monkeypatch.setattr(h5py, "File", lambda *args: opened.append(open_file(*args)) or opened[-1])

@@ -184,3 +184,47 @@ def test_restored_evaluations_are_those_that_were_saved(run, stop):
     for name in ("random", "before", "latest", "best"):
         assert getattr(restored, name) == getattr(evaluations, name) is not None
     assert isinstance(restored.before, evaluation.Evaluation)
+
+
+def test_evaluations_that_take_long_are_warned_of_before_the_first(run, stop, caplog, monkeypatch):
+    monkeypatch.setattr(evaluator, "_MEASURED_SECONDS", 0.2)
+    run.config.num_steps, run.config.evaluation_period = 100, 30
+    run.lengths = [3] * 10
+    run.config.evaluation_episodes = 10**9
+    evaluations = evaluator.Evaluator(run)
+    monkeypatch.setattr(evaluations, "_play", lambda *arguments: None)
+    evaluations.evaluate_before_training(stop)
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage().startswith("The evaluations of this run will take about ")
+    assert "6 of 1,000,000,000 episodes, each of " in record.getMessage()
+    assert "Lower `evaluation_episodes`, or raise `evaluation_period`" in record.getMessage()
+    assert not run.logs.evaluator.rows
+
+
+def test_an_episode_that_does_not_end_in_time_takes_at_least_that_long(run, stop, caplog, monkeypatch):
+    monkeypatch.setattr(evaluator, "_MEASURED_SECONDS", 0.05)
+    run.config.num_steps = 100
+    run.lengths = [10**9]
+    run.config.evaluation_episodes = 10_000
+    evaluations = evaluator.Evaluator(run)
+    monkeypatch.setattr(evaluations, "_play", lambda *arguments: None)
+    monkeypatch.setattr(evaluator, "_LONG_SECONDS", 12 * 10_000 * 0.05 - 1)
+    evaluations.evaluate_before_training(stop)
+    assert "will take at least " in caplog.text
+
+
+def test_evaluations_of_a_usual_length_are_not_measured_beforehand(run, stop, caplog):
+    run.lengths = [3] * 2
+    evaluator.Evaluator(run).evaluate_before_training(stop)
+    assert not run.lengths and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "period", "made", "expected"),
+    [(100, 30, 0, 6), (100, 0, 0, 3), (100, 30, 50, 2), (90, 30, 0, 5)],
+)
+def test_the_evaluations_of_a_run_are_counted(run, num_steps, period, made, expected):
+    run.config.num_steps, run.config.evaluation_period = num_steps, period
+    assert evaluator.count_evaluations(run.config, made) == expected
+    run.config.evaluation_episodes = 0
+    assert evaluator.count_evaluations(run.config, made) == 0

@@ -3,14 +3,8 @@
 A case is a trained run, one change of one of its files, and a command that reads it, in a process of its own
 with limits to time and memory. Half of the changes to a checkpoint are made by somebody who knows of its
 manifest and corrects that too: the readers behind it must not rely on it.
-
-Python and torch are loaded once, by a process that forks the others: it alone has no threads.
 """
 
-import atexit
-import contextlib
-import functools
-import gc
 import hashlib
 import io
 import json
@@ -18,26 +12,17 @@ import os
 import pathlib
 import pickle
 import random
-import resource
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-import traceback
 import zipfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from . import _server
+
 COUNT = 2000
 
-_SECONDS = 60.0  # a command takes less than one
-_STOP_SECONDS = 20.0  # for Ctrl-C to end it
-_MEMORY_BYTES = 12 << 30  # of addresses, of which Reverb's and torch's threads take most
-_FILE_BYTES = 1 << 28
 _TINY = """
     --num-env-steps 260 --evaluation-episodes 1 --evaluation-period 0 --checkpoint-period 130
     --policy-layer-sizes 4
@@ -54,86 +39,34 @@ _RUNS = {
         --rollout-steps 32 --minibatch-size 16 --num-environments 1
     """,
 }
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def check(seed: int) -> str:
     """Tries a case; returns how it ended. Raises AssertionError if that is not as it must be."""
-    return _server().check(seed)
+    return _server.server_of("files").check(seed)
 
 
-class Server:
-    """The process that tries cases, from outside."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-files-")
-        command = [sys.executable, "-m", "tests.fuzz.files", self._folder.name]
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self._process = subprocess.Popen(
-            command,
-            cwd=_ROOT,
-            env=os.environ | threads,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def check(self, seed: int) -> str:
-        """As the function of that name."""
-        assert self._process.stdin and self._process.stdout
-        print(seed, file=self._process.stdin, flush=True)
-        outcome, found = json.loads(
-            self._process.stdout.readline() or '["fault", "the server of cases died"]'
-        )
-        assert outcome != "fault", found
-        return str(outcome)
-
-    def close(self) -> None:
-        self._process.communicate()  # it ends where its input does
-        self._folder.cleanup()
-
-
-@functools.cache
-def _server() -> Server:
-    server = Server()
-    atexit.register(server.close)
-    return server
-
-
-def serve(folder: pathlib.Path) -> None:
-    """Reads seeds and writes what became of them, both by lines."""
-    # Once, before any fork; torch and others import much only when they are first used.
-    import gymnasium.envs.classic_control
-    import torch._dynamo
-
-    from minerva_acme.cli import evaluate, plotting, training
-    from minerva_acme.loggers import tensorboard
-    from minerva_acme.plotting import figure
-    from minerva_acme.replay import backends
-
-    del gymnasium, torch, evaluate, plotting, training, tensorboard, figure
-    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the locks that other threads hold"
-    gc.freeze()
-    answers = os.dup(1)  # commands print, too
-    os.dup2(2, 1)
-    names = [name for name in _RUNS if "reverb" not in name or backends.is_reverb_installed()]
-    for name in names:
-        status, printed = _call(
+def prepare(folder: pathlib.Path) -> None:
+    """Trains the runs whose files are changed."""
+    for name in _names():
+        status, printed = _server.call(
             folder / "printed", ["train", *_RUNS[name].split(), "--directory", folder / name]
         )
         assert status == 0, printed
-    for line in sys.stdin:
-        try:
-            answer = _check(folder, names, random.Random(int(line)))
-        except Exception:
-            answer = "fault", traceback.format_exc()
-        os.write(answers, (json.dumps(answer) + "\n").encode())
 
 
-def _check(folder: pathlib.Path, names: list[str], chance: random.Random) -> tuple[str, str]:
+def _names() -> list[str]:
+    from minerva_acme.replay import backends
+
+    return [name for name in _RUNS if "reverb" not in name or backends.is_reverb_installed()]
+
+
+def try_case(folder: pathlib.Path, seed: int) -> _server.Outcome:
+    """Changes a file of a run, and calls a command that reads it."""
+    chance = random.Random(seed)
     case, executed = folder / "case", folder / "executed"
     shutil.rmtree(case, ignore_errors=True)
-    shutil.copytree(folder / chance.choice(names), case)
+    shutil.copytree(folder / chance.choice(_names()), case)
     files = sorted(path for path in case.rglob("*") if path.is_file())
     logs = [path for path in files if path.suffix == ".csv" or "tensorboard" in path.parts]
     of_run = [path for path in files if path not in logs]
@@ -147,71 +80,15 @@ def _check(folder: pathlib.Path, names: list[str], chance: random.Random) -> tup
         "eval": ["--episodes", "1"],
         "plot": ["--out", folder / "plot"],
     }
-    status, printed = _call(folder / "printed", [command, case, *arguments[command]])
+    status, printed = _server.call(folder / "printed", [command, case, *arguments[command]])
     changed = f"{change.__name__}{detail} of {file.relative_to(case)}{' and the manifest' * is_forged}"
     story = f"{changed}, then {command}"
     if executed.exists():
         executed.unlink()
-        return "fault", f"Code was executed after {story}.\n{printed}"
+        return _server.Outcome("fault", f"Code was executed after {story}.\n{printed}")
     if status == "stopped" and file.name == "run.json":
-        return "long", story  # It may ask for a billion episodes. Ctrl-C must end that.
-    if status == 0:
-        return "ran", story
-    said = printed.rpartition("minerva: ")[2].strip()
-    if status in (1, 2) and said and "\n" not in said and len(said) < 5000 and "weights_only" not in said:
-        return "refused", f"{story}: {said}"
-    return "fault", f"Status {status} after {story}.\n{printed[-4000:]}"
-
-
-def _call(output: pathlib.Path, arguments: list[Any]) -> tuple[int | str, str]:
-    """Calls `minerva` in a process of its own; returns its status, or how it ended, and what it printed."""
-    child = os.fork()
-    if not child:
-        _end_with(output, list(map(str, arguments)))
-    deadline, is_late = time.monotonic() + _SECONDS, False
-    while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        if time.monotonic() > deadline and not is_late:
-            is_late = True
-            os.kill(child, signal.SIGINT)
-        if time.monotonic() > deadline + _STOP_SECONDS:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return "hang", output.read_text(errors="replace")
-        time.sleep(0.005)
-    code = os.waitstatus_to_exitcode(status)
-    if is_late and code in (0, 130):
-        return "stopped", output.read_text(errors="replace")
-    return (signal.Signals(-code).name if code < 0 else code), output.read_text(errors="replace")
-
-
-def _end_with(output: pathlib.Path, arguments: list[str]) -> None:
-    status = 70  # of what is not handled
-    try:
-        os.setsid()  # what it starts is of its group
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        with open(output, "wb") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        import torch
-
-        from minerva_acme.cli import main
-
-        torch.set_num_threads(1)
-        status = main(arguments)
-    except SystemExit as exit_:
-        status = exit_.code if isinstance(exit_.code, int) else 70
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        return _server.Outcome("long", story)  # It may ask for a billion episodes. Ctrl-C must end that.
+    return _server.judge(status, printed, story)
 
 
 # Changes of a file. Each may use chance, the other files, and the file that code of ours would make.
@@ -244,6 +121,11 @@ def replace_by_noise(file: pathlib.Path, chance: random.Random, *unused: Any) ->
 def replace_by_a_folder(file: pathlib.Path, *unused: Any) -> None:
     file.unlink()
     file.mkdir()
+
+
+def replace_by_a_pipe(file: pathlib.Path, *unused: Any) -> None:
+    file.unlink()
+    os.mkfifo(file)
 
 
 def replace_by_another(
@@ -281,7 +163,7 @@ def change_a_value(
 ) -> str:
     """Of a file of JSON; returns which."""
     content = json.loads(file.read_text())
-    holder, key = chance.choice(list(_places(content)))
+    holder, key = chance.choice(list(places(content)))
     code = f"pathlib:Path({str(executed)!r}).touch"
     value = chance.choice(
         [0, -1, 10**7, 2**31, 10**18, 10**400, 0.5, float("nan"), float("inf"), True, None, "", "x" * 1000,
@@ -299,11 +181,11 @@ def change_a_value(
 _DELETED, _DEEP = object(), "deeply nested"
 
 
-def _places(content: Any) -> Any:
+def places(content: Any) -> Any:
     for key in list(content) if isinstance(content, dict) else range(len(content)):
         yield content, key
         if isinstance(content[key], dict | list):
-            yield from _places(content[key])
+            yield from places(content[key])
 
 
 def change_an_array(file: pathlib.Path, chance: random.Random, *unused: Any) -> None:
@@ -314,7 +196,7 @@ def change_an_array(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     array = arrays[name]
     if name == "described":
         described = json.loads(str(array))
-        holder, key = chance.choice(list(_places(described)))
+        holder, key = chance.choice(list(places(described)))
         holder[key] = chance.choice([0, -1, 10**18, 0.5, float("nan"), None, "", [], {}])
         arrays[name] = np.array(json.dumps(described))
     elif chance.random() < 0.3 or not array.size:
@@ -346,7 +228,7 @@ def change_a_tensor(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
     import torch
 
     state = torch.load(file, weights_only=True)
-    holder, key = chance.choice([place for place in _places(state) if not isinstance(place[0], tuple)])
+    holder, key = chance.choice([place for place in places(state) if not isinstance(place[0], tuple)])
     values = [0, -1, 10**18, float("nan"), None, "", [], {}, torch.zeros(3), torch.zeros(0), torch.ones(2, 2)]
     if isinstance(holder[key], torch.Tensor) and chance.random() < 0.5:
         values = [holder[key] * 0 + chance.choice([1, 100]), holder[key].double(), holder[key][None]]
@@ -376,8 +258,8 @@ def change_a_number(file: pathlib.Path, chance: random.Random, *unused: Any) -> 
 
 
 _ANY: list[Callable[..., str | None]] = [
-    flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_another,
-    replace_by_a_pickle,
+    flip_bits, cut_off, delete, lengthen, replace_by_noise, replace_by_a_folder, replace_by_a_pipe,
+    replace_by_another, replace_by_a_pickle,
 ]  # fmt: skip
 
 
@@ -410,8 +292,3 @@ def _correct_manifest(changed: pathlib.Path) -> bool:
         manifest.write_text(json.dumps({**content, "sha256": digest}))
         return True
     return False
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(pathlib.Path(sys.argv[1]))

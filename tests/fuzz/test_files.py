@@ -5,14 +5,14 @@ import pickle
 
 import pytest
 
-from . import files
+from . import _server, files
 
 _COUNT = 20
 
 
 @pytest.fixture(scope="module")
 def server():
-    server = files.Server()
+    server = _server.Server("files")
     yield server
     server.close()
 

@@ -83,3 +83,27 @@ def test_replay_in_memory_that_cannot_grow_is_an_error_and_not_the_end_of_the_pr
                 if t >= 4:
                     writer.create_item("replay", 1.0, {"frames": replay.Window("frame", t - 4, 5)})
         assert 0 < server.client().table_info("replay").size < 1000
+
+
+def test_a_batch_that_does_not_fit_beside_the_replay_is_refused_with_its_size(backend, has):
+    has(free=1 * GB, total=24 * GB)
+    replay_bytes = 10_000 * (84 * 84 * 3 + {"memory": 32, "reverb": 1000}[backend])
+    backends.check_batch([frames(10_000)], backend, 200_000)
+    with pytest.raises(ValueError) as caught:
+        backends.check_batch([frames(10_000)], backend, 1_000_000_000)
+    assert str(caught.value) == (
+        "`batch_size` must be a number of items that fits into this machine's 24 GB of memory, got "
+        "1,000,000,000: a batch takes 105.9 TB, and the full replay beside it "
+        f"{machine_memory.describe(replay_bytes)}. Lower it."
+    )
+    # Of a replay that is written in part, that part counts.
+    backends.check_batch([frames()], backend, 200_000, most_items=10)
+    with pytest.raises(ValueError, match="a batch takes 21.2 GB, and the full replay beside it 21.2 GB"):
+        sizes.check_batch([frames()], 0, 200_000)
+
+
+def test_beside_a_replay_that_does_not_fit_itself_only_the_batch_counts(has):
+    has(free=1 * GB, total=16 * GB)
+    sizes.check_batch([frames()], 0, 100_000)  # a run may end before it is full
+    with pytest.raises(ValueError, match="a batch takes 21.2 GB, and the full replay beside it 0 bytes"):
+        sizes.check_batch([frames()], 0, 200_000)

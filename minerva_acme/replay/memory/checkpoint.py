@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.table import Tables
 
@@ -70,7 +70,7 @@ def load(tables: Tables, path: str | os.PathLike[str], configs: Sequence[base.Ta
     messages.check_finished(folder, "memory")
     with messages.explain_damage(folder):
         arrays = _read(folder / messages.MEMORY_FILE)
-        described = json.loads(str(arrays.pop("described")))
+        described = reading.json_text(str(arrays.pop("described")))
         version = float(described["format"])
     if version != _FORMAT:
         age = "a newer" if version > _FORMAT else "an older"
@@ -107,7 +107,7 @@ def _read(path: pathlib.Path) -> dict[str, np.ndarray]:
     Raises:
         Exception: The file is damaged; the error may be of many types.
     """
-    with zipfile.ZipFile(path) as archive:
+    with reading.open_file(path) as file, zipfile.ZipFile(file) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         # The arrays are not compressed, so they take no more memory than the file takes on the disk.
         if sum(info.file_size for info in members.values()) > path.stat().st_size:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minerva_acme import reading
 from minerva_acme.replay import base
 from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field_specs
 
@@ -56,7 +57,7 @@ def decode_contents(message: bytes) -> dict[str, str]:
     specs = [_Message(entry).message(2).message(33) for entry in _Message(message).message(53).all(1)]
     names = (spec.text(1) for spec in specs)  # a server returns them in any order
     contents = next((name for name in names if name.startswith("{")), "{}")
-    return {key: str(value) for key, value in json.loads(contents).items()}
+    return {key: str(value) for key, value in reading.json_text(contents).items()}
 
 
 def decode_table_info(message: bytes) -> TableDescription:
@@ -70,7 +71,8 @@ def decode_table_info(message: bytes) -> TableDescription:
 def read_checkpoint(path: pathlib.Path) -> list[TableDescription]:
     """Reads the descriptions of a checkpoint's tables; `path` is the folder that `checkpoint` returned."""
     unpacker = zlib.decompressobj()
-    records = unpacker.decompress((path / "tables.tfrecord").read_bytes(), _MAX_BYTES)
+    with reading.open_file(path / "tables.tfrecord") as file:
+        records = unpacker.decompress(file.read(), _MAX_BYTES)
     if not unpacker.eof:
         raise ValueError(f"the description of its tables is cut off, or longer than {_MAX_BYTES} bytes")
     tables, place = [], 0
@@ -85,7 +87,7 @@ def is_whole(path: pathlib.Path) -> bool:
     """Returns whether the compressed content of a checkpoint's file is complete. Reads the whole file."""
     unpacker = zlib.decompressobj()
     try:
-        with open(path, "rb") as file:
+        with reading.open_file(path) as file:
             while piece := unpacker.unconsumed_tail or file.read(1 << 20):
                 unpacker.decompress(piece, _MAX_BYTES)
     except zlib.error:
