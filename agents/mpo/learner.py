@@ -426,7 +426,7 @@ class MPOLearner(learners.ModuleLearner):
                 for name, values in zip(self._config.objectives, by_objective, strict=True)
                 if name in self._rewards
             }
-        metrics = {}
+        metrics: learners.Metrics = {}
         for name, values in q_values.items():
             metrics |= {f"q/min{name}": values.min(), f"q/max{name}": values.max()}
         if self._config.target_precision == "bfloat16":
