@@ -16,7 +16,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, BinaryIO, Literal, TextIO
+from typing import Annotated, Any, Literal, TextIO
 
 MAX_BYTES = 1 << 25
 """The size of the largest file of JSON or TOML that is read, in bytes."""
@@ -28,7 +28,7 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # not on Windows; a pipe would be waite
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
-def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Opens a regular file for reading.
 
     Raises:

@@ -6,12 +6,13 @@ import pathlib
 import shlex
 from collections.abc import Iterator
 
-from minerva_acme import readable, runs, task_settings
+from minerva_acme import readable, reading, runs, task_settings
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, tasks, verification
 
 _CARD = "README.md"
+_CARD_CHARACTERS = 10_000  # in which the header of a card of ours ends
 _VIDEO = "replay.mp4"  # the name that the hub's pages look for
 _PLACEHOLDER = "OWNER/NAME"
 _LIBRARY = "minerva-acme"
@@ -79,8 +80,11 @@ def _check_output(folder: pathlib.Path) -> None:
         raise ValueError(
             f"`output` must be a folder of its own, got the folder of a run, {folder}. {way_out}"
         )
-    if card.exists() and f"library_name: {json.dumps(_LIBRARY)}" not in card.read_text("utf-8", "replace"):
-        raise ValueError(f"`output` must not have a {_CARD} of yours, got {card}. {way_out}")
+    if card.exists():
+        with reading.open_text(card, errors="replace") as file:
+            is_ours = f"library_name: {json.dumps(_LIBRARY)}" in file.read(_CARD_CHARACTERS)
+        if not is_ours:
+            raise ValueError(f"`output` must not have a {_CARD} of yours, got {card}. {way_out}")
 
 
 def _flags(command: commands.Publish) -> Iterator[str]:

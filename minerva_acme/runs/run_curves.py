@@ -51,8 +51,8 @@ def read_curve(directory: str | os.PathLike[str], metric: str, x: str = STEPS) -
     # A killed run, or one that is writing at this moment, leaves an incomplete row at the end.
     text = ""
     if path.exists():
-        with reading.open_text(path, errors="replace") as file:
-            text = file.read().rpartition("\n")[0]
+        with reading.open_text(path, errors="replace") as opened:
+            text = opened.read().rpartition("\n")[0]
     with _explain(path):
         rows = list(csv.DictReader(text.splitlines()))
     metrics = list_metrics(directory)
