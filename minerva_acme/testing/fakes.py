@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import dm_env
 import numpy as np
+import torch
 import tree
 
 from minerva_acme import core, loggers, specs, types
@@ -283,11 +284,16 @@ class FakeLogger(loggers.Logger):
     def write(self, values: Mapping[str, Any]) -> None:
         if self.is_closed:
             raise ValueError("The logger is closed.")
-        logger_base.to_plain(values)
+        # Tensors of one number are not read: reading waits for a GPU.
+        logger_base.to_plain({name: value for name, value in values.items() if not _is_one_number(value)})
         self.rows.append(dict(values))
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def _is_one_number(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1
 
 
 def _fill(nested_spec: types.NestedSpec, value: float) -> types.NestedArray:
