@@ -12,8 +12,19 @@ from typing import NamedTuple, TypeAlias
 from minerva_acme import results
 from tests.learning.against_plain import mean_and_error
 
-PREFIXES = {1: "screening_", 2: "screening2_"}  # of the stored experiments, by the round
-BASELINE = "simba"
+
+class Round(NamedTuple):
+    """A round of the screening."""
+
+    prefix: str  # of the stored experiments
+    baseline: str  # with which changes are compared
+
+
+ROUNDS = {
+    1: Round("screening_", "simba"),
+    2: Round("screening2_", "simba"),
+    3: Round("screening3_", "start"),
+}
 NUM_EVALUATIONS = 3  # the last ones of a run, which its score is the mean of
 
 Run: TypeAlias = tuple[str, int]  # a task and a seed
@@ -54,19 +65,20 @@ def measure(experiment: results.Experiment) -> dict[Run, Measured]:
     }
 
 
-def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
+def table(runs: Mapping[str, Mapping[Run, Measured]], baseline: str = "simba") -> str:
     """Returns a Markdown table: a row for each change with its difference, best first.
 
     Runs that the baseline lacks are not compared.
 
     Args:
         runs: The runs of each change, keyed by its name.
+        baseline: The name of what they are compared with.
     """
-    baseline = runs[BASELINE]
-    tasks = sorted({task for task, _ in baseline})
+    compared = runs[baseline]
+    tasks = sorted({task for task, _ in compared})
     lines = []
     for name, own in runs.items():
-        pairs = {run: own[run].score - baseline[run].score for run in own if run in baseline}
+        pairs = {run: own[run].score - compared[run].score for run in own if run in compared}
         if not pairs:
             continue
         mean, error = mean_and_error(list(pairs.values()))
@@ -75,7 +87,7 @@ def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
             scores = [own[run].score for run in pairs if run[0] == task]
             cells.append(f"{statistics.fmean(scores):.3f}" if scores else "")
         minutes = statistics.fmean(own[run].cpu_minutes for run in pairs)
-        difference = "" if name == BASELINE else f"{mean:+.3f}"
+        difference = "" if name == baseline else f"{mean:+.3f}"
         if difference and len(pairs) > 1:
             difference += f" ± {error:.3f}"
         cells = [f"`{name}`", *cells, difference, str(len(pairs)), f"{minutes:.0f}"]
@@ -90,10 +102,11 @@ def table(runs: Mapping[str, Mapping[Run, Measured]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> str:
     """Prints the table of a round's stored experiments, and returns it."""
     parser = argparse.ArgumentParser(prog="python -m tests.learning.screening", description=__doc__)
-    parser.add_argument("--round", type=int, choices=PREFIXES, default=1)
-    prefix = PREFIXES[parser.parse_args(arguments).round]
+    parser.add_argument("--round", type=int, choices=ROUNDS, default=1)
+    prefix, baseline = ROUNDS[parser.parse_args(arguments).round]
     stored = {name: experiment for name, experiment in results.load().items() if name.startswith(prefix)}
-    printed = table({name.removeprefix(prefix): measure(experiment) for name, experiment in stored.items()})
+    runs = {name.removeprefix(prefix): measure(experiment) for name, experiment in stored.items()}
+    printed = table(runs, baseline)
     print(printed)
     return printed
 
