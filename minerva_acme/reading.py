@@ -53,22 +53,23 @@ def open_text(path: str | os.PathLike[str], *, errors: str = "strict", newline: 
     return io.TextIOWrapper(open_file(path), encoding="utf-8", errors=errors, newline=newline)
 
 
-def json_file(path: str | os.PathLike[str], *, infinite: bool = False) -> Any:
+def json_file(path: str | os.PathLike[str], *, infinite: bool = False, nan: bool = False) -> Any:
     """Reads a file of JSON; see `json_text`.
 
     Raises:
         OSError: It cannot be read.
         ValueError: As `json_text`.
     """
-    return json_text(_read(path), infinite=infinite)
+    return json_text(_read(path), infinite=infinite, nan=nan)
 
 
-def json_text(text: str | bytes, *, infinite: bool = False) -> Any:
+def json_text(text: str | bytes, *, infinite: bool = False, nan: bool = False) -> Any:
     """Returns the value of a text of JSON, which was read from a file.
 
     Args:
         text: The text.
         infinite: Whether its numbers may be infinite, as the bounds of specs are.
+        nan: Whether they may be nan, as a setting of somebody's own agent may.
 
     Raises:
         ValueError: It is longer than `MAX_BYTES`, is no JSON, is nested deeper than `MAX_DEPTH`, or has
@@ -76,7 +77,7 @@ def json_text(text: str | bytes, *, infinite: bool = False) -> Any:
     """
     _check_size(len(text))
     try:
-        return _checked(json.loads(text), infinite)
+        return _checked(json.loads(text), infinite, nan)
     except RecursionError:
         raise _too_deep() from None
 
@@ -89,7 +90,7 @@ def toml_file(path: str | os.PathLike[str]) -> dict[str, Any]:
         ValueError: As `json_text`.
     """
     try:
-        values: dict[str, Any] = _checked(tomllib.loads(_read(path).decode()), infinite=True)
+        values: dict[str, Any] = _checked(tomllib.loads(_read(path).decode()), True, False)
         return values
     except RecursionError:
         raise _too_deep() from None
@@ -189,7 +190,7 @@ def _too_deep() -> ValueError:
     return ValueError(f"its values must be nested at most {MAX_DEPTH} deep, got more")
 
 
-def _checked(value: Any, infinite: bool) -> Any:
+def _checked(value: Any, infinite: bool, nan: bool) -> Any:
     """Returns a value after a look at all of its parts, without recursion."""
     waiting: list[tuple[Any, int]] = [(value, 0)]
     while waiting:
@@ -203,7 +204,7 @@ def _checked(value: Any, infinite: bool) -> Any:
             if not found.isascii():
                 found.encode()  # a UnicodeEncodeError, which is a ValueError, for half of a pair
         elif isinstance(found, float):
-            if math.isnan(found) or (math.isinf(found) and not infinite):
+            if (math.isnan(found) and not nan) or (math.isinf(found) and not infinite):
                 raise ValueError(f"its numbers must be finite, got {found}")
         elif isinstance(found, int) and not -_LARGEST <= found <= _LARGEST:
             raise ValueError(f"its numbers must be finite, got one of {len(str(abs(found)))} digits")

@@ -44,11 +44,13 @@ def test_what_no_reader_could_use_is_refused(text, message):
         reading.json_text(text)
 
 
-def test_infinite_numbers_are_allowed_where_they_are_asked_for_and_nan_never_is():
+def test_infinite_numbers_and_nan_are_allowed_where_they_are_asked_for():
     for text in ("NaN", "[[-NaN]]", "1" * 400):
         with pytest.raises(ValueError):
             reading.json_text(text, infinite=True)
     assert len(reading.json_text("[" * 64 + "]" * 64)) == 1
+    (found,) = reading.json_text("[NaN]", nan=True)
+    assert math.isnan(found)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path):

@@ -112,7 +112,7 @@ def read(path: pathlib.Path) -> ConfigFile:
     path = path / _RUN if path.is_dir() else path
     is_run = path.suffix == ".json"
     try:
-        content = reading.json_file(path, infinite=True) if is_run else reading.toml_file(path)
+        content = reading.json_file(path, infinite=True, nan=True) if is_run else reading.toml_file(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(

@@ -422,7 +422,7 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
         ValueError: It has a newer format, or is malformed.
     """
     try:
-        content = reading.json_text(text, infinite=True)
+        content = reading.json_text(text, infinite=True, nan=True)
         found = content.pop("format", 1)
         version = content.pop("version", "another version")
         if not (isinstance(found, int) and found <= FORMAT):
