@@ -250,7 +250,9 @@ class RunDescription:
         """The arguments of `environments.make_training_environment` for this run other than the id."""
         settings = env_kwargs.with_tuples(self.environment_settings)
         if names := self.hyperparameters.get("critic_observations"):
-            settings = {**settings, "critic_observations": tuple(names)}
+            names = list(names) if isinstance(names, tuple) else names
+            names = reading.fit("critic_observations", names, tuple[str, ...])
+            settings = {**settings, "critic_observations": names}
         return settings
 
     def make_specs(self, *, import_code: bool = False) -> specs.EnvironmentSpec:

@@ -339,3 +339,12 @@ def test_a_file_that_asks_for_millions_of_environments_is_refused_before_any_is_
     text = json.dumps(content | {part: {name: value}})
     with pytest.raises(ValueError, match=f"run.json .*`{name}` must be <= 65,536, got "):
         run_folder.parse(text, pathlib.Path("run.json"))
+
+
+@pytest.mark.parametrize("names", [[["x"]], "x", 5, {"x": 1}])
+def test_names_of_entries_that_are_no_names_are_refused(names):
+    described = run_folder.RunDescription(
+        agent="ppo", environment="CartPole-v1", seed=0, hyperparameters={"critic_observations": names}
+    )
+    with pytest.raises(ValueError, match="`critic_observations` must be a list, each text, got"):
+        described.make_environment_factory()
