@@ -40,7 +40,7 @@ class Health:
                 _MIN_Q_SPREAD,
             )
         clipped = metrics.get("policy/clipped_means")
-        if clipped is None or self._has_warned:
+        if clipped is None or self._has_warned or not learner_step:
             return
         share = learners.read(clipped)
         if share > _MAX_CLIPPED_MEANS and self._was_clipped:

@@ -146,7 +146,7 @@ def test_every_optimiser_of_mpo_is_as_before(learner_scene, optimizer, caplog):
 LATE = {
     "mpo": {
         "the critic": (lambda learner: learner._online.critic.head.weight, 1, "gradients of the critic"),
-        "the duals": (lambda learner: learner._duals.temperature.raw, 1, "gradients of the duals"),
+        "the duals": (lambda learner: learner._duals.alpha_mean.raw, 1, "gradients of the duals"),
         "the first M-step": (
             lambda learner: learner._online.policy.mean_head.weight,
             1,

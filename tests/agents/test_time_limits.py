@@ -116,7 +116,7 @@ def test_the_critic_of_mpo(run, critic_target, end):
             critic_learning_rate=3e-2,
         )
     )
-    run(builder, lambda seed: TwoStates(last_discount), 90, replay="memory")
+    run(builder, lambda seed: TwoStates(last_discount), 130, replay="memory")
     policy, critic = builder.learner._target.policy, builder.learner._target_q
     states = torch.from_numpy(STATES)
     # Of the actions that it takes.

@@ -166,7 +166,9 @@ def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is
     first, lost, whole = (
         [e._asdict() for e in datasets.read(tmp_path / name)] for name in ("data", "lost", "longer")
     )
-    assert sum(len(episode["reward"]) for episode in whole) == 70 == sum(len(e["reward"]) for e in lost)
+    assert sum(len(episode["reward"]) for episode in whole) == 70
+    # Without a last save, an episode that is still open is not among them.
+    assert int(older.name) < sum(len(episode["reward"]) for episode in lost) <= 70
     testing.assert_nests_equal(whole[: len(first)], first)
 
 

@@ -44,6 +44,8 @@ MPO_OF_THREE = mpo.MPOBuilder(
         normalize_observations=True,
         weight_decay=0.01,
         noise_repeat=3,
+        random_steps=60,
+        policy_period=2,
         variable_update_period=2,
     )
 )
@@ -52,8 +54,6 @@ MPO_OF_THREE = mpo.MPOBuilder(
 MPO_OF_TODAY = mpo.MPOBuilder(
     dataclasses.replace(
         MPO.config,
-        random_steps=60,
-        policy_period=2,
         replay_fading=0.97,
         prioritized=True,
         min_priority=0.1,

@@ -268,8 +268,16 @@ def test_a_program_is_what_torch_computes_bit_for_bit(make_run, load_program):
 
 def test_bounds_hold_in_a_program(make_run, load_program):
     far = torch.from_numpy(1e6 * make_run("MPO").observations(64))
-    found = load_program("MPO")(far)
-    assert found.abs().max() == 1.0
+    assert load_program("MPO")(far).abs().max() <= 1.0
+    builder = mpo.MPOBuilder(mpo.MPOConfig(**MPO, bounded_mean=False))
+    with environments.make_training_environment("Pendulum-v1") as environment:
+        spec = specs.make_environment_spec(environment)
+    generator = torch.Generator().manual_seed(0)
+    nets = builder.make_networks(spec, generator)
+    nets.policy.mean_head.weight.data.mul_(1e4)
+    program = builder.make_policy(nets, spec, generator, evaluation=True).as_module()
+    assert nets.policy(far).mean.abs().max() > 1.0
+    assert program(far).abs().max() == 1.0
 
 
 def test_an_exploring_policy_is_no_program(make_run):

@@ -69,7 +69,7 @@ def test_each_step_is_learned_from_once_by_the_weights_that_it_was_acted_with(ag
     result = run(builder, make_environment, 12 * 20, evaluation_period=50)
     seen = builder.learner.seen
     assert [version for version, _ in seen] == list(range(20))
-    assert result.learner_steps == 0  # this learner does not count
+    assert result.learner_steps == 20  # this learner does not count, so the run does
     for version, rollout in seen:
         assert rollout.reward.shape == (12 // num_environments, num_environments)
         np.testing.assert_array_equal(rollout.extras.log_prob, version)
