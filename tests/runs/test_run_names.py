@@ -70,7 +70,9 @@ def test_runs_that_may_not_resume_each_other_have_different_folders():
     ]
     for field in dataclasses.fields(PPO["default"]):
         value = getattr(PPO["default"], field.name)
-        changed = not value if isinstance(value, bool) else (1, 2, 3) if isinstance(value, tuple) else 0.123
+        changed = not value if isinstance(value, bool) else 0.123
+        if isinstance(value, tuple):  # of sizes, or of no names
+            changed = (1, 2, 3) if value else ("some", "names")
         hyperparameters = {**base.hyperparameters, field.name: changed}
         others.append(dataclasses.replace(base, hyperparameters=hyperparameters))
     found = [run_names.default_directory(one, PPO) for one in [base, *others]]
