@@ -19,9 +19,9 @@ def make() -> Iterator[frame.Variants]:
     from minerva_acme import specs
     from minerva_acme.agents import mpo
 
-    from . import actor_setup
+    from . import actor_setup, mpo_setup
 
-    config = mpo.MPOConfig()
+    config = mpo_setup.PLAIN_CONFIG
     builder = mpo.MPOBuilder(config)
     clock = time.perf_counter
     with contextlib.ExitStack() as stack:

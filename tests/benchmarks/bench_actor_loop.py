@@ -11,9 +11,9 @@ def make() -> Iterator[frame.Variants]:
     from minerva_acme import specs
     from minerva_acme.agents import mpo
 
-    from . import actor_setup
+    from . import actor_setup, mpo_setup
 
-    config = mpo.MPOConfig()
+    config = mpo_setup.PLAIN_CONFIG
     builder = mpo.MPOBuilder(config)
     with contextlib.ExitStack() as stack:
         with contextlib.closing(actor_setup.make_environment()) as environment:

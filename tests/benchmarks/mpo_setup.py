@@ -43,6 +43,10 @@ def make_spec(observation_size: int = 17, action_size: int = 6) -> specs.Environ
     )
 
 
+PLAIN_CONFIG = mpo.MPOConfig(temperature="learned", bounded_mean=False)
+"""The settings of the plain update."""
+
+
 def make_batch(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int) -> types.Trajectory:
     """Makes sequences of noise: off-policy log-densities, some true ends, no padding."""
     generator = torch.Generator().manual_seed(seed)
@@ -115,7 +119,7 @@ def make_plain(spec: specs.EnvironmentSpec, config: mpo.MPOConfig, seed: int = S
 
 def make_step(settings: Mapping[str, Any] | None) -> Callable[[], object]:
     """Makes a learner step at the benchmarks' sizes: ours with these settings, or the plain one for None."""
-    spec, config = make_spec(), mpo.MPOConfig()
+    spec, config = make_spec(), PLAIN_CONFIG
     batches = [make_batch(spec, config, seed) for seed in range(4)]
     if settings is not None:
         return make_learner(spec, dataclasses.replace(config, **settings), batches).step

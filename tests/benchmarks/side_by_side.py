@@ -5,6 +5,7 @@ a core. The variants take batches of the same size, and take turns. docs/scaling
 """
 
 import argparse
+import dataclasses
 import itertools
 import multiprocessing
 import statistics
@@ -80,7 +81,8 @@ def _learn(variant: Variant, rank: int, file: str, seconds: float, results: Any)
     torch.set_num_threads(variant.num_threads)
     ranks = learners.Ranks(file, rank, variant.num_learners) if variant.num_learners > 1 else None
     if variant.agent == "mpo":
-        spec, config = mpo_setup.make_spec(), mpo.MPOConfig(batch_size=variant.batch_size)
+        spec = mpo_setup.make_spec()
+        config = dataclasses.replace(mpo_setup.PLAIN_CONFIG, batch_size=variant.batch_size)
         share = config if ranks is None else mpo.MPOBuilder(config).for_learners(ranks.size).config
         batches = [mpo_setup.make_batch(spec, share, seed) for seed in range(4)]
         step = mpo_setup.make_learner(spec, share, batches, ranks).step

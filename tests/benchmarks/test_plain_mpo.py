@@ -11,8 +11,12 @@ from minerva_acme.agents import mpo
 
 from . import mpo_setup, plain_mpo
 
-SMALL = mpo.MPOConfig(
-    policy_layer_sizes=(32, 24), critic_layer_sizes=(40, 32, 24), batch_size=8, num_samples=6
+SMALL = dataclasses.replace(
+    mpo_setup.PLAIN_CONFIG,
+    policy_layer_sizes=(32, 24),
+    critic_layer_sizes=(40, 32, 24),
+    batch_size=8,
+    num_samples=6,
 )
 
 
@@ -92,7 +96,9 @@ def test_the_learner_ends_at_the_plain_parameters_on_the_same_noise(
 def test_the_learner_ends_at_the_plain_parameters_at_the_size_that_is_timed() -> None:
     # Adam's first step is the gradient over its own size plus epsilon: where a gradient is below 1e-8, the
     # default epsilon, it consists of rounding. Of 547,341 parameters 16 are such.
-    config = mpo.MPOConfig(adam_epsilon=1e-5, init_log_temperature=0.0, init_log_alpha_stddev=10.0)
+    config = dataclasses.replace(
+        mpo_setup.PLAIN_CONFIG, adam_epsilon=1e-5, init_log_temperature=0.0, init_log_alpha_stddev=10.0
+    )
     assert_same_parameters_after_5_steps(config, observation_size=17, action_size=6)
 
 

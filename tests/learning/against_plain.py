@@ -8,6 +8,7 @@ each evaluation is printed, with its standard error.
 
 import argparse
 import csv
+import dataclasses
 import pathlib
 import statistics
 import subprocess
@@ -24,7 +25,8 @@ from minerva_acme.agents import mpo
 from tests.benchmarks import mpo_setup, plain_mpo
 
 FLAGS = ["--preset", "control", "--critic-loss-steps", "first", "--variable-update-period", "1"]
-CONFIG = mpo.PRESETS["control"]
+FLAGS += ["--temperature", "learned", "--no-bounded-mean"]
+CONFIG = dataclasses.replace(mpo.PRESETS["control"], temperature="learned", bounded_mean=False)
 STEPS_PER_UPDATE = int(CONFIG.inserts_per_learner_step)
 COLUMNS = ["variant", "seed", "env_step", "avg_return"]
 

@@ -239,10 +239,11 @@ NETWORKS = [
             "delta.square() * (weight * (1.0 - weight))",
             "0.0",
         ),
+        breakage("the first rows do not set the mean", "rows_mean, self.mean)", "self.mean, self.mean)"),
         breakage(
             "statistics weigh every batch alike",
-            "self.mean.add_(delta * weight)",
-            "self.mean.add_(0.5 * delta)",
+            "self.mean.copy_(mean + delta * weight)",
+            "self.mean.copy_(mean + 0.5 * delta)",
         ),
         breakage(
             "extreme rows enter the statistics", "rows.abs() <= constraints.LARGEST", "rows.abs() <= 1e300"
@@ -1356,8 +1357,8 @@ MOVED = [
         ("tests/runs/test_evaluation.py", "tests/runs/test_policies.py"),
         breakage(
             "a loaded policy checks nothing",
-            "return loaded_policy.LoadedPolicy(policy, spec.observations, to_task, source=str(found))",
-            "return policy",
+            "loaded_policy.LoadedPolicy(policy, spec.observations, to_task, from_task, source=str(found))",
+            "policy",
         ),
     ),
     *of(
