@@ -154,7 +154,7 @@ class MPOConfig(
     """Initial multiplier of the standard deviation's KL before softplus."""
     policy_period: constraints.Count = 1
     """Learner steps for each improvement of the policy; the others are the critic's alone, and take about
-    half the time."""
+    0.6 of the time."""
     m_steps: constraints.Count = 1
     """Policy gradient steps per E-step; each has the learning rate divided by their number."""
 
