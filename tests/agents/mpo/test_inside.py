@@ -142,7 +142,7 @@ def test_a_run_says_once_that_its_means_stay_beyond_the_bounds(caplog):
     assert "Set `bounded_mean`" in record.getMessage()
 
 
-def test_between_improvements_the_critic_alone_learns_and_the_log_keeps_their_numbers(spec):
+def test_between_improvements_the_critic_alone_learns_and_their_numbers_stay(spec):
     config = dataclasses.replace(SMALL, policy_period=3)
     batches = [make_trajectory(seed=seed) for seed in range(7)]
     learner, rows = make_learner(spec, map(Sample, batches), config)
