@@ -123,6 +123,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         counter: counting.Counter | None = None,
         actor_index: int = 0,
     ) -> builders.AgentPolicy:
+        discrete = isinstance(spec.actions, specs.DiscreteArray)
         return acting.ModulePolicy(
             module=self.policy_module(networks),
             choose=self.make_choice(spec, evaluation),
@@ -134,9 +135,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
-            random_steps=0
-            if evaluation or isinstance(spec.actions, specs.DiscreteArray)
-            else self.config.random_steps,
+            random_steps=0 if discrete else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,
         )

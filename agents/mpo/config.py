@@ -62,8 +62,8 @@ class MPOConfig(
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
     bounded_mean: bool = True
-    """Whether tanh keeps the policy's mean inside the bounds of the actions. Beyond them all actions are
-    clipped to the same one, so that nothing would bring a mean back."""
+    """Whether a tanh keeps the policy's mean inside the bounds of the actions. Outside, all actions would be
+    clipped to the same one, and nothing would bring the mean back."""
 
     encoder_loss: Literal["critic", "policy", "both"] = "critic"
     """Losses that train the encoder of observations, if it has parameters. In [5] only the critic's does, as
@@ -114,9 +114,9 @@ class MPOConfig(
     epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     temperature: Literal["solved", "learned"] = "solved"
-    """How the temperatures of the E-step get their KL to its bound: solved for anew in each batch, as in [1],
-    which holds the bound in any unit of the reward; or learned by gradient steps from `init_log_temperature`,
-    as in [4]. The penalty's temperature likewise."""
+    """Whether the temperatures that bring the E-step's KL to its bound are solved for in each batch, as in
+    [1], so that the bound holds in any unit of the reward, or learned by gradient steps from
+    `init_log_temperature`, as in [4]. This includes the penalty's temperature."""
     temperature_floor: constraints.NonNegative = 0.01
     """Smallest solved temperature, in units of the largest absolute reward seen so far. Before there was any
     reward, values are the critic's noise: all actions weigh the same, and the policy stays as it is. 0:

@@ -80,12 +80,13 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
             metrics[_temperature_of(name, config)] = temperature
         step = losses.e_step(values, temperature, epsilon, states.log_prior)
         weights.append(step.weights)
-        temperature_losses.append(step.temperature_loss)
+        if config.temperature == "learned":
+            temperature_losses.append(step.temperature_loss)
         metrics["policy/entropy_weights" if name == "q" else f"policy/entropy_{name}_weights"] = step.entropy
         metrics[f"kl/{name}_rel"] = step.kl_to_prior / epsilon
     total_weights: torch.Tensor = functools.reduce(operator.add, weights)
     temperature_loss: torch.Tensor | None = None
-    if config.temperature == "learned":
+    if temperature_losses:
         temperature_loss = functools.reduce(operator.add, temperature_losses)
         metrics["loss/temperature"] = temperature_loss.detach()
 

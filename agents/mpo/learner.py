@@ -368,8 +368,10 @@ class MPOLearner(learners.ModuleLearner):
 
     def _floors(self) -> torch.Tensor | None:
         """Returns the smallest temperatures, [] or with objectives [K]: none for those that are functions."""
-        if self._floor is None or not self._functions:
-            return None if self._floor is None else self._floor()
+        if self._floor is None:
+            return None
+        if not self._functions:
+            return self._floor()
         floors = dict(zip(self._rewards, self._floor().unbind(), strict=True))
         none = self._floor.largest.new_zeros(())
         return torch.stack([floors.get(name, none) for name in self._config.objectives])
