@@ -37,7 +37,7 @@ PYTEST := python -m pytest -m "not learning and not ray and not compile" -o faul
 
 .PHONY: test
 test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings, those with Ray and most that compile
-	$(PYTEST) $(PARALLEL) $(if $(findstring tests/,$(ARGS)),,$(TOOLS:%=--ignore=%)) $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations 10 $(if $(findstring tests/,$(ARGS)),,$(TOOLS:%=--ignore=%)) $(ARGS)
 
 .PHONY: test-tools
 test-tools: $(INSTALLED)  ## Try benchmarks, fuzzers, storms, mutants and the scripts behind the results for a moment (a minute)

@@ -185,8 +185,9 @@ def _differentiated(
     """Computes a loss by autograd, and leaves the gradients of the trained parameters in their `.grad`."""
     with _without_gradient(others):
         loss = compute(nets, batch, generator)
-    _check_loss(name, loss, group)
-    updates.differentiate(loss.value, group.parameters())
+        _check_loss(name, loss, group)
+        # Within the block: layers that are computed again for their gradient must be what they were.
+        updates.differentiate(loss.value, group.parameters())
     return loss
 
 

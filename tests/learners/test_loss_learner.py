@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils import checkpoint
 
 from minerva_acme import acceleration, counting, learners, replay, testing
 from minerva_acme.learners.finite import NonFinite
@@ -93,6 +94,33 @@ def test_a_loss_trains_the_module_of_its_name_alone(name):
         for module, old in zip(networks, before, strict=True)
     ]
     assert moved == [field == name for field in Networks._fields]
+
+
+class Recomputed(nn.Module):
+    """Layers whose activations are computed again in the backward pass, to save memory."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, inputs):
+        return checkpoint.checkpoint(self.layers, inputs, use_reentrant=False)
+
+
+def test_a_critic_that_is_recomputed_for_its_gradient_trains_the_policy_alike():
+    def policy_loss(nets, batch, generator):
+        return learners.Loss(nets.critic(nets.policy(batch.data)).square().mean())
+
+    trained = []
+    for wrap in (nn.Sequential, Recomputed):
+        torch.manual_seed(0)
+        layers = [nn.Linear(3, 16), nn.LayerNorm(16), nn.Tanh(), nn.Linear(16, 16), nn.ELU()]
+        critic = wrap(nn.Sequential(*layers, nn.Linear(16, 1)))
+        networks = Networks(nn.Linear(3, 3), critic, nn.Linear(3, 1))
+        learner = make_learner({"policy": policy_loss}, networks=networks, update_targets=lambda *_: None)
+        learner.step()
+        trained.append([*networks.policy.parameters()])
+    torch.testing.assert_close(*trained, rtol=0.0, atol=0.0)
 
 
 def test_what_a_loss_does_not_train_requires_no_gradient_while_it_is_computed():
