@@ -68,7 +68,7 @@ class AWACLearner(learners.ModuleLearner):
                 slow.load_state_dict(fast.state_dict())
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         first, action = batch.observation[:, 0], batch.action[:, 0]
-        with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:  # a bad batch is skipped
+        with self.updates.guarded(self.num_steps, batch) as metrics:  # a bad batch is skipped
             policy = self._online.policy(batch.observation)
             policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():

@@ -18,8 +18,8 @@ The two are never merged into one "done" flag.
 Threads. An object's methods are called one at a time, from any thread, with one exception:
 
     get_variables, poll_variables    may be called from any thread at any time, even while the learner's
-                                     `step` runs or waits for data. They never wait for the step, and return
-                                     the variables after the last completed one.
+                                     `step` runs or waits for data. They return the variables after a
+                                     completed step, and never wait for data.
 
 So a learner can wait for data in one thread while the actor that produces the data runs in another.
 Different threads may use different objects at once; an object used by only one loop needs no lock.
@@ -280,9 +280,9 @@ class VariableSource(abc.ABC):
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
         """Returns one nest of CPU numpy arrays per name. They are copies: later updates do not change them.
 
-        All come from the learner's last completed step. The call may overlap with any other, and does not
-        wait for a running step, which may itself be waiting for data that the caller will write next. On an
-        accelerator it waits for the work that is already queued.
+        All come from one completed step of the learner. The call may overlap with any other. It may wait
+        until the computation of a running step ends, but not while the step waits for data, which the caller
+        may be about to write. On an accelerator it waits for the work that is already queued.
 
         Raises:
             KeyError: A name is unknown; the message lists the known ones.

@@ -209,9 +209,9 @@ class MPOLearner(learners.ModuleLearner):
     def step(self) -> None:
         """Makes one update of the critic and, if it is due, of E-step, duals and policy, on one batch."""
         info, batch = learners.next_sample(self._dataset, types.Trajectory, "TrajectoryLayout")
-        self._sync_targets()
         self._decay.set(self.num_steps)
-        with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
+        with self.updates.guarded(self.num_steps, batch) as metrics:
+            self._sync_targets()
             batch, observed = self._without_burn_in(batch)
             self._update_statistics(batch)
             improves = (self.num_steps + 1) % self._config.policy_period == 0
@@ -266,7 +266,6 @@ class MPOLearner(learners.ModuleLearner):
         ):
             # At step 0 the targets are copies already, or come from the run that this one starts from.
             if config.target_rate < 1.0 or (self.num_steps and self.num_steps % period == 0):
-                self.updates.keep(slow)
                 learners.update_target(slow, fast, self.num_steps, rate=config.target_rate)
                 optimizers.project_target(slow, fast, config)
                 if slow is target.critic:
@@ -311,7 +310,6 @@ class MPOLearner(learners.ModuleLearner):
             for name, norm, rows in parts:
                 self._statistics.update(norm, name, rows)
             if self._may_lack_statistics:
-                self.updates.keep(self._target.encoder)
                 learners.update_target(self._target.encoder, self._online.encoder, self.num_steps)
         if self._scale is not None:
             self._statistics.update(self._scale, "running_return", batch.extras.running_return[:, :1])

@@ -140,7 +140,7 @@ class RolloutPreparer:
         Raises:
             NonFinite: The rollout, a value or an advantage contains infinity or NaN.
         """
-        past = self._past(rollout)
+        past, extras = self._past(rollout), rollout.extras
         v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
         # All inputs of the targets, before the first statistics change.
@@ -152,6 +152,9 @@ class RolloutPreparer:
                 "discounts": rollout.discount,
                 "values": v_t,
                 "values of the next observations": v_tp1,
+                "recorded actions": _but_infinity(extras.raw_action),
+                "recorded log-probabilities": _but_infinity(extras.log_prob),
+                "recorded policies": _but_infinity(extras.parameters),
             }
         )
         inputs = {
@@ -161,7 +164,7 @@ class RolloutPreparer:
             "v_tp1": v_tp1,
             "last_t": rollout.last,
         }
-        extras, weight = rollout.extras, torch.ones_like(v_t)
+        weight = torch.ones_like(v_t)
         metrics: dict[str, torch.Tensor] = {}
         if self._correction_lambda is None:
             targets = self._estimator(**inputs)
@@ -263,6 +266,11 @@ def _steps(nest: types.NestedTensor) -> list[types.NestedTensor]:
     """Splits [T, E, ...] into [E, ...] of each step."""
     leaves = zip(*(leaf.unbind() for leaf in tree.flatten(nest)), strict=True)
     return [tree.unflatten_as(nest, step) for step in leaves]
+
+
+def _but_infinity(nest: types.NestedTensor) -> types.NestedTensor:
+    """Replaces infinity by 0: what was recorded of a policy may be infinite and right, as a logit of -inf."""
+    return tree.map_structure(lambda leaf: leaf.nan_to_num(nan=torch.nan, posinf=0.0, neginf=0.0), nest)
 
 
 def _flat(nest: types.NestedTensor) -> types.NestedTensor:

@@ -113,7 +113,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         _check_network(self.network)
         rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
         learning_rate = self._decay.set(self.num_steps)
-        with self.updates.whole_or_nothing(self.num_steps, rollout) as metrics:
+        with self.updates.guarded(self.num_steps, rollout) as metrics:
             batch = self._preparer.prepare(rollout)
             metrics |= batch.metrics | self.improve(batch)
             self._preparer.update_observation_statistics(rollout)

@@ -89,6 +89,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             minibatch_size=config.minibatch_size,
             normalize_advantages=config.normalize_advantages,
             max_grad_norm=self.group.max_norm,
+            largest_norm=learners.LARGEST,
             **self._loss_settings(),
         ) as step_on:
             for _ in range(config.num_epochs):

@@ -45,6 +45,7 @@ def make_step(
     minibatch_size: int,
     normalize_advantages: bool,
     max_grad_norm: float,
+    largest_norm: float,
     **loss_settings: Any,
 ) -> Iterator[Step]:
     """Makes a gradient step on arrays that equals a plain one.
@@ -65,6 +66,7 @@ def make_step(
         minibatch_size: The number of samples in a minibatch.
         normalize_advantages: Whether a minibatch's advantages are normalised.
         max_grad_norm: The global norm to which gradients are clipped.
+        largest_norm: The norm beyond which a gradient makes no step, like one that is not finite.
         **loss_settings: The settings of `losses.ppo_loss`.
     """
     try:
@@ -107,7 +109,8 @@ def make_step(
         grad_norm = math.sqrt(gradient.dot(gradient))
         if grad_norm > max_grad_norm:
             np.multiply(gradient, max_grad_norm / (grad_norm + CLIPPING_EPSILON), gradient)
-        updates.step()
+        if grad_norm <= largest_norm:
+            updates.step()
         return torch.tensor([*loss.losses, grad_norm], dtype=torch.float32)
 
     way: Step | None = step if agreement.holds() else None
@@ -125,10 +128,12 @@ def make_step(
         result: torch.Tensor = pairs["losses"].found if way is step else pairs["losses"].wanted
         return result
 
-    with np.errstate(over="ignore", invalid="ignore"):  # The learner checks the norms.
-        yield take
-    if way is step:
-        updates.finish()
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # The learner names the norms.
+            yield take
+    finally:
+        if way is step:
+            updates.finish()
 
 
 # The learner's methods that the step on arrays does not call, but computes itself.

@@ -1,7 +1,7 @@
 """The parts that learners have in common."""
 
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
-from minerva_acme.learners.finite import WAY_OUT, NonFinite, read, require_finite
+from minerva_acme.learners.finite import LARGEST, WAY_OUT, NonFinite, read, require_finite
 from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import (
@@ -20,6 +20,7 @@ from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
+    "LARGEST",
     "Batch",
     "Group",
     "LearnerLost",

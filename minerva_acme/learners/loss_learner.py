@@ -148,7 +148,7 @@ class LossLearner(module_learner.ModuleLearner):
         if self._priorities is not None:
             weights = self._priorities.weights(sample.info, self.num_steps).to(self.generator.device)
         batch = Batch(sample.data, weights)
-        with self.updates.whole_or_nothing(self.num_steps, sample.data) as metrics:
+        with self.updates.guarded(self.num_steps, sample.data) as metrics:
             finite.require_finite(batches.checked_fields(sample.data))
             new_priorities = None
             for name, compute in self._losses.items():

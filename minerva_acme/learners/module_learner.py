@@ -20,14 +20,13 @@ class ModuleLearner(core.Learner):
 
         def step(self):
             batch = next(self.dataset).data
-            with self.updates.whole_or_nothing(self.num_steps, batch) as metrics:
+            with self.updates.guarded(self.num_steps, batch) as metrics:
                 metrics["grad_norm"] = self.updates.minimise("network", self.loss(batch))
             self.finish_step(metrics)
 
     Variables are the state dicts of modules, as numpy arrays. `get_variables` and `poll_variables` may be
-    called from any thread at any time. They return the state after the last completed step, and never wait
-    for a step. For this reason a step may change modules only within `updates.whole_or_nothing`, or after
-    `updates.keep`.
+    called from any thread at any time, and return the state after a completed step. For this reason a step
+    may change modules only within `updates.guarded`, and wait for data only outside of it.
 
     Attributes:
         updates: The object that makes the gradient steps in `step`.
@@ -65,6 +64,7 @@ class ModuleLearner(core.Learner):
         self.num_steps = 0
         self._last_time = time.monotonic()
         self._checks_ranks = True
+        self._answers: dict[tuple[str, ...], core.VersionedVariables] = {}  # to readers, by the names
         if self.ranks is not None:
             self.ranks.spread(generator)
 
@@ -77,10 +77,12 @@ class ModuleLearner(core.Learner):
         """Ends a step: counts it, makes its changes visible to readers, and logs its metrics with the counts.
 
         Args:
-            metrics: The step's row for the log, as filled by `updates.whole_or_nothing`.
+            metrics: The step's row for the log, as filled by `updates.guarded`.
         """
         with self.updates.completing():
             self.num_steps += 1
+            for names in self._answers:
+                self._answers[names] = self._copied(names)
         if self.ranks is not None and (self._checks_ranks or self.num_steps % _CHECK_PERIOD == 0):
             self._checks_ranks = False
             tensors = [x for module in self._modules.values() for x in module.state_dict().values()]
@@ -102,15 +104,24 @@ class ModuleLearner(core.Learner):
         unknown = sorted(set(names) - set(self._variables))
         if unknown:
             raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
-        with self.updates.as_completed() as read:
-            values: list[types.NestedArray] = [
-                {
-                    key: read(value).detach().cpu().numpy().copy()
-                    for key, value in self._modules[name].state_dict(keep_vars=True).items()
-                }
-                for name in names
-            ]
-            return core.VersionedVariables(self.num_steps, values)
+        # A step of several learners waits for the others, and these may wait for data from whoever asks here.
+        if answer := self._answers.get(tuple(names)):
+            return copy.deepcopy(answer)
+        with self.updates.reading():
+            answer = self._copied(names)
+            if self.ranks is not None:
+                self._answers[tuple(names)] = copy.deepcopy(answer)
+            return answer
+
+    def _copied(self, names: Sequence[str]) -> core.VersionedVariables:
+        values: list[types.NestedArray] = [
+            {
+                key: value.detach().cpu().numpy().copy()
+                for key, value in self._modules[name].state_dict(keep_vars=True).items()
+            }
+            for name in names
+        ]
+        return core.VersionedVariables(self.num_steps + self.updates.is_ahead, values)
 
     def save(self) -> core.State:
         return copy.deepcopy(
@@ -127,6 +138,7 @@ class ModuleLearner(core.Learner):
             for name, module in self._modules.items():
                 module.load_state_dict(state["modules"][name])
             self.num_steps = state["num_steps"]
+            self._answers.clear()
         self.updates.restore(state["updates"])
         generators.restore(self.generator, state["generator"])
         if self.ranks is not None:

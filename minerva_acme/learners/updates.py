@@ -1,11 +1,9 @@
-"""Gradient steps of a learner: all steps for a batch, or none."""
+"""Gradient steps of a learner, each made as a whole or not at all."""
 
 import contextlib
 import copy
 import logging
-import operator
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, core, types
-from minerva_acme.learners import finite, optimizers
+from minerva_acme.learners import finite, optimizers, turns
 from minerva_acme.learners import ranks as learner_ranks
 
 _logger = logging.getLogger(__name__)
@@ -33,27 +31,25 @@ class Group(NamedTuple):
 
 
 class Updates(core.Saveable):
-    """Makes gradient steps, and reverts the steps of a batch that turns out not to be finite.
+    """Makes gradient steps, each as a whole or not at all, and skips batches that turn out not to be finite.
 
-        with updates.whole_or_nothing(step, batch) as metrics:
+        with updates.guarded(step, batch) as metrics:
             finite.require_finite({"targets": targets})       # before the first change
             metrics["norm"] = updates.minimise("critic", loss)
 
-    If something in the block raises `NonFinite`, or the norm of a gradient in it was not finite or beyond
-    `finite.LARGEST`, all modules and optimisers are restored to their state before the block, and the batch
-    is counted as skipped. To make this possible, the parameters and the optimisers' state are copied once per
-    step, into the same memory each time.
+    If something in the block raises `NonFinite`, the block ends there. If the norm of a gradient is not
+    finite or beyond `finite.LARGEST`, its optimiser makes no step, and the block goes on. In both cases the
+    batch is counted as skipped, and the buffers of all modules, such as running statistics, return to their
+    values before the block. Steps that other losses have made on the same batch stay.
 
-    Other threads read the same copies while a step is in progress:
+    Other threads read between steps:
 
-        with updates.as_completed() as read:
-            weight = read(module.weight)                      # its value after the last completed step
-
-    A reader never waits for a step. A step waits, at its first change and at its end, for readers that are
-    copying.
+        with updates.reading():
+            weight = module.weight.detach().clone()
 
     Attributes:
         ranks: The learners that make the same steps, or None if there is one.
+        is_ahead: Whether a step has been made that `completing` has not counted.
     """
 
     def __init__(
@@ -68,22 +64,21 @@ class Updates(core.Saveable):
 
         Args:
             groups: The groups by name; no parameter may be in two of them.
-            modules: All modules that a step changes: trained networks, multipliers, running statistics.
+            modules: All modules with buffers that a step changes, such as running statistics.
             max_skipped_batches: The number of consecutive batches that may be skipped; one more is an error.
             ranks: The learners that make the same steps, each from its share of the batch: gradients are
                 averaged before they are clipped, and all skip a batch that is not finite for one of them.
                 None if there is one learner.
         """
         self.ranks = ranks
+        self.is_ahead = False
         self._groups = groups
-        self._modules = [part for module in modules for part in module.modules()]
+        self._modules = modules
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
         self._norms: list[tuple[str, torch.Tensor]] = []  # norms of the gradients in a block, in order
-        self._lock = threading.Lock()  # held only briefly: by readers, and for changes of `_kept`
-        self._kept: dict[torch.Tensor, torch.Tensor] = {}  # copies of what the current step may have changed
-        self._copies = _Copies()
+        self._turns = turns.Turns()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """Makes one gradient step of a group, by autograd: `differentiate` and `descend`.
@@ -101,6 +96,8 @@ class Updates(core.Saveable):
     def descend(self, name: str) -> torch.Tensor:
         """Makes one step of a group along the gradients in `.grad` of its parameters, clipped by global norm.
 
+        It makes none if the norm is not finite.
+
         Args:
             name: The group's name.
 
@@ -113,12 +110,15 @@ class Updates(core.Saveable):
             self.ranks.average_([gradient for gradient in gradients if gradient is not None])
         norm = _clip(group.parameters(), group.max_norm)
         self._norms.append((f"gradients of the {name}", norm))
-        group.optimizer.step()
+        _step_if_finite(group.optimizer, norm)
         return norm
 
     @contextlib.contextmanager
-    def whole_or_nothing(self, learner_step: int, batch: types.NestedTensor = ()) -> Iterator[Metrics]:
-        """Makes the steps within the block take effect together or not at all.
+    def guarded(self, learner_step: int, batch: types.NestedTensor = ()) -> Iterator[Metrics]:
+        """Makes the steps within the block, unless they turn out not to be finite.
+
+        Other threads read the modules before or after the block. So it must not wait for anything that they
+        do, such as writing data.
 
         Args:
             learner_step: The number of the learner step, for the log.
@@ -132,89 +132,37 @@ class Updates(core.Saveable):
             FloatingPointError: At the end, if too many consecutive batches were skipped.
         """
         metrics: Metrics = {}
-        self._norms.clear()
-        restore = self._snapshot()
-        try:
-            yield metrics
-            finite.require_finite(self._norms)
-            if self.ranks is not None:
-                self.ranks.agree()
-            self._num_skipped_in_a_row = 0
-        except finite.NonFinite as error:
-            is_elsewhere = isinstance(error, learner_ranks.NonFiniteElsewhere)
-            if self.ranks is not None and not is_elsewhere:
-                self.ranks.agree(False)
-            restore()
-            metrics.clear()
-            self._skip(learner_step, error, "" if is_elsewhere else finite.describe_largest(batch))
+        with self._turns.take():
+            self._norms.clear()
+            buffers = _buffers(self._modules)
+            before = [buffer.clone() for buffer in buffers]
+            try:
+                yield metrics
+                finite.require_finite(self._norms)
+                if self.ranks is not None:
+                    self.ranks.agree()
+                self._num_skipped_in_a_row = 0
+            except finite.NonFinite as error:
+                is_elsewhere = isinstance(error, learner_ranks.NonFiniteElsewhere)
+                if self.ranks is not None and not is_elsewhere:
+                    self.ranks.agree(False)
+                for buffer, value in zip(buffers, before, strict=True):
+                    buffer.copy_(value)
+                metrics.clear()
+                self._skip(learner_step, error, "" if is_elsewhere else finite.describe_largest(batch))
+            self.is_ahead = True
         metrics["skipped_batches"] = self._num_skipped
 
-    def keep(self, *modules: nn.Module) -> None:
-        """Copies other modules, such as target networks, that a step changes outside of `whole_or_nothing`.
-
-        Call it before the change. The copies are for `as_completed`.
-        """
-        tensors = _tensors([part for module in modules for part in module.modules()])
-        self._keep(tensors, _Copies().take(tensors))
-
-    @contextlib.contextmanager
-    def as_completed(self) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-        """Yields a function from a tensor to its value after the last completed step, which is to be copied.
-
-        It may be called from any thread. Within the block no step can change anything or end.
-        """
-        with self._lock:
-            yield lambda tensor: self._kept.get(tensor, tensor)
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Lets a thread read modules: within the block no step begins; it waits for one in progress."""
+        return self._turns.take()
 
     @contextlib.contextmanager
     def completing(self) -> Iterator[None]:
-        """Marks the end of a step: after this block, all tensors are read as they are."""
-        with self._lock:
+        """Within the block, the end of a step is counted, or modules are changed outside of a step."""
+        with self._turns.take():
+            self.is_ahead = False
             yield
-            self._kept = {}
-
-    def _snapshot(self) -> Callable[[], None]:
-        """Copies everything that a step changes, for readers too; returns a function that restores it."""
-        modules = _tensors(self._modules)
-        schedulers = [optimizers.schedulers_of(group.optimizer) for group in self._groups.values()]
-        places = [optimizers.save_schedulers(each) for each in schedulers]
-        owned = [group.optimizer for group in self._groups.values()]
-        # An optimiser changes tensors of its state and its groups in place, or puts others in their place.
-        states = [_containers(optimizer.state) for optimizer in owned]
-        settings = [
-            [
-                _containers({key: value for key, value in group.items() if key != "params"})
-                for group in optimizer.param_groups
-            ]
-            for optimizer in owned
-        ]
-        tensors = modules + _tensors_in(states, settings)
-        if not self._kept.keys().isdisjoint(modules):
-            self._copies = _Copies()  # The copies of a step that ended with an exception are still read.
-        copies = self._copies.take(tensors)
-        self._keep(modules, copies)
-
-        def restore() -> None:
-            with torch.no_grad():
-                for tensor, before in zip(tensors, copies, strict=True):
-                    tensor.copy_(before)
-            for optimizer, state, of_groups in zip(owned, states, settings, strict=True):
-                optimizer.state.clear()
-                optimizer.state.update(state)
-                # A group that the step has added stays.
-                for group, before in zip(optimizer.param_groups, of_groups, strict=False):
-                    parameters = group["params"]
-                    group.clear()
-                    group.update(before, params=parameters)
-            for each, place in zip(schedulers, places, strict=True):
-                optimizers.place_schedulers(each, place)
-
-        return restore
-
-    def _keep(self, tensors: Sequence[torch.Tensor], copies: Sequence[torch.Tensor]) -> None:
-        with self._lock:
-            # A step that ended with an exception was not completed: its copies stay.
-            self._kept = dict(zip(tensors, copies, strict=False)) | self._kept
 
     def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
         self._num_skipped += 1
@@ -274,6 +222,34 @@ def differentiate(loss: torch.Tensor, parameters: Sequence[nn.Parameter]) -> Non
         loss.backward(inputs=trainable)
 
 
+def _step_if_finite(optimizer: torch.optim.Optimizer, norm: torch.Tensor) -> None:
+    """Makes an optimiser's step if the norm of its gradient, [], is finite.
+
+    On a GPU torch's fused Adam decides it there, and the host does not wait. Other optimisers cannot, nor
+    those with hooks, which would take a step that is not made for one.
+    """
+    is_decided_there = (
+        not _is_read_at_once(norm)
+        and type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
+        and all(group["fused"] for group in optimizer.param_groups)
+        and not optimizer._optimizer_step_post_hooks
+    )
+    if is_decided_there:
+        of_torch: Any = optimizer
+        of_torch.found_inf = (~(norm <= finite.LARGEST)).float()
+        try:
+            optimizer.step()
+        finally:
+            del of_torch.found_inf
+    elif finite.read(norm) <= finite.LARGEST:
+        optimizer.step()
+
+
+def _is_read_at_once(norm: torch.Tensor) -> bool:
+    """Returns whether reading a norm costs nothing. That of float64 goes the way of a GPU, for tests."""
+    return norm.device.type == "cpu" and norm.dtype == torch.float32
+
+
 @torch.no_grad()
 def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
     """Scales the gradients to a global norm of at most `max_norm`, in place; returns the norm before, [].
@@ -286,8 +262,8 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
         return torch.zeros((), device=parameters[0].device)
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share: torch.Tensor | float
-    if norm.device.type == "cpu" and norm.dtype == torch.float32:
-        # The same computation. Reading the norm costs nothing here, and most norms are small enough.
+    if _is_read_at_once(norm):
+        # The same computation, and most norms are small enough.
         one, size = np.float32(1.0), np.float32(norm.item())
         share = float(one / (size + np.float32(acceleration.CLIPPING_EPSILON)) * np.float32(max_norm))
         if share >= 1.0:
@@ -345,50 +321,10 @@ def _is_alike(own: Mapping[str, Any], saved: Mapping[str, Any], key: str) -> boo
     return is_number(own[key]) and is_number(saved[key])
 
 
-class _Copies:
-    """Copies of tensors, in the same memory as the last ones while the tensors are the same."""
-
-    def __init__(self) -> None:
-        self._tensors: list[torch.Tensor] = []
-        self._copies: list[torch.Tensor] = []
-
-    @torch.no_grad()
-    def take(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies the tensors; this overwrites the copies last returned for the same tensors."""
-        are_same = len(tensors) == len(self._tensors) and all(map(operator.is_, tensors, self._tensors))
-        if tensors and are_same:
-            torch._foreach_copy_(self._copies, tensors)  # one call for all tensors
-        else:
-            self._tensors, self._copies = tensors, [tensor.clone() for tensor in tensors]
-        return self._copies
-
-
-def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
-    """Returns the modules' own tensors, not their parts'."""
-    # Asking each module for its tensors would take longer than copying them.
-    tensors = [x for module in modules for x in (*module._parameters.values(), *module._buffers.values())]
-    return [tensor for tensor in tensors if tensor is not None]
-
-
-def _containers(value: Any) -> Any:
-    """Copies nested dicts and lists, but not what is in them."""
-    if isinstance(value, dict):
-        # Nearly all values are tensors: without a call for each, since this runs at each step.
-        return {
-            key: each if isinstance(each, torch.Tensor) else _containers(each) for key, each in value.items()
-        }
-    return [*map(_containers, value)] if type(value) is list else value
-
-
-def _tensors_in(*nests: Any) -> list[torch.Tensor]:
-    """Returns the tensors in nested dicts and lists."""
-    tensors: list[torch.Tensor] = []
-    left = [*nests]
-    for value in left:  # which grows
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, dict):
-            left += value.values()
-        elif isinstance(value, list | tuple):
-            left += value
-    return tensors
+def _buffers(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
+    """Returns the buffers of modules and of their parts as they are now."""
+    found, left = [], [*modules]
+    for module in left:  # which grows; `nn.Module.buffers` takes several times as long
+        found += [buffer for buffer in module._buffers.values() if buffer is not None]
+        left += [part for part in module._modules.values() if part is not None]
+    return found

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, losses, networks
+from minerva_acme import acceleration, losses, networks, testing
 from minerva_acme.acceleration import Agreement, array_ppo
 from minerva_acme.agents.ppo.learner import PPOLearner
 from tests.closeness import assert_close_to_norm
@@ -171,7 +171,8 @@ N, NUM_MINIBATCHES = 120, 7  # of 18 and 17 samples
 def make(kind="continuous"):
     """Settings, a network, and samples that an update has moved away from a little."""
     changes, network_changes, num_actions = KINDS[kind]
-    settings = SETTINGS | {"minibatch_size": 17, "normalize_advantages": True, "max_grad_norm": 0.5}
+    settings = SETTINGS | {"minibatch_size": 17, "normalize_advantages": True}
+    settings |= {"max_grad_norm": 0.5, "largest_norm": 1e18}
     generator = torch.Generator().manual_seed(0)
     network = networks.make_actor_critic(
         normalizer=networks.RunningNorm(5),
@@ -403,15 +404,23 @@ def test_other_methods_of_a_subclass_leave_arrays(said):
     assert said() == ["PPO's updates: arrays, with hand-written gradients"]
 
 
-def test_a_gradient_that_is_not_finite_is_reported_in_the_norm():
+@pytest.mark.parametrize("target", [math.inf, math.nan, 1e19])
+def test_a_gradient_that_is_not_finite_is_reported_in_the_norm_and_makes_no_step(target):
     settings, network, samples = make()
-    bad = samples._replace(target=torch.full((N,), math.inf))
-    with make_step(network, make_optimizer(network), settings) as step:
-        row = step(bad)
-    assert not math.isfinite(row[-1])
+    before, optimizer = copy.deepcopy(network.state_dict()), make_optimizer(network)
+    bad = samples._replace(target=torch.full((N,), target))
+    with make_step(network, optimizer, settings) as step:
+        step(samples)
+        assert not step(bad)[-1] <= 1e18
+    assert all(each["step"] == 1 for each in optimizer.state.values())
+    assert not torch.equal(network.state_dict()["value_head.weight"], before["value_head.weight"])
+    _, other, _ = make()
+    with make_step(other, make_optimizer(other), settings) as step:
+        step(samples)
+    testing.assert_nests_equal(dict(network.state_dict()), dict(other.state_dict()))
 
 
-def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_an_error():
+def test_nothing_reaches_network_or_optimiser_before_the_end_or_an_error():
     settings, network, samples = make()
     before, optimizer = copy.deepcopy(network.state_dict()), make_optimizer(network)
 
@@ -420,14 +429,11 @@ def test_nothing_reaches_network_or_optimiser_before_the_end_and_nothing_after_a
             torch.equal(value, before[name]) for name, value in network.state_dict().items()
         )
 
+    places = [parameter.data_ptr() for parameter in network.parameters()]
     with pytest.raises(ArithmeticError), make_step(network, optimizer, settings) as step:
         step(samples)
-        raise ArithmeticError
-    assert is_untouched()
-    with make_step(network, optimizer, settings) as step:
-        step(samples)
         assert is_untouched()
-        places = [parameter.data_ptr() for parameter in network.parameters()]
+        raise ArithmeticError
     assert [parameter.data_ptr() for parameter in network.parameters()] == places  # written in place
     assert len(optimizer.state) == len([*network.parameters()])
     assert not any(torch.equal(value, before[name]) for name, value in network.named_parameters())

@@ -38,25 +38,50 @@ def state_of(learner):
     return {"modules": state["modules"], "optimizers": state["updates"]["optimizers"]}
 
 
-def assert_leaves_no_trace(scene, bad, message, caplog, change=lambda learner: lambda: None, **config):
-    """Lets a learner meet a batch between good ones, beside one that never meets it.
+def assert_only_whole_steps(scene, message, steps, caplog, change, **config):
+    """Lets a learner meet a batch of which one gradient goes wrong.
 
     Args:
-        change: of a learner, returns what is done before the bad batch; `bad` may be a good one then.
+        steps: The number of steps that each optimiser still makes, in words.
+        change: Of a learner, returns what makes the gradient wrong, which returns what makes it right again.
     """
+
+    def steps_made():
+        return {
+            name: int(next(iter(each["state"].values()))["step"])
+            for name, each in state_of(learner)["optimizers"].items()
+        }
+
+    learner, rows = scene.make([scene.make_batch(seed) for seed in (1, 9, 2)], **config)
+    spoil_now = change(learner)
+    learner.step()
+    before = steps_made()
+    undo = spoil_now()
+    learner.step()
+    undo()
+    made = {name: number - before[name] for name, number in steps_made().items()}
+    assert ", ".join(f"{name} {number}" for name, number in sorted(made.items())) == steps
+    assert rows[-1]["skipped_batches"] == 1
+    assert re.search(f"learner step 1 skipped: the {message} are not finite", caplog.text)
+    learner.step()
+    assert rows[-1]["skipped_batches"] == 1
+    assert all(
+        leaf.isfinite().all()
+        for leaf in torch.utils._pytree.tree_leaves(state_of(learner))
+        if isinstance(leaf, torch.Tensor)
+    )
+
+
+def assert_leaves_no_trace(scene, bad, message, caplog, **config):
+    """Lets a learner meet a batch between good ones, beside one that never meets it."""
     good, better, best = (scene.make_batch(seed) for seed in (1, 2, 3))
     learner, rows = scene.make([good, bad, better, best], **config)
     other, _ = scene.make([good, better, best], **config)
-    spoil_now = change(learner)
-    change(other)
     learner.step()
     other.step()
     before = state_of(learner)
     testing.assert_nests_equal(before, state_of(other), "Both must have learned the same so far.")
-    undo = spoil_now()
     learner.step()
-    if undo is not None:
-        undo()
     assert rows[-1]["skipped_batches"] == 1
     assert rows[-1].keys() <= {"steps", "walltime", "skipped_batches", "learning_rate"}
     assert re.search(f"learner step 1 skipped: the {message} are (not finite|as large as)", caplog.text)
@@ -93,17 +118,17 @@ POISON = {
         "observation": "observations",
         "next_observation": "next observations",
         "discount": "discounts",
-        "extras.log_prob": "gradients",
-        "extras.raw_action": "gradients",
+        "extras.log_prob": "recorded log-probabilities",
+        "extras.raw_action": "recorded actions",
     },
     "vmpo": {
         "reward": "rewards",
         "observation": "observations",
         "next_observation": "next observations",
         "discount": "discounts",
-        "extras.raw_action": "gradients of the network",
-        "extras.parameters.mean": "gradients of the alphas",
-        "extras.parameters.log_std": "gradients of the alphas",
+        "extras.raw_action": "recorded actions",
+        "extras.parameters.mean": r"recorded policies.*",
+        "extras.parameters.log_std": r"recorded policies.*",
     },
 }
 
@@ -142,48 +167,84 @@ def test_every_optimiser_of_mpo_is_as_before(learner_scene, optimizer, caplog):
     assert_leaves_no_trace(learner_scene, bad, "rewards", caplog, optimizer=optimizer)
 
 
-# A gradient that is not finite, in the call of a parameter's hook that is named, and what else is set.
+# A gradient that is not finite: the parameter, the call of its hook, the message, and the steps that remain.
 LATE = {
     "mpo": {
-        "the critic": (lambda learner: learner._online.critic.head.weight, 1, "gradients of the critic"),
-        "the duals": (lambda learner: learner._duals.alpha_mean.raw, 1, "gradients of the duals"),
+        "the critic": (
+            lambda learner: learner._online.critic.head.weight,
+            1,
+            "gradients of the critic",
+            "critic 0, duals 1, policy 3",
+        ),
+        "the duals": (
+            lambda learner: learner._duals.alpha_mean.raw,
+            1,
+            "gradients of the duals",
+            "critic 1, duals 0, policy 3",
+        ),
         "the first M-step": (
             lambda learner: learner._online.policy.mean_head.weight,
             1,
             "gradients of the policy",
+            "critic 1, duals 1, policy 2",
         ),
         "the second M-step": (
             lambda learner: learner._online.policy.mean_head.weight,
             2,
             "gradients of the policy",
+            "critic 1, duals 1, policy 2",
         ),
         "the last M-step": (
             lambda learner: learner._online.policy.mean_head.weight,
             3,
             "gradients of the policy",
+            "critic 1, duals 1, policy 2",
         ),
     },
     "ppo": {
-        "the first minibatch": (lambda learner: learner.network.value_head.weight, 1, "gradients"),
-        "the third minibatch": (lambda learner: learner.network.value_head.weight, 3, "gradients"),
-        "the last epoch": (lambda learner: learner.network.value_head.weight, 8, "gradients"),
+        "the first minibatch": (
+            lambda learner: learner.network.value_head.weight,
+            1,
+            "gradients",
+            "network 3",
+        ),
+        "the third minibatch": (
+            lambda learner: learner.network.value_head.weight,
+            3,
+            "gradients",
+            "network 3",
+        ),
+        "the last epoch": (
+            lambda learner: learner.network.value_head.weight,
+            8,
+            "gradients",
+            "network 7",
+        ),
     },
     "vmpo": {
         "the temperature": (
             lambda learner: learner._duals.temperature.raw,
             1,
             "gradients of the temperature",
+            "alphas 3, network 3, temperature 0",
         ),
-        "the last alphas": (lambda learner: learner._duals.alpha_mean.raw, 3, "gradients of the alphas"),
+        "the last alphas": (
+            lambda learner: learner._duals.alpha_mean.raw,
+            3,
+            "gradients of the alphas",
+            "alphas 2, network 3, temperature 1",
+        ),
         "the second M-step": (
             lambda learner: learner.network.value_head.weight,
             2,
             "gradients of the network",
+            "alphas 3, network 2, temperature 1",
         ),
         "the last M-step": (
             lambda learner: learner.network.value_head.weight,
             3,
             "gradients of the network",
+            "alphas 3, network 2, temperature 1",
         ),
     },
 }
@@ -194,8 +255,8 @@ LATE = {
     [(name, where) for name, places in LATE.items() for where in places],
     indirect=["learner_scene"],
 )
-def test_a_gradient_that_goes_wrong_late_takes_back_what_came_before(learner_scene, where, caplog):
-    find, wrong_call, message = LATE[learner_scene.name][where]
+def test_a_gradient_that_goes_wrong_makes_no_step(learner_scene, where, caplog):
+    find, wrong_call, message, steps = LATE[learner_scene.name][where]
 
     def change(learner):
         calls = itertools.count(1)
@@ -220,13 +281,13 @@ def test_a_gradient_that_goes_wrong_late_takes_back_what_came_before(learner_sce
         return arm
 
     config = {} if learner_scene.name == "ppo" else {"m_steps": 3}
-    assert_leaves_no_trace(learner_scene, learner_scene.make_batch(9), message, caplog, change, **config)
+    assert_only_whole_steps(learner_scene, message, steps, caplog, change, **config)
 
 
 @pytest.mark.parametrize("learner_scene", ["ppo"], indirect=True)
-@pytest.mark.parametrize("wrong_call", [1, 3, 8])
-def test_a_gradient_on_arrays_that_goes_wrong_late_takes_back_what_came_before(
-    learner_scene, wrong_call, caplog, monkeypatch, said
+@pytest.mark.parametrize(("wrong_call", "steps"), [(1, "network 3"), (3, "network 3"), (8, "network 7")])
+def test_a_gradient_on_arrays_that_goes_wrong_makes_no_step(
+    learner_scene, wrong_call, steps, caplog, monkeypatch, said
 ):
     compute, calls = array_ppo.loss_gradients, itertools.count(1)
 
@@ -243,7 +304,7 @@ def test_a_gradient_on_arrays_that_goes_wrong_late_takes_back_what_came_before(
 
         return arm
 
-    assert_leaves_no_trace(learner_scene, learner_scene.make_batch(9), "gradients", caplog, change)
+    assert_only_whole_steps(learner_scene, "gradients", steps, caplog, change)
     assert "PPO's updates: arrays, with hand-written gradients" in said()
     assert next(calls) > wrong_call
 

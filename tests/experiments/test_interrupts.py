@@ -18,8 +18,8 @@ from minerva_acme.experiments import signals
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, run_lock
-from tests.nursery import Nursery
 from tests.experiments.test_run import NEVER_LEARNS, SMALL, make_config, make_pendulum
+from tests.nursery import Nursery
 
 # What is answered at once, on a machine that is busy with other work; what hangs here does so for 600 s.
 SOON = 60.0

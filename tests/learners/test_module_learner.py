@@ -36,7 +36,7 @@ class Square(learners.ModuleLearner):
     between = staticmethod(lambda: None)  # called in the middle of a step
 
     def step(self):
-        with self.updates.whole_or_nothing(self.num_steps) as metrics:
+        with self.updates.guarded(self.num_steps) as metrics:
             loss = self.network(torch.randn(4, 2, generator=self.generator)).square().mean()
             metrics["loss"] = loss.detach()
             self.updates.minimise("network", loss)
@@ -112,62 +112,83 @@ def elsewhere():
         yield lambda function, *arguments: pool.submit(function, *arguments).result(SOON)
 
 
-def test_within_a_step_every_thread_gets_what_the_step_before_left(elsewhere):
-    learner, asked = Square(), []
+def test_who_asks_within_a_step_gets_what_it_leaves():
+    learner, answers = Square(), []
     learner.step()
-    before = learner.poll_variables(["network"])
+    with futures.ThreadPoolExecutor(2) as pool:
 
-    def ask():
-        assert (learner.network.weight.detach().numpy() != before.values[0]["weight"]).any()
-        asked.extend([elsewhere(learner.poll_variables, ["network"]), learner.poll_variables(["network"])])
-        asked.append(elsewhere(learner.poll_variables, ["network"], 1))
+        def ask():
+            answers.extend(pool.submit(learner.poll_variables, ["network"], since) for since in (None, 0))
+            assert not futures.wait(answers, timeout=0.05).done
 
-    learner.between = ask
-    learner.step()
-    for answer in asked[:2]:
-        assert answer.version == before.version == 1
-        testing.assert_nests_equal(answer.values, before.values, "No half step may be seen.")
-    assert asked[2] is None
-    after = elsewhere(learner.poll_variables, ["network"])
-    assert after.version == 2
-    np.testing.assert_array_equal(after.values[0]["weight"], learner.network.weight.detach().numpy())
+        learner.between = ask
+        learner.step()
+        for answer in answers:
+            version, (values,) = answer.result(SOON)
+            assert version == 2
+            np.testing.assert_array_equal(values["weight"], learner.network.weight.detach().numpy())
 
 
-def test_a_module_that_is_kept_may_change_outside_of_the_updates(elsewhere):
-    learner, asked = Square(), []
-    learner._variables = ["unserved"]
-    before = learner.get_variables(["unserved"])
-
-    def change():
-        learner.updates.keep(learner.unserved)
-        with torch.no_grad():
-            learner.unserved.weight.fill_(7.0)
-        asked.append(elsewhere(learner.get_variables, ["unserved"]))
-
-    learner.between = change
-    learner.step()
-    testing.assert_nests_equal(asked[0], before, "It must be kept until the step ends.")
-    assert (elsewhere(learner.get_variables, ["unserved"])[0]["weight"] == 7.0).all()
+def test_between_the_end_of_a_step_and_its_count_the_version_is_the_new_one(elsewhere):
+    learner = Square()
+    with learner.updates.guarded(0) as metrics:
+        learner.updates.minimise("network", learner.network(torch.ones(4, 2)).square().mean())
+    assert elsewhere(learner.poll_variables, ["network"]).version == 1
+    learner.finish_step(metrics)
+    assert elsewhere(learner.poll_variables, ["network"]).version == 1
 
 
-def test_a_step_that_raises_leaves_the_variables_of_the_one_before(elsewhere):
+def test_a_step_that_raises_keeps_nobody_waiting(elsewhere):
     learner = Square()
     learner.step()
-    before = learner.poll_variables(["network"])
 
     def fail():
         raise RuntimeError("in the middle")
 
     learner.between = fail
-    for _ in range(2):  # a second one does not take what the first left half done for a whole
+    for _ in range(2):
         with pytest.raises(RuntimeError, match="in the middle"):
             learner.step()
-        after = elsewhere(learner.poll_variables, ["network"])
-        assert after.version == before.version
-        testing.assert_nests_equal(after.values, before.values, "Half a step must not be seen.")
+        version, (values,) = elsewhere(learner.poll_variables, ["network"])
+        assert version == 1
+        np.testing.assert_array_equal(values["weight"], learner.network.weight.detach().numpy())
+
+
+class Others:
+    """The other learners, for which a step waits as long as they have no data."""
+
+    def __init__(self, have_data):
+        self._have_data = have_data
+
+    def average_(self, tensors):
+        assert self._have_data()
+
+    def agree(self, is_finite=True):
+        pass
+
+    def spread(self, generator):
+        pass
+
+    def check_same(self, tensors):
+        pass
+
+
+def test_who_makes_the_data_of_another_learner_gets_weights_while_a_step_waits_for_it(elsewhere):
+    learner, asked = Square(), []
+
+    def have_data():
+        asked.append(elsewhere(learner.poll_variables, ["network"]))
+        return True
+
+    learner.updates.ranks = Others(have_data)
+    before = learner.poll_variables(["network"])  # as an actor does at its start
+    learner.step()
+    learner.step()
+    assert [answer.version for answer in asked] == [0, 1]
+    testing.assert_nests_equal(asked[0].values, before.values, "No half step may be seen.")
+    assert (asked[0].values[0]["weight"] != asked[1].values[0]["weight"]).any()
     learner.restore(learner.save())
-    restored = elsewhere(learner.get_variables, ["network"])[0]["weight"]
-    np.testing.assert_array_equal(restored, learner.network.weight.detach().numpy())
+    assert elsewhere(learner.poll_variables, ["network"]).version == 2
 
 
 class Waits(Square):

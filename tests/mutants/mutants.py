@@ -805,6 +805,34 @@ ON_POLICY_AGENTS = [
             "(max_norm / (norm + acceleration.CLIPPING_EPSILON)).clamp(max=1.0)",
             "(max_norm / (norm + acceleration.CLIPPING_EPSILON)).clamp(min=1.0)",
         ),
+        breakage(
+            "a GPU makes steps that are not finite", "(~(norm <= finite.LARGEST))", "(norm < -finite.LARGEST)"
+        ),
+        breakage(
+            "steps that are not finite are made",
+            "elif finite.read(norm) <= finite.LARGEST:",
+            "elif True:",
+        ),
+        breakage("statistics of a skipped batch stay", "buffer.copy_(value)", "pass"),
+        breakage(
+            "who reads sees half a step", "return self._turns.take()", "return contextlib.nullcontext()"
+        ),
+        breakage(
+            "a step is counted twice",
+            "            self.is_ahead = False\n            yield",
+            "            yield",
+        ),
+    ),
+    *of(
+        "minerva_acme/learners/turns.py",
+        ("tests/learners/test_turns.py",),
+        breakage("who stops waiting keeps his turn", "self._left.add(number)", "pass"),
+        breakage("all go at once", "lambda: self._called == number", "lambda: True"),
+    ),
+    *of(
+        "minerva_acme/acceleration/array_ppo.py",
+        ("tests/acceleration/test_array_ppo.py",),
+        breakage("arrays step along what is not finite", "if grad_norm <= largest_norm:", "if True:"),
     ),
     *of(
         "minerva_acme/learners/finite.py",

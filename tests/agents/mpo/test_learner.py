@@ -479,23 +479,23 @@ def test_a_step_reads_the_device_once_before_the_first_change_and_once_at_the_en
     assert reads == [True, False]
 
 
-def test_target_networks_are_served_as_they_were_until_the_step_that_syncs_them_ends(spec):
+def test_a_sync_of_target_networks_is_part_of_its_step(spec):
     asked, target = [], targets.one_step(num_actions=3)
 
     def ask(*arguments):
-        with futures.ThreadPoolExecutor(1) as pool:
-            asked.append(pool.submit(learner.poll_variables, ["target_policy", "target_critic"]).result(20.0))
+        if len(asked) < 3:
+            asked.append(pool.submit(learner.poll_variables, ["target_policy", "target_critic"]))
+            assert not asked[-1].done()
         return target(*arguments)
 
     config = dataclasses.replace(SMALL, target_policy_update_period=2, target_critic_update_period=2)
     learner, _ = make_learner(spec, repeat(make_trajectory()), config, ask)
-    for _ in range(2):
-        learner.step()
-    before = learner.get_variables(["target_policy", "target_critic"])
-    learner.step()  # syncs, then asks
-    assert [answer.version for answer in asked] == [0, 1, 2]
-    testing.assert_nests_equal(asked[2].values, before, "A sync is part of its step.")
-    after = learner.get_variables(["target_policy", "target_critic"])
-    assert all(
-        any((old[key] != new[key]).any() for key in old) for old, new in zip(before, after, strict=True)
-    )
+    served = []
+    with futures.ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            learner.step()  # the third one syncs, then asks
+            served.append(learner.get_variables(["target_policy", "target_critic"]))
+            version, values = asked[-1].result(20.0)
+            assert version == len(served)
+            testing.assert_nests_equal(values, served[-1], "It must be what the step left.")
+    assert all(any((old[key] != new[key]).any() for key in old) for old, new in zip(*served[1:], strict=True))
