@@ -97,6 +97,10 @@ def modules_of(folder: pathlib.Path, *commands: str) -> list[tuple[int, set[str]
 
 QUICK = {
     "--help": 0,
+    "--version": 0,
+    "train --help": 0,
+    "train mpo --help": 0,
+    "train ppo --total-timesteps 9": 2,
     "list agents": 0,
     "list presets": 0,
     "list tasks": 0,
@@ -119,6 +123,7 @@ QUICK = {
 def test_help_lists_and_wrong_flags_load_no_library_that_is_slow_to_import(tmp_path: pathlib.Path) -> None:
     found = dict(zip(QUICK, modules_of(tmp_path, *QUICK), strict=True))
     assert {command: status for command, (status, _) in found.items()} == QUICK
+    assert "rich" not in found["train ppo --total-timesteps 9"][1]
     slow = {"torch", "numpy", *HEAVY}
     assert {command: slow & modules for command, (_, modules) in found.items() if slow & modules} == {}
 

@@ -15,28 +15,9 @@ from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_o
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
-LARGE = {"torch", "numpy", "gymnasium", "dm_control", "rich", "tensorflow"}
-
 
 def parse(text):
     return parsing.parse(text.split())
-
-
-@pytest.mark.parametrize(
-    "arguments", ["--help", "--version", "train --help", "train mpo --help", "train ppo --total-timesteps 9"]
-)
-def test_help_and_a_wrong_flag_are_answered_without_the_large_packages(arguments):
-    code = f"""
-import sys
-from minerva_acme.cli import main
-try:
-    main({arguments.split()!r})
-except SystemExit:
-    pass
-print("loaded", sorted({LARGE!r} & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded []"
 
 
 def test_the_first_page_has_every_command_once_in_a_group():
