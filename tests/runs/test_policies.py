@@ -200,14 +200,14 @@ def test_shares_of_random_actions_that_differ_by_environment_are_loaded_for_any_
     run = make_run("R2D2, 3 environments")
     policy = runs.load_policy(run.directory, explore=True)
     state, chosen = policy.initial_state(number), []
-    for _ in range(1000):
+    for _ in range(400):
         output, _ = policy.step(run.observations(number), state)
         chosen.append(output.action)
     usual = np.stack(chosen).mean(axis=0).round()
     shares = 2 * (np.stack(chosen) != usual).mean(axis=0)  # half of the random actions are the usual ones
     wanted = np.resize(run.builder.epsilons, number)
     assert shares.shape == (number,)
-    np.testing.assert_allclose(shares, wanted, atol=0.12)  # more than four standard deviations
+    np.testing.assert_allclose(shares, wanted, atol=0.2)  # more than four standard deviations
 
 
 def test_the_weights_of_a_checkpoint_folder_with_another_name_know_its_steps(make_run, tmp_path):
