@@ -10,13 +10,16 @@ import pytest
 from minerva_acme import thread_settings
 
 VARIABLES = ("OMP_WAIT_POLICY", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-TELL = "import json, torch; print(json.dumps([thread_settings.describe(), torch.get_num_threads()]))"
+TELL = "import json; print(json.dumps([thread_settings.describe(), {threads}]))"
 
 
-def in_a_new_process(first: str, **environment: str) -> tuple[dict[str, thread_settings.Setting], int]:
+def in_a_new_process(
+    first: str, threads: str = "None", **environment: str
+) -> tuple[dict[str, thread_settings.Setting], int]:
     clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    tell = TELL.format(threads=threads)
     done = subprocess.run(
-        [sys.executable, "-c", f"{first}; from minerva_acme import thread_settings; {TELL}"],
+        [sys.executable, "-c", f"{first}; from minerva_acme import thread_settings; {tell}"],
         env={**clean, **environment},
         capture_output=True,
         text=True,
@@ -27,7 +30,9 @@ def in_a_new_process(first: str, **environment: str) -> tuple[dict[str, thread_s
 
 
 def test_defaults_are_set_before_torch_is_imported():
-    settings, num_torch_threads = in_a_new_process("import minerva_acme")
+    settings, num_torch_threads = in_a_new_process(
+        "import minerva_acme", threads="__import__('torch').get_num_threads()"
+    )
     assert tuple(settings) == VARIABLES
     expected = min(thread_settings.num_cores(), 8)
     assert settings["OMP_NUM_THREADS"] == ("OMP_NUM_THREADS", str(expected), True, False)
@@ -44,7 +49,8 @@ def test_the_users_values_stay():
 
 
 def test_a_setting_that_came_too_late_says_so():
-    settings, _ = in_a_new_process("import torch")
+    loaded = "import sys, types; sys.modules |= {'torch': types, 'numpy': types}"
+    settings, _ = in_a_new_process(loaded)
     assert all(setting.is_default and setting.is_late for setting in settings.values())
 
 

@@ -54,14 +54,21 @@ def to_toml(settings):
     )
 
 
+def settings_of(agent):
+    """A name and the text of the type of every setting that a file may have."""
+    return {
+        flag.removeprefix("--").replace("-", "_"): str(kind)
+        for flag, kind in flags.of(parsing.train_command(agent))
+        if not flag.startswith("--no-")
+    }
+
+
 @pytest.mark.parametrize("agent", registry.AGENTS)
 def test_a_word_in_any_setting_is_its_value_or_refused(agent):
-    names = [
-        flag.removeprefix("--").replace("-", "_")
-        for flag, _ in flags.of(parsing.train_command(agent))
-        if not flag.startswith("--no-")
-    ]
+    names = settings_of(agent)
     assert {"env", "learning_rate", "log", "record"} & {*names}
+    if agent != "ppo":  # the same setting of the same kind is read by the same code
+        names = dict(names.items() - settings_of("ppo").items())
     env = "CartPole-v1" if "ppo" in agent else "Pendulum-v1"
     for index, name in enumerate(names):
         for value in WORDS if agent == "ppo" else WORDS[index % len(WORDS) :][:1]:

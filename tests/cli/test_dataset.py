@@ -1,15 +1,14 @@
 """`minerva dataset`, and the flags of `minerva train` for data."""
 
 import json
+import logging
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from minerva_acme import datasets, environments, specs
-from minerva_acme.cli import parsing
+from minerva_acme.cli import main, parsing, processes
 
 
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
@@ -115,7 +114,7 @@ def test_a_run_on_recorded_episodes_alone_counts_learner_steps_and_asks_for_an_e
     assert datasets.read(tmp_path / "played").settings["learner_steps"] == 60
 
 
-def test_what_is_read_and_how_it_is_changed_is_printed(tmp_path):
+def test_what_is_read_and_how_it_is_changed_is_printed(call, tmp_path, monkeypatch):
     spec = specs.make_environment_spec(environments.make_training_environment("Pendulum-v1"))
     episode = datasets.Episode(
         np.zeros((41, 3), np.float32), np.ones((40, 1), np.float32), np.zeros(40, np.float32), False
@@ -123,15 +122,14 @@ def test_what_is_read_and_how_it_is_changed_is_printed(tmp_path):
     datasets.write(tmp_path / "data", [episode], spec)
     wide = spec._replace(actions=spec.actions.replace(minimum=[-2.0], maximum=[2.0]))
     datasets.write(tmp_path / "wide", [episode], wide)
-    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
+    monkeypatch.setattr(logging.root, "handlers", [])  # so that `main` writes as in a process of its own
     words = {"mpo": ("--dataset", tmp_path / "data"), "bc": ("--dataset", tmp_path / "wide")}
     printed = {}
     for agent, data in words.items():
-        command = [sys.executable, "-c", code, "train", agent, "--env", "Pendulum-v1", *data]
-        command += ["--evaluation-episodes", "0"]
-        command += ["--num-learner-steps", "1", "--directory", tmp_path / agent, "--log", "csv"]
-        made = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
-        printed[agent] = made.stderr
+        short = ("--evaluation-episodes", 0, "--num-learner-steps", 1, "--log", "csv")
+        run = ("--directory", tmp_path / agent, "--env", "Pendulum-v1")
+        status, _, printed[agent] = call("train", agent, *run, *data, *short)
+        assert status == 0
     assert "played 1 episodes, 40 steps, 100.0% of them without a log-probability" in printed["mpo"]
     assert "`action` of the data is scaled from BoundedArray" in printed["bc"]
     assert "[-2, 2]" in printed["bc"] and "[-1, 1]" in printed["bc"]
@@ -159,8 +157,7 @@ def test_a_policy_that_starts_from_a_run_acts_at_once(flags, expected):
     assert parsing.parse(words).hyperparameters.random_steps == expected
 
 
-@pytest.mark.parametrize("command", ["eval", "dataset", "video"])
-def test_a_policy_that_acts_in_other_bounds_is_not_played(command, call, tmp_path):
+def test_a_policy_that_acts_in_other_bounds_is_not_played(call, tmp_path):
     spec = specs.make_environment_spec(environments.make_training_environment("Pendulum-v1"))
     wide = spec._replace(actions=spec.actions.replace(minimum=[-2.0], maximum=[2.0]))
     episode = datasets.Episode(
@@ -169,20 +166,23 @@ def test_a_policy_that_acts_in_other_bounds_is_not_played(command, call, tmp_pat
     datasets.write(tmp_path / "data", [episode], wide)
     learn = ("train", "bc", "--dataset", tmp_path / "data", "--num-learner-steps", 2, "--batch-size", 8)
     assert call(*learn, "--directory", tmp_path / "run")[0] == 0
-    out = ("--out", tmp_path / "out.mp4") if command != "eval" else ()
-    status, _, err = call(command, tmp_path / "run", "--env", "Pendulum-v1", "--episodes", 1, *out)
-    assert status == 2 and "in [-2, 2], as " in err and "train with `--env ID`" in err
     # With the environment, the data's actions become the agent's.
     directory = ("--directory", tmp_path / "own")
     assert call(*learn, *directory, "--env", "Pendulum-v1", "--evaluation-episodes", 1)[0] == 0
-    assert call(command, tmp_path / "own", "--episodes", 1, *out)[0] == 0
+    for command in ("eval", "dataset", "video"):
+        out = ("--out", tmp_path / "out.mp4") if command != "eval" else ()
+        status, _, err = call(command, tmp_path / "run", "--env", "Pendulum-v1", "--episodes", 1, *out)
+        assert status == 2 and "in [-2, 2], as " in err and "train with `--env ID`" in err
+        if command != "video":  # it asks as the others do, and takes longer
+            assert call(command, tmp_path / "own", "--episodes", 1, *out)[0] == 0
 
 
-def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_path):
+def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "run_all", lambda jobs, **_: [main(job.words) for job in jobs] and None)
     for seed in (1, 2):
         words = ("--out", tmp_path / f"data{seed}", "--episodes", 1, "--seed", seed)
         assert call("dataset", trained, *words)[0] == 0
-    sweep = ["sweep", "bc", "--env", "Pendulum-v1", "--num-learner-steps", 4, "--evaluation-episodes", 1]
+    sweep = ["sweep", "bc", "--env", "Pendulum-v1", "--num-learner-steps", 4, "--evaluation-episodes", 0]
     sweep += ["--seeds", 0, "--no-report", "--directory", tmp_path / "sweep", "--log", "csv"]
     assert call(*sweep, "--dataset", tmp_path / "data1")[0] == 0
     status, _, err = call(*sweep, "--dataset", tmp_path / "data2")

@@ -86,7 +86,8 @@ def test_it_ends_at_its_goal_and_shows_scores_curve_picture_and_film(tmp_path, r
     assert parsing.parse(shlex.split(words)).directory == directory
 
 
-def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_command(tmp_path, run):
+def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_command(tmp_path, run, unpainted):
+    unpainted()
     directory = tmp_path / "demo"
     known = make_known([[-1500.0, -1000.0, NEVER], [-1400.0, -1200.0]])
     out = run(NEVER, known=known, minutes=1e-9)
@@ -104,7 +105,8 @@ def test_a_demo_without_time_says_where_it_stands_and_goes_on_with_the_same_comm
     assert checkpointing.env_steps(checkpointing.find(directory)) == 60
 
 
-def test_a_demo_that_is_done_stays_and_the_next_gets_a_folder_of_its_own(tmp_path, run):
+def test_a_demo_that_is_done_stays_and_the_next_gets_a_folder_of_its_own(tmp_path, run, unpainted):
+    unpainted()
     run(ALWAYS)
     out = run(ALWAYS)
     assert f"{tmp_path}/demo holds a demo that reached its goal; it is left unchanged" in out
@@ -116,7 +118,8 @@ def test_a_demo_that_is_done_stays_and_the_next_gets_a_folder_of_its_own(tmp_pat
     assert seeds == {"demo": 0, "demo-2": 0, "demo-3": 1, "demo-4": 1}
 
 
-def test_files_of_somebody_elses_are_left_alone(tmp_path, run):
+def test_files_of_somebody_elses_are_left_alone(tmp_path, run, unpainted):
+    unpainted()
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "notes.txt").write_text("mine")
     run(ALWAYS)

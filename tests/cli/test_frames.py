@@ -53,8 +53,9 @@ def assert_is_over_the_published_curve(panel, returns):
 
 
 def test_a_run_that_repeats_actions_is_collected_reported_and_plotted_at_frames_of_its_task(
-    repeated, tmp_path, call, drawn
+    repeated, tmp_path, call, drawn, unpainted
 ):
+    unpainted()
     logged = plotting.read_curve(repeated, "evaluator/episode_return")
     np.testing.assert_array_equal(logged.x, DECISIONS)  # as its flags and logs count
 
@@ -80,7 +81,8 @@ def test_a_run_that_repeats_actions_is_collected_reported_and_plotted_at_frames_
     assert_is_over_the_published_curve(panel, logged.values)
 
 
-def test_scores_are_compared_at_frames(repeated, tmp_path, call):
+def test_scores_are_compared_at_frames(repeated, tmp_path, call, unpainted):
+    unpainted()
     arguments = (repeated, "--against", "none", "--output", tmp_path / "report")
     status, shown, _ = call("report", *arguments, "--step", 300)  # beyond the 200 decisions
     assert status == 0 and "at 300 frames" in shown

@@ -49,15 +49,14 @@ def test_the_printed_commands_train_and_evaluate(
     assert (folder / "runs" / "first" / "run.json").exists()
 
 
-def test_its_own_tests_pass(folder: pathlib.Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) > 8  # type: ignore[index]
+def test_its_own_tests_pass(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist"])
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert int(re.search(r"(\d+) passed", said)[1]) > 8  # type: ignore[index]
 
 
 def test_the_page_on_composing_shows_what_is_written() -> None:

@@ -218,7 +218,7 @@ def test_a_run_in_use_does_not_fail_its_trial(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_killed_search_leaves_no_run_behind_and_the_same_command_continues_its_trial(
-    tmp_path: pathlib.Path,
+    tmp_path: pathlib.Path, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
     words = (
@@ -230,33 +230,31 @@ def test_a_killed_search_leaves_no_run_behind_and_the_same_command_continues_its
 
     mark = uuid.uuid4().hex
 
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", code, *words],
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # signals reach it alone
-            env={**os.environ, killing.MARK: mark},
-        )
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stdout=subprocess.DEVNULL,
+        process_group=0,  # signals reach it alone
+        env={**os.environ, killing.MARK: mark},
+    )
+    goes_on: list[processes.Job] = []
 
-    def log() -> str:
-        return "".join(path.read_text() for path in tmp_path.rglob("train.log"))
+    def run_all(jobs: Any, **_: Any) -> str:
+        with run_lock.hold(jobs[0].log.parent):  # nobody else does
+            goes_on.extend(jobs)
+        return "SIGINT"
 
-    killed, again = start(), None
+    monkeypatch.setattr(processes, "run_all", run_all)
     try:
         killing.wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 100.0)
         killed.kill()
-        again = start()
-        killing.wait_until(lambda: again.poll() is not None or "Resuming at" in log(), 100.0)
-        again.send_signal(signal.SIGINT)
-        out, _ = again.communicate(timeout=60)
+        status, out, _ = call(*words)
     finally:
         for pid in killing.processes(mark):
             os.kill(pid, signal.SIGKILL)
-        for process in filter(None, (killed, again)):
-            process.communicate()
-    assert "Stopped by SIGINT and saved" in log().partition("Resuming at")[0]
-    assert "Stopped by SIGINT. To continue, repeat the same command." in out
+        killed.wait()
+    (job,) = goes_on
+    assert "Stopped by SIGINT and saved" in job.log.read_text()
+    assert status == 0 and "Stopped by SIGINT. To continue, repeat the same command." in out
 
 
 def test_values_that_are_invalid_together_fail_alone(

@@ -210,7 +210,8 @@ def test_without_evaluations_nothing_is_reported(tmp_path, call, started):
     assert status == 2 and "has no evaluation after its first step yet. Wait for it" in err
 
 
-def test_a_report_is_of_the_environments_of_the_sweep(tmp_path, call, started):
+def test_a_report_is_of_the_environments_of_the_sweep(tmp_path, call, started, unpainted):
+    unpainted()
     base = f"sweep ppo --num-env-steps 16 --directory {tmp_path} {TINY}".split()
     assert call(*base, "--env", "CartPole-v1", "--range", "CartPole-v1=0:500")[0] == 0
     # The rows of both are in one file; the range of the first is not known here.
@@ -238,7 +239,7 @@ def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path, call, started):
     (run,) = plan(words)
     with contextlib.ExitStack() as saving:
         saving.enter_context(run_lock.hold(run.directory))
-        timer = threading.Timer(1.0, saving.pop_all().close)
+        timer = threading.Timer(0.3, saving.pop_all().close)
         timer.start()
         status, out, _ = call("sweep", *words.split())
         timer.join()
@@ -327,7 +328,7 @@ def test_an_unwanted_job_is_interrupted_once_or_not_started(tmp_path, monkeypatc
     code = (
         "import pathlib, sys, time\n"
         "try:\n pathlib.Path(sys.argv[1]).touch()\n time.sleep(60)\n"
-        "except KeyboardInterrupt:\n time.sleep(1)\n sys.exit(7)"  # saves; a second one would end this
+        "except KeyboardInterrupt:\n time.sleep(0.3)\n sys.exit(7)"  # saves; a second one would end this
     )
     monkeypatch.chdir(tmp_path)
     jobs = make_jobs(tmp_path / "logs", monkeypatch, code, 3)
@@ -347,17 +348,23 @@ def test_an_unwanted_job_is_interrupted_once_or_not_started(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_is_passed_on_and_nothing_else_is_started(tmp_path, monkeypatch, number):
-    # Whether it has come already or comes now, it ends by Ctrl-C.
-    code = "import sys, time\ntry:\n time.sleep(60)\nexcept KeyboardInterrupt:\n sys.exit(7)"
+    code = (
+        "import sys, time\ntry:\n print('runs', flush=True)\n time.sleep(60)\n"
+        "except KeyboardInterrupt:\n sys.exit(7)"
+    )
     jobs = make_jobs(tmp_path, monkeypatch, code, 5)
-    tape = Tape()
+    tape, sent = Tape(), []
+
+    def tick():
+        if not sent and all(job.log.read_text() for job in jobs[:2]):
+            sent.append(number)
+            os.kill(os.getpid(), number)
+
+    tape.tick = tick
     before = signal.getsignal(number)
-    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), number))
-    timer.start()
     assert processes.run_all(jobs, at_once=2, watcher=tape) == signal.Signals(number).name
     assert sorted(tape.told) == [(0, 7), (1, 7)]
     assert signal.getsignal(number) is before
-    timer.join()
 
 
 def test_an_error_of_the_sweep_itself_leaves_no_process(tmp_path, monkeypatch):

@@ -1,9 +1,9 @@
 """Recorded episodes on disk, in Minari's layout."""
 
+import contextlib
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from minerva_acme import datasets, specs, testing
 from minerva_acme.datasets import hdf5, minari, spaces
 from tests.datasets.conftest import SPEC
+from tests.nursery import Nursery
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'minerva-acme[datasets]'")
 
@@ -155,26 +156,38 @@ def test_an_error_leaves_nothing(path, make_episode):
     assert os.listdir(path.parent) == []
 
 
+@pytest.fixture(scope="module")
+def run():
+    """Runs a script in a process of its own; gives its exit status and what it wrote."""
+    with contextlib.closing(Nursery("tests.datasets.conftest")) as nursery:
+
+        def run_(script, *arguments):
+            process = nursery.start(script, *arguments)
+            with process.stdout:
+                said = process.stdout.read()
+            return process.wait(120), said
+
+        yield run_
+
+
 FULL = """
 import resource, sys
-from minerva_acme import datasets
 from tests.datasets import conftest
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
-with datasets.Writer(sys.argv[1], conftest.SPEC) as writer:
+with conftest.datasets.Writer(sys.argv[1], conftest.SPEC) as writer:
     episode = {"observation": [[0.0] * 2] * 9, "action": [[0.5]] * 8, "reward": [1.0] * 8, "terminated": True}
     while True:
         writer.write(episode)
 """
 
 
-def test_a_file_that_cannot_grow_is_one_error_and_leaves_nothing(path):
+def test_a_file_that_cannot_grow_is_one_error_and_leaves_nothing(path, run):
     """HDF5 crashes where it closes a file that it could not write."""
-    words = [sys.executable, "-c", FULL, str(path)]
-    result = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-    assert result.returncode == 1
-    assert "OSError: " in result.stderr and "walk-v0 cannot be written: File too large" in result.stderr
-    assert "Error: " not in result.stderr.split("cannot be written")[-1]
+    status, said = run(FULL, str(path))
+    assert status == 1
+    assert "OSError: " in said and "walk-v0 cannot be written: File too large" in said
+    assert "Error: " not in said.split("cannot be written")[-1]
     assert os.listdir(path.parent) == []
 
 
@@ -189,19 +202,14 @@ def test_what_a_killed_process_left_is_replaced(path, make_episode):
     assert len(datasets.read(path)) == 2
 
 
-@pytest.mark.parametrize("by_process", [False, True], ids=["here", "in another process"])
-def test_a_folder_that_is_being_written_is_refused_to_a_second_writer(path, make_episode, by_process):
+def test_a_folder_that_is_being_written_is_refused_to_a_second_writer(path, make_episode, run):
     with datasets.Writer(path, SPEC) as writer:
         writer.write(make_episode(3))
-        if by_process:
-            code = f"from tests.datasets import conftest as c; c.datasets.Writer({str(path)!r}, c.SPEC)"
-            result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-            assert (
-                ".walk-v0.new must be free, but another process or `Writer` is writing to it" in result.stderr
-            )
-        else:
-            with pytest.raises(ValueError, match=r"walk-v0.new must be free, but another"):
-                datasets.Writer(path, SPEC)
+        with pytest.raises(ValueError, match=r"walk-v0.new must be free, but another"):
+            datasets.Writer(path, SPEC)
+        code = f"from tests.datasets import conftest as c; c.datasets.Writer({str(path)!r}, c.SPEC)"
+        _, said = run(code)
+        assert ".walk-v0.new must be free, but another process or `Writer` is writing to it" in said
         writer.write(make_episode(4))
     assert [episode.num_steps for episode in datasets.read(path)] == [3, 4]
     for end in (datasets.Writer.close, datasets.Writer.discard):

@@ -59,8 +59,13 @@ def play_online(builder, spec, adder, num_steps):
     adder.reset()
 
 
-@pytest.mark.parametrize("backend", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "memory") for name in BUILDERS),
+        *(pytest.param(name, "reverb", marks=pytest.mark.reverb) for name in ("mpo, sequences", "td3")),
+    ],
+)
 def test_what_was_recorded_fills_replay_row_for_row_as_playing_did(tmp_path, name, backend):
     builder, spec = BUILDERS[name]
     unpack = builder.make_layout(spec).unpack

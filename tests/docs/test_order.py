@@ -53,7 +53,9 @@ def shorten(words: list[str]) -> list[str]:
             words[words.index(flag) + 1] = value
     if "--environment-processes" in words:
         words.remove("--environment-processes")
-    period = 40 if any(word.startswith("dm_control/") for word in words) else 8  # long episodes
+    # Long episodes: the demo alone needs their return.
+    period = 40 if "demo" in words else 8
+    episodes = 1 if period == 40 or not any(word.startswith("dm_control/") for word in words) else 0
     more = {
         "train": f"--log csv --replay memory --evaluation-period {period} --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
@@ -62,7 +64,7 @@ def shorten(words: list[str]) -> list[str]:
         "publish": "--episodes 2",
     }
     words += more.get(words[0], "").split()
-    return words + ["--evaluation-episodes", "1"] * (words[0] in ("train", "sweep"))
+    return words + ["--evaluation-episodes", str(episodes)] * (words[0] in ("train", "sweep"))
 
 
 def run_here(jobs: Any, *, watcher: Any, **_: Any) -> None:

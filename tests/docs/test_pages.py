@@ -283,28 +283,34 @@ def test_the_environment_of_several_rewards_is_one_that_the_commands_of_mpo_name
     del sys.modules["my_module"]
 
 
-@pytest.mark.parametrize(
-    "page, arguments",
-    commands_of("minerva"),
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_a_command_of_a_page_parses(
-    page: str, arguments: list[str], install_own_agent: Callable[[], None]
-) -> None:
-    install_own_agent()
-    if "--help" in arguments:
-        with pytest.raises(SystemExit) as stopped:
-            parsing.parse(arguments)
-        assert stopped.value.code == 0
-        return
+def parse(page: str, arguments: list[str]) -> str:
+    """Returns what is wrong with a command of `minerva`, or nothing."""
     if "--config" in arguments:
         (text,) = (block.text for block in blocks(page) if block.language == "toml")
         pathlib.Path("settings.toml").write_text(text)
         run_folder.RunDescription(
             agent="ppo", environment="CartPole-v1", seed=0, hyperparameters={}, options={"num_env_steps": 9}
         ).write(pathlib.Path("runs", "demo"))
-    command = parsing.parse(arguments)
-    assert type(command).__name__.lower() == arguments[0].replace("-", "")
+    try:
+        parsed = type(parsing.parse(arguments)).__name__.lower()
+    except ValueError as error:
+        return str(error)
+    except SystemExit as stopped:
+        return "" if "--help" in arguments and stopped.code == 0 else f"ends with status {stopped.code}"
+    return "" if parsed == arguments[0].replace("-", "") else f"is parsed as {parsed}"
+
+
+def test_every_command_of_a_page_parses(
+    install_own_agent: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install_own_agent()
+    commands = commands_of("minerva")
+    assert len(commands) > 100
+    wrong = []
+    for page, arguments in commands:
+        if said := parse(page, arguments):
+            wrong.append(f"{page}: minerva {' '.join(arguments)}: {said}{capsys.readouterr().err}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:

@@ -1,18 +1,14 @@
 """The tests that docs/promises.md names exist: a promise whose test was renamed or removed is found here."""
 
-import ast
 import pathlib
 import re
-
-import pytest
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (REPOSITORY / "docs/promises.md").read_text())
 
 
 def functions(path):
-    tree = ast.parse((REPOSITORY / path).read_text())
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    return {*re.findall(r"^ *def (\w+)", (REPOSITORY / path).read_text(), re.MULTILINE)}
 
 
 def test_every_promise_names_a_test():
@@ -22,7 +18,7 @@ def test_every_promise_names_a_test():
     assert [row for row in rows if row.count(" | ") < 3 or "tests/" not in row.split(" | ")[2]] == []
 
 
-@pytest.mark.parametrize("path", sorted({path for path, _ in NAMED}))
-def test_the_tests_that_promises_name_exist(path):
-    there = functions(path)
-    assert {name for named, name in NAMED if named == path and name} <= there
+def test_the_tests_that_promises_name_exist():
+    there = {path: functions(path) for path, _ in NAMED}
+    assert len(there) > 100
+    assert [f"{path}::{name}" for path, name in NAMED if name and name not in there[path]] == []

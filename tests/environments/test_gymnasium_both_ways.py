@@ -9,11 +9,8 @@ from gymnasium.utils import env_checker
 from minerva_acme import environments, specs, testing
 
 DM_CONTROL = [
-    "dm_control/ball_in_cup/catch",
     "dm_control/cartpole/swingup",
     "dm_control/finger/spin",
-    "dm_control/pendulum/swingup",
-    "dm_control/point_mass/easy",
     "dm_control/reacher/easy",
     "dm_control/walker/walk",
 ]
@@ -24,10 +21,7 @@ GYMNASIUM = [
     ("CartPole-v1", None),
     ("CliffWalking-v1", 15),
     ("FrozenLake-v1", None),
-    ("HalfCheetah-v5", 15),
     ("Hopper-v5", None),
-    ("InvertedPendulum-v5", None),
-    ("MountainCar-v0", 15),
     ("MountainCarContinuous-v0", 15),
     ("Pendulum-v1", 15),
     ("Reacher-v5", 15),

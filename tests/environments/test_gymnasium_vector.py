@@ -24,6 +24,7 @@ from minerva_acme.environments import (
     EnvironmentWorkerError,
     GymnasiumEnvironment,
     GymnasiumVectorEnvironment,
+    origin,
     process_vector,
 )
 from minerva_acme.wrappers import SinglePrecisionWrapper, spec_check
@@ -399,6 +400,7 @@ def test_wrapped_environments_by_id_play_and_go_on_from_a_saved_state_in_process
     here = environments.make_vector(factories, processes=False)
     actions = [np.full(1, number, np.float32) for number in (0.5, -0.25)]
     with make_processes(*factories) as environment:
+        assert origin.of(environment) == origin.of(here) is not None
         testing.assert_nests_equal(environment.reset(), here.reset())
         state = testing.through_a_file(environment.save())
         assert state == here.save()

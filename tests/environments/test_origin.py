@@ -1,16 +1,5 @@
-import multiprocessing.forkserver
-
-import pytest
-
 from minerva_acme import environments, testing, wrappers
 from minerva_acme.environments import origin
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ends_the_fork_server():
-    yield
-    multiprocessing.forkserver._forkserver._stop()  # it would live as long as the test process
-
 
 PENDULUM = origin.Origin("Pendulum-v1", {"g": 5.0})
 
@@ -29,9 +18,8 @@ def test_another_environment_and_one_that_was_wrapped_since_have_none():
     assert origin.of(wrappers.StepLimitWrapper(make(), max_steps=3)) is None
 
 
-@pytest.mark.parametrize("processes", [False, True])
-def test_a_vector_has_the_origin_that_its_environments_share(processes):
-    with environments.make_vector([make, make], processes=processes) as vector:
+def test_a_vector_has_the_origin_that_its_environments_share():
+    with environments.make_vector([make, make], processes=False) as vector:
         assert origin.of(vector) == PENDULUM
 
 

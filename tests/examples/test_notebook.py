@@ -6,9 +6,10 @@ Its cells are plain Python, so this file executes them itself: a kernel would ne
 import ast
 import json
 import pathlib
-import subprocess
 import sys
 from typing import Any, NamedTuple
+
+import pytest
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "examples" / "quickstart.ipynb"
 # The same with fewer steps.
@@ -16,22 +17,6 @@ SHORTER = {
     "num_env_steps=50_000": "num_env_steps=2_048",
     "evaluation_period=5_000": "evaluation_period=1_024",
 }
-# As a kernel does: cells share their names, and the value of a cell's last expression is shown.
-EXECUTE = """
-import ast, json, sys
-sys.modules["reverb"] = None
-shown = []
-for source in json.loads(sys.argv[1]):
-    *body, last = ast.parse(source).body
-    if not isinstance(last, ast.Expr):
-        body, last = [*body, last], None
-    exec(compile(ast.Module(body, []), "cell", "exec"), globals())
-    if last is not None:
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals())
-        picture = value._repr_png_() if hasattr(value, "_repr_png_") else b""
-        shown.append([type(value).__name__, repr(value), len(picture)])
-print(json.dumps(shown))
-"""
 
 
 class Shown(NamedTuple):
@@ -50,19 +35,35 @@ def sources() -> list[str]:
     return ["".join(cell["source"]) for cell in read() if cell["cell_type"] == "code"]
 
 
-def test_its_cells_train_show_results_and_draw_also_without_reverb(tmp_path: pathlib.Path) -> None:
+def execute(cells: list[str]) -> dict[str, list[Shown]]:
+    """Does as a kernel does: cells share their names, and the value of a cell's last expression is shown."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    by_kind: dict[str, list[Shown]] = {}
+    for cell in cells:
+        *body, last = ast.parse(cell).body
+        if not isinstance(last, ast.Expr):
+            body, last = [*body, last], None
+        exec(compile(ast.Module(body, []), "cell", "exec"), names)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            picture = value._repr_png_() if hasattr(value, "_repr_png_") else b""
+            kind = type(value).__name__
+            by_kind.setdefault(kind, []).append(Shown(kind, repr(value), len(picture)))
+    return by_kind
+
+
+def test_its_cells_train_show_results_and_draw_also_without_reverb(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     cells = sources()
     for long, short in SHORTER.items():
         assert sum(cell.count(long) for cell in cells) == 1
         cells = [cell.replace(long, short) for cell in cells]
-    command = [sys.executable, "-c", EXECUTE, json.dumps(cells)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    *printed, last = done.stdout.splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "reverb", None)
+    by_kind = execute(cells)
+    printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1 and "before training" in printed[0]  # no progress where stdout is a pipe
-    by_kind: dict[str, list[Shown]] = {}
-    for one in map(Shown._make, json.loads(last)):
-        by_kind.setdefault(one.kind, []).append(one)
     assert by_kind["PPOBuilder"][0].text == "PPOBuilder(PPOConfig(num_environments=1))"
     assert "2,048 environment steps" in by_kind["ExperimentResult"][0].text
     assert "evaluator/episode_return" in by_kind["list"][0].text

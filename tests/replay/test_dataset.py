@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from minerva_acme import replay
+from minerva_acme.replay import waiting
 from minerva_acme.replay.dataset import Dataset
 
 
@@ -185,11 +186,14 @@ def test_batches_of_a_real_table_reach_the_learner(serve, table, write, prefetch
 
 
 @pytest.mark.reverb
-def test_a_dataset_over_an_empty_table_says_what_it_waits_for_and_closes_at_once(serve, table, prefetch):
+def test_a_dataset_over_an_empty_table_says_what_it_waits_for_and_closes_at_once(
+    serve, table, prefetch, monkeypatch
+):
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
     client = serve(table(rate_limiter=replay.MinSize(5))).client()
     dataset = Dataset(client.sampler("replay"), lambda fields: fields, 8, prefetch=prefetch)
     with pytest.raises(replay.ReplayTimeout, match="Waiting for 5 items in table 'replay', has 0."):
-        dataset.next(timeout_seconds=0.8)
+        dataset.next(timeout_seconds=0.3)
     start = time.monotonic()
     dataset.close()
     assert time.monotonic() - start < 1.0

@@ -112,8 +112,10 @@ def test_a_call_gives_its_result_its_error_or_the_reason():
 
 
 @pytest.fixture(params=["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-def serve_any(request):
-    """Starts a server of either store."""
+def serve_any(request, monkeypatch):
+    """Starts a server of either store, whose users look more often than usual whether to go on."""
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
+    monkeypatch.setattr(waiting, "_STILL_SECONDS", 0.3)
     servers = []
 
     def serve(*tables):
@@ -162,7 +164,7 @@ def test_a_wait_in_a_dataset_warns_on_both_stores(serve_any, table, prefetch, mo
         Dataset(client.sampler("replay"), lambda fields: fields, 8, prefetch=prefetch) as dataset,
         pytest.raises(replay.ReplayTimeout),
     ):
-        dataset.next(timeout_seconds=2.0)
+        dataset.next(timeout_seconds=0.3)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert any("Waiting for 5 items in table 'replay', has 0." in warning for warning in warnings)
 

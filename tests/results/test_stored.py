@@ -52,10 +52,16 @@ def test_every_training_says_on_what_machine_it_was_made_and_by_which_command(na
     assert all(context.machine for context in experiment.contexts)
     if name.split("_")[0] not in registry.AGENTS:
         return  # a reference that is no agent of ours
-    for env_name, _ in experiment.trainings:
+    parsed = {}  # by the words of a command but its environment
+    for env_name in {env_name for env_name, _ in experiment.trainings}:
         words = shlex.split(experiment.commands[env_name].format(seed=3))
-        command = parsing.parse(words[1:])
-        assert split_repeat(command.env) == (env_name, experiment.action_repeat)
+        env = words[words.index("--env") + 1]
+        others = " ".join(word for word in words if word != env)
+        if others not in parsed:
+            parsed[others] = parsing.parse(words[1:])
+            assert parsed[others].env == env
+        command = parsed[others]
+        assert split_repeat(env) == (env_name, experiment.action_repeat)
         assert command.run.seed == 3
         # What was typed counts decisions, and a run may have been stopped before.
         assert experiment.decisions[env_name] <= command.run.num_env_steps

@@ -26,7 +26,7 @@ PPO = {**SMALL, "minibatch_size": 4, "num_epochs": 1}
 MPO = {
     "batch_size": 8,
     "min_replay_size": 8,
-    "samples_per_insert": 8.0,
+    "samples_per_insert": 2.0,
     "policy_layer_sizes": (8,),
     "critic_layer_sizes": (8,),
 }
@@ -42,7 +42,7 @@ RUNS = {
     ),
 }
 
-SMALL_REPLAY = {"batch_size": 8, "min_replay_size": 8, "samples_per_insert": 8.0}
+SMALL_REPLAY = {"batch_size": 8, "min_replay_size": 8, "samples_per_insert": 2.0}
 # They explore for the first 32 of the 64 steps of training, and then act as they do without exploring.
 SCHEDULED = {
     "DQN": (
@@ -105,8 +105,8 @@ MEMORIES = {
 
 
 def make_environment_of(environment_id, seed):
-    # 40 steps are as good as Pendulum's 200.
-    settings = {"max_episode_steps": 40} if environment_id == "Pendulum-v1" else {}
+    # 20 steps are as good as Pendulum's 200.
+    settings = {"max_episode_steps": 20} if environment_id == "Pendulum-v1" else {}
     return environments.make_training_environment(environment_id, seed=seed, **settings)
 
 
@@ -124,7 +124,7 @@ class Run:
                 environment_factory=make_environment,
                 directory=directory,
                 num_env_steps=64,
-                checkpoint_period=8,
+                checkpoint_period=32,
                 evaluation_period=0,
                 evaluation_episodes=1,
                 replay="memory",
@@ -193,21 +193,21 @@ def test_a_loaded_policy_explores_as_after_the_steps_of_its_weights(make_run, na
     assert (explored != greedy).any()
 
 
-@pytest.mark.parametrize("number", [1, 3, 5])
+@pytest.mark.parametrize("number", [1, 5])
 def test_shares_of_random_actions_that_differ_by_environment_are_loaded_for_any_number_of_them(
     make_run, number
 ):
     run = make_run("R2D2, 3 environments")
     policy = runs.load_policy(run.directory, explore=True)
     state, chosen = policy.initial_state(number), []
-    for _ in range(1000):
+    for _ in range(400):
         output, _ = policy.step(run.observations(number), state)
         chosen.append(output.action)
     usual = np.stack(chosen).mean(axis=0).round()
     shares = 2 * (np.stack(chosen) != usual).mean(axis=0)  # half of the random actions are the usual ones
     wanted = np.resize(run.builder.epsilons, number)
     assert shares.shape == (number,)
-    np.testing.assert_allclose(shares, wanted, atol=0.12)  # more than four standard deviations
+    np.testing.assert_allclose(shares, wanted, atol=0.2)  # more than four standard deviations
 
 
 def test_the_weights_of_a_checkpoint_folder_with_another_name_know_its_steps(make_run, tmp_path):

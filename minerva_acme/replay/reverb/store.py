@@ -214,6 +214,8 @@ class ReverbClient(base.ReplayClient):
                 connection.silence(),
                 connection.answer_seconds,
             )
+        except base.ReplayError:
+            raise
         except (RuntimeError, ValueError) as error:
             connection.table(table)  # Raises an error if there is no such table, or no server.
             raise base.ReplayError(f"Table '{table}' did not take the priorities: {error}") from error

@@ -237,7 +237,9 @@ def test_the_memory_of_a_ring_is_reserved_and_counted():
         assert client.memory_bytes() == num_rows * B * (2 * 4 + 8 + 4)
 
 
-def test_a_single_thread_that_waits_for_itself_is_told_so():
+def test_a_single_thread_that_waits_for_itself_is_told_so(monkeypatch):
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
+    monkeypatch.setattr(waiting, "_STILL_SECONDS", 0.1)
     with replay.MemoryServer([QUEUE], seed=1) as server, waiting.alone():
         writer = fill(server.client(), 5, starts=None)
         with pytest.raises(waiting.base.ReplayDeadlock):

@@ -180,15 +180,15 @@ def test_an_item_takes_its_rows_once_however_many_overlap(serve_memory, table):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_stays_bounded(serve_memory, table, kind):
-    config = table(signature=NUMBER, max_size=500, **KINDS[kind])
+    config = table(signature=NUMBER, max_size=200, **KINDS[kind])
     client = serve_memory(config).client()
     with client.writer(3) as writer:
         sizes = []
         for i in range(8):
-            write_numbers(writer, 0, 1500, generator=np.random.default_rng(i))
+            write_numbers(writer, 0, 600, generator=np.random.default_rng(i))
             sizes.append(client.memory_bytes())
     assert sizes[-1] <= 1.2 * sizes[3]
-    raw = 3 * 500 * 8  # of items that share no row
+    raw = 3 * 200 * 8  # of items that share no row
     assert sizes[-1] <= 8 * raw
 
 
