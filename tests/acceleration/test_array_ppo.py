@@ -246,9 +246,9 @@ def make_step(network, optimizer, settings):
     )
 
 
-def run_epoch(step_context, samples, seed):
+def run_epoch(step_context, samples, seed, num_minibatches=NUM_MINIBATCHES):
     order = torch.randperm(N, generator=torch.Generator().manual_seed(seed))
-    columns = [column[order].tensor_split(NUM_MINIBATCHES) for column in samples]
+    columns = [column[order].tensor_split(num_minibatches) for column in samples]
     with step_context as step:
         return torch.stack([step(Minibatch(*parts)) for parts in zip(*columns, strict=True)])
 
