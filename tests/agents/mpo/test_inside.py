@@ -13,7 +13,7 @@ from minerva_acme.agents.mpo import health, objectives
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
 
-NUM_STATES, BEST = 32, torch.tensor([0.4, -0.3])
+NUM_STATES, BEST = 16, torch.tensor([0.4, -0.3])
 
 
 class KnownCritic(torch.nn.Module):
@@ -32,7 +32,7 @@ class KnownCritic(torch.nn.Module):
 
 
 def improved_from(spec, bias, **settings):
-    """The mean's distance from the best action, before and after 100 steps from a mean driven outwards."""
+    """The mean's distance from the best action, before and after 150 steps from a mean driven outwards."""
     config = dataclasses.replace(
         SMALL,
         init_stddev=0.3,
@@ -43,7 +43,7 @@ def improved_from(spec, bias, **settings):
         num_samples=16,
         **settings,
     )
-    batch = make_trajectory(batch_size=NUM_STATES)
+    batch = make_trajectory(batch_size=NUM_STATES, length=1)
     nets = mpo.make_networks(spec, config, torch.Generator().manual_seed(0))
     torch.nn.init.constant_(nets.policy.mean_head.bias, bias)
     learner, rows = make_learner(spec, repeat(batch), config, networks=nets._replace(critic=KnownCritic()))
@@ -54,19 +54,19 @@ def improved_from(spec, bias, **settings):
             return (nets.policy(batch.observation[:, 0]).mean - best).abs().mean().item()
 
     before = distance()
-    learner.run(num_steps=100)
+    learner.run(num_steps=150)
     return before, distance(), rows
 
 
 def test_a_mean_driven_to_its_bounds_comes_back(spec):
-    before, after, rows = improved_from(spec, bias=4.0)  # tanh(4) = 0.9993
+    before, after, rows = improved_from(spec, bias=3.0)  # tanh(3) = 0.995
     assert before > 0.8
-    assert after < 0.25
+    assert after < 0.4 * before
     assert all(row["policy/clipped_means"] == 0.0 for row in rows)
 
 
 def test_a_mean_without_bounds_stays_where_all_actions_are_clipped_to_the_same_one(spec):
-    before, after, rows = improved_from(spec, bias=4.0, bounded_mean=False)
+    before, after, rows = improved_from(spec, bias=3.0, bounded_mean=False)
     assert after > 0.8 * before
     assert rows[-1]["policy/clipped_means"] == 1.0
 
