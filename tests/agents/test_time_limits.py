@@ -115,7 +115,7 @@ def test_the_critic_of_mpo(run, critic_target, end):
             sequence_length=3,
             batch_size=16,
             min_replay_size=20,
-            samples_per_insert=32.0,
+            samples_per_insert=20.0,
             num_samples=4,
             retrace_mc_actions=2,
             target_policy_update_period=10,
