@@ -1,5 +1,6 @@
 """Datasets: batches from replay as tensors, fetched while the learner computes."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -98,6 +99,8 @@ class Dataset(core.Closeable, Iterator[ReplaySample[T]], Generic[T]):
         """Stops the thread and closes the sampler, within a second."""
         self._closed.set()
         self._sampler.close()
+        with contextlib.suppress(queue.Empty):  # The thread may wait for a place for its batch.
+            self._ready.get_nowait()
         if self._thread is not None:
             self._thread.join(waiting.SLICE_SECONDS)
 

@@ -1,6 +1,7 @@
 """A compiled loss trains as the plain one does, or leaves it to that: the loss itself, then learners of it.
 
-Compiled by `aot_eager`, which traces and differentiates as inductor does but writes no C++: a few seconds.
+Compiled by `aot_eager`, which traces and differentiates as inductor does but writes no C++. Each program
+takes a second or more: `make test` compiles one that agrees and one that does not, `make test-compile` all.
 """
 
 import copy
@@ -118,6 +119,7 @@ def test_a_compiled_loss_gives_and_leaves_behind_what_the_plain_one_does(said):
     assert len(calls) == 1 + 3  # of the compiled one and of the plain one
 
 
+@pytest.mark.compile
 def test_a_parameter_without_a_gradient_has_none():
     net, compute = make()
     for seed in range(2):
@@ -125,6 +127,7 @@ def test_a_parameter_without_a_gradient_has_none():
         assert net.unused.grad is None
 
 
+@pytest.mark.compile
 def test_gradients_lie_in_memory_of_their_own_as_their_parameters_do():
     class Vectors(nn.Module):
         def __init__(self):
@@ -178,6 +181,7 @@ class TwoLosses:
         return Output(loss, {})
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("has_generator", [True, False])
 def test_a_part_of_a_loss_that_is_switched_on_and_off_during_training_is_what_trains(has_generator, said):
     outcomes = []
@@ -204,6 +208,7 @@ def freeze(net, step):
     net.layers[2].requires_grad_(step < 2)
 
 
+@pytest.mark.compile
 def test_parameters_may_be_frozen_before_and_during_training():
     assert both_ways(noisy_loss, freeze, num_steps=4).save() == "compiled"
 
@@ -226,12 +231,6 @@ class TwiceLinear(nn.Linear):
         return 2.0 * super().forward(input)
 
 
-def some(cases, *names):
-    """Returns all names, of which `make test` runs some: each compiles for seconds."""
-    marks = {name: () if name in names else pytest.mark.compile for name in cases}
-    return [pytest.param(name, marks=mark) for name, mark in marks.items()]
-
-
 EDITS = {
     "another layer": lambda net: setattr(net.layers, "1", nn.ELU()),
     "a subclass": lambda net: setattr(net.layers[2], "__class__", TwiceLinear),
@@ -242,7 +241,8 @@ EDITS = {
 }
 
 
-@pytest.mark.parametrize("name", some(EDITS, "a subclass"))
+@pytest.mark.compile
+@pytest.mark.parametrize("name", EDITS)
 def test_what_a_researcher_edits_during_training_is_what_trains(name, said):
     assert both_ways(noisy_loss, later(EDITS[name])).save() == "compiled"
     assert said() == [f"{PART}: compiled by torch's aot_eager"]
@@ -259,12 +259,14 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("name", some(HOOKS, "of a parameter"))
+@pytest.mark.compile
+@pytest.mark.parametrize("name", HOOKS)
 def test_hooks_fire_for_they_are_left_to_plain_torch(name, said):
     both_ways(noisy_loss, later(HOOKS[name]))
     assert said() == [f"{PART}: compiled by torch's aot_eager", f"{PART}: plain torch: it has hooks"]
 
 
+@pytest.mark.compile
 def test_batches_of_other_shapes_are_compared_too_and_of_ever_more_left_to_plain_torch(said, monkeypatch):
     monkeypatch.setattr(compiled, "_MAX_KINDS", 2)
     compute = both_ways(noisy_loss, num_steps=4, size=lambda step: 2 + step)
@@ -308,7 +310,10 @@ DISAGREEING = {
 }
 
 
-@pytest.mark.parametrize("name", some(DISAGREEING, "outputs", "draws", "a batch that is written to"))
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "outputs" else pytest.param(name, marks=pytest.mark.compile) for name in DISAGREEING],
+)
 def test_a_program_that_gives_something_else_is_left_for_good_with_one_warning_and_no_trace(name, said):
     torch.manual_seed(3)
     loss, state = DISAGREEING[name], torch.get_rng_state()
@@ -360,6 +365,7 @@ def test_without_a_compiler_everything_runs_plainly(without_compiler, said):
     ]
 
 
+@pytest.mark.compile
 def test_a_batch_that_is_not_finite_is_no_disagreement(said):
     net, compute = make()
     generator, twin = (torch.Generator().manual_seed(7) for _ in range(2))
@@ -388,6 +394,7 @@ def test_a_resumed_loss_that_was_plain_stays_so_and_one_that_was_compiled_says_i
     )
 
 
+@pytest.mark.compile
 @pytest.mark.timeout(1200)
 def test_by_inductor_a_loss_gives_and_leaves_behind_what_the_plain_one_does(said):
     ways = [make(backend="inductor"), make(backend=None)]
@@ -462,6 +469,7 @@ def without_time(rows):
     return [{name: float(x) for name, x in row.items() if name != "walltime"} for row in rows]
 
 
+@pytest.mark.compile
 def test_a_compiled_learner_weighs_and_sets_priorities_clips_skips_and_moves_targets_as_a_plain_one():
     results = []
     for mode in ("compile", "auto"):
@@ -499,6 +507,7 @@ def replaced(x):
     return InfoSample(x, info)
 
 
+@pytest.mark.compile
 def test_a_resumed_compiled_learner_is_the_uninterrupted_one_bit_for_bit():
     whole, _ = make_learner("compile")
     whole.run(num_steps=2)
@@ -510,6 +519,7 @@ def test_a_resumed_compiled_learner_is_the_uninterrupted_one_bit_for_bit():
     testing.assert_nests_equal(second.save(), whole.save(), "The resumed learner is another.")
 
 
+@pytest.mark.compile
 def test_the_backend_is_the_environments_where_none_is_given(monkeypatch, said):
     monkeypatch.setenv("MINERVA_COMPILE_BACKEND", "eager")
     net = Net()

@@ -220,9 +220,12 @@ PPO_NETWORKS = {
 }
 
 
+PPO_SCENE = ppo.make()
+
+
 def make_ppo(is_first=False):
     """As `ppo.make`; the samples of a first minibatch are played by the network itself."""
-    settings, _, samples = ppo.make()
+    settings, _, samples = PPO_SCENE
     network = networks.make_actor_critic(
         normalizer=networks.RunningNorm(5),
         encoder=networks.IdentityEncoder(5),
@@ -250,7 +253,7 @@ def make_adam(network, **settings):
 
 
 def train_ppo(by_arrays, edit_before, edit_later, make_optimizer=make_adam, is_first=False):
-    """Two epochs; returns what was logged and the weights."""
+    """Two epochs, of one minibatch to compare and two more; returns what was logged and the weights."""
     settings, network, samples = make_ppo(is_first)
     edit_before(network)
     optimizer = make_optimizer(network)
@@ -267,7 +270,7 @@ def train_ppo(by_arrays, edit_before, edit_later, make_optimizer=make_adam, is_f
         step = contextlib.nullcontext(plain)
         if by_arrays:
             step = array_ppo.make_step(plain, network, optimizer, agreement=seen, **settings)
-        rows.append(ppo.run_epoch(step, samples, seed))
+        rows.append(ppo.run_epoch(step, samples, seed, num_minibatches=3))
     return torch.cat(rows), [parameter.detach().clone() for parameter in network.parameters()]
 
 

@@ -38,7 +38,7 @@ def to_meta(batch):
     return torch.utils._pytree.tree_map(lambda leaf: leaf.to(META), batch)
 
 
-def assert_steps_stay_on_the_device(learner, rows, num_steps=2):
+def assert_steps_stay_on_the_device(learner, rows, num_steps=1):
     learner.run(num_steps=num_steps)
     assert len(rows) == num_steps
     tensors = {name: value for name, value in rows[-1].items() if isinstance(value, torch.Tensor)}
@@ -64,10 +64,9 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("loss_steps", ["first", "all"])
 @pytest.mark.parametrize("target", TARGETS)
-def test_mpo_with_each_target_keeps_to_the_device(continuous_spec, target, loss_steps, reads):
-    config = dataclasses.replace(mpo_scene.SMALL, critic_loss_steps=loss_steps)
+def test_mpo_with_each_target_keeps_to_the_device(continuous_spec, target, reads):
+    config = dataclasses.replace(mpo_scene.SMALL, critic_loss_steps="all")
     learner, rows = mpo_scene.make_learner(
         continuous_spec,
         mpo_scene.repeat(to_meta(mpo_scene.make_trajectory())),
@@ -75,7 +74,7 @@ def test_mpo_with_each_target_keeps_to_the_device(continuous_spec, target, loss_
         TARGETS[target],
         device=META,
     )
-    assert_steps_stay_on_the_device(learner, rows)
+    assert_steps_stay_on_the_device(learner, rows, num_steps=2)
     assert len(reads) == 4  # what goes in and the gradients, each step
 
 
@@ -87,18 +86,15 @@ def test_the_policy_improved_in_all_states_takes_one_more_read(continuous_spec, 
         device=META,
     )
     assert_steps_stay_on_the_device(learner, rows)
-    assert len(reads) == 6  # and how many states there are
+    assert len(reads) == 3  # and how many states there are
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"action_penalty": True, "m_steps": 2},
-        {"per_dimension_constraint": False},
-        {"optimizer": "sgd"},
-        {"target_precision": "bfloat16"},
+        {"action_penalty": True, "m_steps": 2, "per_dimension_constraint": False, "optimizer": "sgd"},
+        {"target_precision": "bfloat16", "target_policy_update_period": 1, "target_critic_update_period": 1},
         {"acceleration": "off"},
-        {"target_policy_update_period": 1, "target_critic_update_period": 1},
     ],
     ids=str,
 )
@@ -109,7 +105,7 @@ def test_mpo_with_other_options_keeps_to_the_device(continuous_spec, options):
         dataclasses.replace(mpo_scene.SMALL, **options),
         device=META,
     )
-    assert_steps_stay_on_the_device(learner, rows)
+    assert_steps_stay_on_the_device(learner, rows, num_steps=2)  # the targets are copied before the second
 
 
 def on_policy_learner(agent, make_rollout, make_learner, spec, **options):
@@ -121,17 +117,16 @@ def on_policy_learner(agent, make_rollout, make_learner, spec, **options):
     return learner, rows
 
 
-@pytest.mark.parametrize("estimator", ["gae", "dae", "returns"])
-def test_on_policy_agents_keep_to_the_device(agent, make_rollout, make_learner, spec, estimator):
-    learner, rows = on_policy_learner(agent, make_rollout, make_learner, spec, advantage_estimator=estimator)
-    assert_steps_stay_on_the_device(learner, rows)
+def test_on_policy_agents_keep_to_the_device(agent, make_rollout, make_learner, spec):
+    learner, rows = on_policy_learner(agent, make_rollout, make_learner, spec)
+    assert_steps_stay_on_the_device(learner, rows, num_steps=2)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"squash_actions": True},
-        {"squash_actions": False, "state_dependent_stddev": True},
+        {"squash_actions": True, "advantage_estimator": "dae"},
+        {"advantage_estimator": "returns", "squash_actions": False, "state_dependent_stddev": True},
         {"shared_torso": True, "torso": "layer_norm"},
         {"scale_rewards": False, "normalize_observations": False, "normalize_advantages": False},
         {"num_environments": 4, "acceleration": "off"},
@@ -152,8 +147,8 @@ def test_agents_over_transitions_keep_to_the_device(name, critic_head, reads):
     batch = to_meta(transition_scene.make_batch(agent.spec))
     builder = agent.make(critic_head=critic_head)
     learner, _, rows = transition_scene.make_learner(builder, agent.spec, [batch] * 2, device=META)
-    assert_steps_stay_on_the_device(learner, rows)
-    assert len(reads) == 4  # what goes in and the gradients, each step
+    assert_steps_stay_on_the_device(learner, rows, num_steps=2)  # TD3 trains its policy every other time
+    assert len(reads) == 4
 
 
 def test_ppo_looks_at_its_kl_bound_through_the_same_function(

@@ -78,15 +78,21 @@ def test_there_is_a_config_for_every_agent():
 
 
 @pytest.mark.parametrize("name", registry.AGENTS)
-def test_an_encoder_of_ones_own_is_made_trained_and_acted_by(name, run):
-    made = []
+def test_a_learner_of_ones_own_class_trains_an_encoder_of_ones_own_that_is_acted_by(name, run):
+    agent, made = registry.AGENTS[name].builder, []
+    assert issubclass(agent.learner_class, learners.ModuleLearner)
+
+    class Mine(agent.learner_class):
+        def finish_step(self, metrics):
+            super().finish_step({**metrics, "mine": 1.0})
 
     def make_encoder(self, spec, generator):
         made.append(Features(spec, generator))
         return made[-1]
 
-    builder = make_builder(name, make_encoder=make_encoder)
+    builder = make_builder(name, make_encoder=make_encoder, learner_class=Mine)
     train(run, builder)
+    assert type(builder.learner) is Mine
     served = {key for module in builder.learner.get_variables(builder.policy_variables) for key in module}
     assert any(key.endswith("mine.weight") for key in served)
     is_trained = [not torch.equal(encoder.mine.weight, encoder.before) for encoder in made]
@@ -108,17 +114,3 @@ def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_s
     nets = own.make_networks(OF_TRANSITIONS[name].spec, torch.Generator().manual_seed(0))
     assert len(made) == (1 if shared else 2)
     assert {nets.policy.encoder, nets.critic.encoder} == set(made)
-
-
-@pytest.mark.parametrize("name", registry.AGENTS)
-def test_a_learner_of_ones_own_class_is_what_trains(name, run):
-    agent = registry.AGENTS[name].builder
-    assert issubclass(agent.learner_class, learners.ModuleLearner)
-
-    class Mine(agent.learner_class):
-        def finish_step(self, metrics):
-            super().finish_step({**metrics, "mine": 1.0})
-
-    builder = make_builder(name, learner_class=Mine)
-    train(run, builder)
-    assert type(builder.learner) is Mine

@@ -9,7 +9,7 @@ import tree
 from minerva_acme import specs
 from minerva_acme.agents import mpo
 
-NUM_STEPS = 64
+NUM_STEPS = 48
 AT_STEP = 40  # which no evaluation reaches: it plays an episode before and one after training
 
 
@@ -57,7 +57,7 @@ def builder(request, ppo_agent, vmpo_agent):
                 critic_layer_sizes=(8,),
                 batch_size=8,
                 num_samples=4,
-                samples_per_insert=4.0,
+                samples_per_insert=2.0,
                 min_replay_size=8,
             )
         )
@@ -91,21 +91,17 @@ def saved_tensors(folder):
 
 
 @pytest.mark.parametrize("field", ["reward", "observation"])
-@pytest.mark.parametrize("number", [1e30, -1e19, 1.1e15])
-def test_a_number_that_float32_cannot_square_is_refused_and_the_run_can_go_on(train, tmp_path, field, number):
+def test_a_number_that_float32_cannot_square_is_refused_and_the_run_can_go_on(train, tmp_path, field):
     with pytest.raises(ValueError) as raised:
-        train(NUM_STEPS, field, number, AT_STEP)
+        train(NUM_STEPS, field, 1.1e15, AT_STEP)
     assert f"`{field}` must be within ±1e+15, got " in str(raised.value)
     assert "Clip it or scale it down in a wrapper of the environment" in str(raised.value)
-    train(NUM_STEPS + 32)
+    train(NUM_STEPS + 16)
     assert all(tensor.abs().max() < 1e6 for tensor in saved_tensors(tmp_path / "run").values())
 
 
 @pytest.mark.parametrize("field", ["reward", "observation"])
-@pytest.mark.parametrize("number", [9e14, -1e12, -0.0])
-def test_an_extreme_number_that_is_taken_ends_neither_the_run_nor_a_resumed_one(
-    train, tmp_path, field, number
-):
-    train(NUM_STEPS, field, number, AT_STEP)
-    train(NUM_STEPS + 32)
+def test_an_extreme_number_that_is_taken_ends_neither_the_run_nor_a_resumed_one(train, tmp_path, field):
+    train(NUM_STEPS, field, -9e14, AT_STEP)
+    train(NUM_STEPS + 16)
     assert all(torch.isfinite(tensor).all() for tensor in saved_tensors(tmp_path / "run").values())

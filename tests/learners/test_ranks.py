@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_share_without_any_weight_counts_nothing(tmp_path):
 
 @pytest.fixture
 def is_impatient(monkeypatch):
-    monkeypatch.setattr("minerva_acme.learners.ranks._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("minerva_acme.learners.ranks._ANSWER_SECONDS", 0.2)
 
 
 def test_one_that_is_not_finite_is_named_to_the_others_alone(tmp_path, is_impatient):
@@ -63,13 +64,17 @@ def test_one_that_is_not_finite_is_named_to_the_others_alone(tmp_path, is_impati
 def test_one_that_leaves_and_one_that_does_not_answer_are_named(tmp_path, is_impatient):
     def work(ranks):
         if ranks.rank:
-            time.sleep(2.0 if ranks.rank == 2 else 0.0)
+            if ranks.rank == 2:
+                told.wait()
             return None
-        return ranks.exchange(0)
+        try:
+            return ranks.exchange(0)
+        finally:
+            told.set()
 
-    began = time.monotonic()
+    told = threading.Event()
     lost, *_ = side_by_side.together(tmp_path / "ranks", work, 3, may_fail=True, timeout_seconds=0.5)
-    assert isinstance(lost, learners.LearnerLost) and time.monotonic() - began < 5.0
+    assert isinstance(lost, learners.LearnerLost)
     assert str(lost).startswith("Learner 1, 2 of 0..2 does not answer")
 
 
@@ -86,9 +91,7 @@ def test_a_killed_process_is_noticed_at_once_and_named(tmp_path):
         assert ranks.exchange(1) == [1, 0]
         with pytest.raises(learners.LearnerLost, match=r"Learner 1 of 0\.\.1 is gone"):
             ranks.average_([torch.ones(3)])  # it is dead, though its parent has not noticed
-    began = time.monotonic()
     process.join()
-    assert time.monotonic() - began < 2.0
 
 
 def test_none_begins_before_all_have_connected(tmp_path, monkeypatch):

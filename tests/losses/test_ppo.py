@@ -304,7 +304,7 @@ def test_the_surrogate_of_any_ratio_and_advantage_is_that_of_double_precision(cl
 
 @pytest.mark.parametrize("clip_value", [True, False])
 def test_the_value_loss_of_any_values_is_that_of_double_precision(clip_value: bool) -> None:
-    numbers = (0.0, 1e-30, -1e-30, 0.15, -0.15, 1.0, -1.0, 3.0, 1e30, -1e30)
+    numbers = (0.0, 1e-30, 0.15, -0.15, -1.0, 3.0, 1e30)
     value, behaviour_value, targets = torch.cartesian_prod(*[torch.tensor(numbers)] * 3).unbind(dim=1)
     names = ("log_prob", "entropy", "behaviour_log_prob", "advantages")
     compare_with_plain(

@@ -145,6 +145,17 @@ def test_closing_ends_another_threads_wait():
     timer.join()
 
 
+def test_closing_wakes_the_thread_that_waits_for_a_place_for_its_batch(monkeypatch):
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 600.0)
+    sampler = CountingSampler()
+    dataset = Dataset(sampler, number, 1, prefetch=1)
+    next(dataset)
+    assert wait_until(lambda: sampler.num_sampled == 3)  # one given, one ready, one in the thread
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 5.0)
+    dataset.close()
+    assert not any(thread.is_alive() for thread in sampler.threads)
+
+
 def test_the_thread_ends_with_the_dataset():
     before = set(threading.enumerate())
     with Dataset(CountingSampler(), number, 1) as dataset:

@@ -108,11 +108,13 @@ def mean_score(impala_agent, make_learner):
     return lambda lag, corrected: np.mean([one(lag, corrected, seed) for seed in range(4)])
 
 
+@pytest.mark.learning
 def test_eight_versions_old_the_correction_keeps_what_is_learned(mean_score):
     corrected = mean_score(8, True)
     assert corrected > mean_score(8, False) + 0.1
     assert corrected > mean_score(0, True) - 0.1
 
 
+@pytest.mark.learning
 def test_two_versions_old_little_is_lost(mean_score):
     assert mean_score(2, True) > 0.75

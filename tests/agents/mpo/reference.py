@@ -550,9 +550,9 @@ def solved(q_values: torch.Tensor, epsilon: float) -> torch.Tensor:
     """The temperature at which the weights' KL to uniform ones is epsilon."""
 
     def excess(log_temperature: float) -> float:
-        weights = [(values / math.exp(log_temperature)).softmax(dim=0) for values in q_values]
-        kls = [math.log(len(w)) - distributions.Categorical(probs=w).entropy().item() for w in weights]
-        return sum(kls) / len(kls) - epsilon
+        weights = (q_values / math.exp(log_temperature)).softmax(dim=1)
+        kls = torch.special.xlogy(weights, weights * q_values.shape[1]).sum(dim=1)
+        return kls.mean().item() - epsilon
 
     return torch.tensor(math.exp(optimize.brentq(excess, -20.0, 20.0)), dtype=torch.float64)
 

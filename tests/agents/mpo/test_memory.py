@@ -83,6 +83,7 @@ def test_every_step_of_an_episode_shorter_than_the_burn_in_is_learned_from(run):
     assert steps == {1, 2, 3, 4, 5}  # the reward of a step is its number in the episode
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(run, memory):
     config = dataclasses.replace(

@@ -213,7 +213,7 @@ def test_a_repeated_noise_has_the_density_of_the_policy(spec):
         np.testing.assert_allclose(extras.log_prob, expected.item(), rtol=1e-5)
 
 
-def random_actions(acceleration="auto", num_steps=4000, **settings):
+def random_actions(acceleration="auto", num_steps=1600, **settings):
     """The first actions of a policy whose random steps end after all but the last forty, and their extras."""
     actions = specs.BoundedArray((2,), np.float32, [-1.0, 2.0], [1.0, 6.0], name="action")
     spec = specs.EnvironmentSpec(

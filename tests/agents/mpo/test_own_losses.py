@@ -67,11 +67,11 @@ def test_the_losses_of_the_builder_are_mpos_own(continuous_spec):
 @pytest.mark.parametrize("goal", [-0.7, 0.7])
 def test_the_policy_follows_the_loss_that_it_is_given(goal, continuous_spec):
     policy_loss, seen = towards(goal)
-    config = dataclasses.replace(SMALL, target_policy_update_period=1, policy_learning_rate=0.01)
+    config = dataclasses.replace(SMALL, target_policy_update_period=1, policy_learning_rate=0.04)
     nets = mpo.make_networks(continuous_spec, config, torch.Generator().manual_seed(0))
     batches = repeat(make_trajectory())
     learner, rows = make_learner(continuous_spec, batches, config, networks=nets, policy_loss=policy_loss)
-    learner.run(num_steps=150)
+    learner.run(num_steps=40)
     mean = nets.policy(make_trajectory().observation[:, 0]).mean
     assert (mean - goal).abs().max() < 0.2
     assert rows[-1]["mine"] == goal and float(rows[-1]["loss/policy"]) < 1.0
@@ -147,9 +147,9 @@ def test_the_critic_is_trained_by_the_loss_that_it_is_given(shift, continuous_sp
 
             return critic_loss
 
-    config = dataclasses.replace(SMALL, critic_learning_rate=0.02, critic_loss_steps="all")
+    config = dataclasses.replace(SMALL, critic_learning_rate=0.1, critic_loss_steps="all")
     learner, rows = make_by_builder(Own(config), continuous_spec, repeat(make_trajectory()))
-    learner.run(num_steps=100)
+    learner.run(num_steps=30)
     assert float(rows[-1]["loss/q"]) < 0.05 * (1.0 + shift)
     critic, target_shape, mask_shape = seen[0]
     assert isinstance(critic, torch.nn.Module) and target_shape == mask_shape == (BATCH_SIZE, 5)

@@ -287,8 +287,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("backend", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [("sac", "memory"), pytest.param("td3", "reverb", marks=pytest.mark.reverb), ("own", "memory")],
+)
 def test_an_experiment_is_made_with_a_memory(tmp_path, case, backend):
     if backend == "reverb":
         pytest.importorskip("reverb")

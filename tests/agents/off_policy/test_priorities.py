@@ -148,10 +148,10 @@ def test_where_no_end_is_known_it_stays(num_learner_steps):
 def test_a_prioritised_agent_learns_in_a_run(store, tmp_path):
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
-            builder=scene.QBuilder(scene.QConfig(learning_rate=0.1)),
+            builder=scene.QBuilder(scene.QConfig(learning_rate=0.3)),
             environment_factory=lambda seed: scene.Doors(),
             directory=tmp_path,
-            num_env_steps=300,
+            num_env_steps=100,
             evaluation_period=0,
             evaluation_episodes=1,
             checkpoint_period=0,
@@ -159,11 +159,11 @@ def test_a_prioritised_agent_learns_in_a_run(store, tmp_path):
             replay=store,
         )
     )
-    assert result.learner_steps == 297
+    assert result.learner_steps == 97
     state = torch.load(next(tmp_path.glob("checkpoints/*/state.pt")), weights_only=True)
     values = state["learner"]["modules"]["q_network"]["weight"]
     # Both actions of a room pay the same, which exploring finds out.
-    np.testing.assert_allclose(values.numpy(), np.stack([REWARDS, REWARDS]), atol=0.2)
+    np.testing.assert_allclose(values.numpy(), np.stack([REWARDS, REWARDS]), atol=0.4)
 
 
 def test_batches_of_both_stores_say_the_same_of_their_items(learn):

@@ -169,7 +169,7 @@ def collect(builder, spec, network, generator, index=0, has_outliers=False):
 
 
 def check_steps(
-    agent, make_reference, actions, options, *, seed=0, has_outliers=False
+    agent, make_reference, actions, options, *, seed=0, has_outliers=False, num_steps=NUM_STEPS
 ) -> collections.Counter:
     """Makes learner steps in a row and asserts that each does what the reference does.
 
@@ -180,6 +180,7 @@ def check_steps(
         options: what the agent's config is made of, but for the actions.
         seed: of everything.
         has_outliers: whether the last rollout has an observation and a reward far from all others.
+        num_steps: of the learner.
 
     Returns:
         How often the reference met what it counts.
@@ -209,7 +210,7 @@ def check_steps(
         num_updates=NUM_UPDATES,
         generator=torch.Generator().manual_seed(seed + 1),
     )
-    for index in range(NUM_STEPS):
+    for index in range(num_steps):
         behaviour = make_behaviour(builder, spec, _variables(learner), DISTANCE[actions], generator)
         rollouts.append(collect(builder, spec, behaviour, generator, index, has_outliers))
         before, reference_before = _numbers(learner), reference.numbers()

@@ -48,16 +48,15 @@ both_ways = pytest.mark.parametrize(("acceleration", "bound"), [("auto", 1e-6), 
 
 
 @both_ways
-@pytest.mark.parametrize("num_environments", [1, 4])
-@pytest.mark.parametrize("environment_id", ["CartPole-v1", "bounded"])
+@pytest.mark.parametrize(("environment_id", "num_environments"), [("CartPole-v1", 1), ("bounded", 4)])
 def test_the_recorded_density_is_the_learners(
     agent, run, environment_id, num_environments, acceleration, bound
 ):
     builder = agent.recording(
         Ratios, num_environments=num_environments, rollout_steps=16, acceleration=acceleration
     )
-    run(builder, make_environment(environment_id), 16 * 6)
-    assert len(builder.log_ratios) == 6
+    run(builder, make_environment(environment_id), 16 * 3)
+    assert len(builder.log_ratios) == 3
     for log_ratio, recorded in zip(builder.log_ratios, builder.recorded, strict=True):
         assert (log_ratio.abs() <= bound * (1.0 + recorded.abs())).all()
     # Not because nothing happened in between.
@@ -73,9 +72,9 @@ def test_the_first_ratio_of_ppo_is_1_in_batches_of_one_shape(
     builder = ppo_agent.recording(
         num_environments=4, rollout_steps=4, minibatch_size=4, num_epochs=2, acceleration=acceleration
     )
-    run(builder, make_environment(environment_id), 4 * 10)
+    run(builder, make_environment(environment_id), 4 * 5)
     first = [float(row["policy/approx_kl_first"]) for row in builder.rows]
-    assert len(first) == 10
+    assert len(first) == 5
     assert all(0.0 <= abs(kl) <= bound**2 for kl in first)  # (ratio - 1)^2 / 2
     assert all(row["policy/approx_kl"] > 0.0 for row in builder.rows)
 

@@ -303,7 +303,7 @@ class Recall(specs.SpecMethods, dm_env.Environment):
         return dm_env.transition(reward, blank, discount=np.float32(1))
 
 
-@pytest.mark.parametrize("has_memory", [False, True])
+@pytest.mark.parametrize("has_memory", [pytest.param(False, marks=pytest.mark.learning), True])
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_memory):
     memory = {"ppo": "lstm", "vmpo": "gru"}[agent.name] if has_memory else "none"
     settings = {"num_epochs": 4, "target_kl": None} if agent.name == "ppo" else {"m_steps": 8}

@@ -62,7 +62,7 @@ def assert_same_rollouts(found, expected):
         testing.assert_nests_equal(one, other, "Rollouts must be equal bit for bit.")
 
 
-@pytest.mark.parametrize(("num_environments", "replay"), [(1, "auto"), (4, "auto"), (4, "memory")])
+@pytest.mark.parametrize(("num_environments", "replay"), [(1, "auto"), (4, "memory")])
 def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, run, num_environments, replay):
     states = []
     for seed in (1, 1, 2):
@@ -172,7 +172,7 @@ class FixedLearner(core.Learner):
         del state
 
 
-def test_with_a_fixed_policy_eight_environments_give_the_union_of_eight_runs(agent, run):
+def test_with_a_fixed_policy_three_environments_give_the_union_of_three_runs(agent, run):
     seeds = []
 
     def make_environment(seed):
@@ -181,18 +181,19 @@ def test_with_a_fixed_policy_eight_environments_give_the_union_of_eight_runs(age
 
     # As little noise as there can be: which environment gets which shows in the third digit.
     noiseless = {"init_stddev": 1e-3}
-    together = agent.recording(Fixed, num_environments=8, rollout_steps=8 * 10, **noiseless)
-    run(together, make_environment, 8 * 20)
-    for index, seed in enumerate(seeds[:8]):
+    together = agent.recording(Fixed, num_environments=3, rollout_steps=3 * 10, **noiseless)
+    run(together, make_environment, 3 * 20)
+    for index, seed in enumerate(seeds[:3]):
         alone = agent.recording(Fixed, num_environments=1, rollout_steps=10, **noiseless)
         run(alone, lambda unused, seed=seed: Walk(seed), 20)
-        for one, of_eight in zip(alone.rollouts, together.rollouts, strict=True):
-            for name, expected, found in zip(one._fields, one[:-1], of_eight[:-1], strict=False):
+        for one, of_three in zip(alone.rollouts, together.rollouts, strict=True):
+            for name, expected, found in zip(one._fields, one[:-1], of_three[:-1], strict=False):
                 torch.testing.assert_close(
                     found[:, index : index + 1], expected, rtol=0.01, atol=0.05, msg=name
                 )
 
 
+@pytest.mark.learning
 @pytest.mark.parametrize("num_environments", [1, 8])
 def test_one_environment_and_eight_learn_alike_per_step(agent, run, num_environments):
     """As many steps, rollouts and updates: as good a policy."""

@@ -133,12 +133,11 @@ def test_steps_are_the_plain_ones_for_every_network(ppo_agent, actions, network)
 @pytest.mark.parametrize("variation", VARIATIONS)
 @pytest.mark.parametrize(
     ("actions", "torso"),
-    # By arrays, for which both kinds of actions are code of their own, and by autograd.
-    [("squashed", "tanh"), ("categorical", "tanh"), ("squashed", "layer_norm")],
+    [("squashed", "tanh"), ("categorical", "layer_norm")],  # by arrays, and by autograd
 )
 def test_steps_are_the_plain_ones_for_every_setting(ppo_agent, actions, torso, variation):
     options = OPTIONS | scene.NETWORKS["two tanh torsos"] | {"torso": torso} | VARIATIONS[variation]
-    seen = scene.check_steps(ppo_agent, PPOReference, actions, options)
+    seen = scene.check_steps(ppo_agent, PPOReference, actions, options, num_steps=2)
     assert bool(seen["gradients clipped"]) == (variation == "clipped gradients")
     assert bool(seen["clipped values that are further off"]) == (variation == "clipped values")
     assert bool(seen["early stops"]) == (variation == "an early stop")

@@ -332,8 +332,9 @@ class Recording(r2d2.R2D2Builder):
         return {"q_network": objective._replace(loss=loss)}
 
 
-@pytest.mark.parametrize("backend", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-@pytest.mark.parametrize("num_environments", [1, 3])
+@pytest.mark.parametrize(
+    ("backend", "num_environments"), [("memory", 3), pytest.param("reverb", 1, marks=pytest.mark.reverb)]
+)
 def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(
     tmp_path, backend, num_environments
 ):
