@@ -31,4 +31,5 @@ def looks_often() -> Iterator[None]:
             (waiting, "SLICE_SECONDS"),
         ):
             patch.setattr(module, name, 0.03)
+        patch.setitem(reports.Reporter.__init__.__kwdefaults__, "period_seconds", 0.03)
         yield

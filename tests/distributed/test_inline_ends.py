@@ -14,8 +14,16 @@ import dm_env
 import pytest
 
 from minerva_acme import distributed, experiments, specs
-from minerva_acme.distributed import actor_node, counter_node, graph, inline, learner_node, reports, run
-from minerva_acme.distributed import supervisor
+from minerva_acme.distributed import (
+    actor_node,
+    counter_node,
+    graph,
+    inline,
+    learner_node,
+    reports,
+    run,
+    supervisor,
+)
 from minerva_acme.experiments import stopping
 from minerva_acme.replay import waiting
 from minerva_acme.replay.reverb import ports
