@@ -13,7 +13,8 @@ class Hanging(wrappers.EnvironmentWrapper):
     """Makes its 30th step once there is a file, where it is not in the main process."""
 
     def __init__(self, file, seed):
-        super().__init__(environments.make_training_environment("Pendulum-v1", seed=seed))
+        environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+        super().__init__(wrappers.StepLimitWrapper(environment, max_steps=40))
         self._file = file
         self._num_steps = 0
 
@@ -34,7 +35,7 @@ def run(directory):
 
     config = test_run.make_several(
         directory,
-        400,
+        120,
         builder=ppo.PPOBuilder(dataclasses.replace(test_run.SEVERAL, num_environments=2)),
         environment_factory=functools.partial(Hanging, directory / "go"),
         environment_processes=True,

@@ -57,7 +57,7 @@ def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_pat
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path, store, monkeypatch):
-    experiments.run_experiment(make_config(tmp_path, 100, replay=store))
+    experiments.run_experiment(make_config(tmp_path, 40, replay=store))
     # As Reverb does, without a word, where files of a checkpoint are missing.
     make = backends.make_server
     monkeypatch.setattr(
@@ -65,9 +65,9 @@ def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path,
         "make_server",
         lambda *arguments, **options: make(*arguments, **{**options, "restore_from": None}),
     )
-    message = "was restored with 0 items, but held 100 when the checkpoint"
+    message = "was restored with 0 items, but held 40 when the checkpoint"
     with pytest.raises(replay.ReplayError, match=message):
-        experiments.run_experiment(make_config(tmp_path, 200, replay=store))
+        experiments.run_experiment(make_config(tmp_path, 60, replay=store))
 
 
 class Process:
@@ -230,7 +230,7 @@ HANGING = """
 
         def hanging_step(action):
             made[0] += 1
-            if made[0] == 250:
+            if made[0] == 50:
                 hang()
             return step(action)
 
@@ -239,7 +239,7 @@ HANGING = """
 
     def run():
         config = make_config(
-            pathlib.Path(directory), 300, NEVER_LEARNS, environment_factory=make, checkpoint_period=200,
+            pathlib.Path(directory), 60, NEVER_LEARNS, environment_factory=make, checkpoint_period=40,
             replay="memory",
         )
         result = experiments.run_experiment(config)
@@ -272,12 +272,12 @@ SLOW = """
 
     def make(seed):
         environment = make_pendulum(seed)
-        environment.step = slowly(environment.step, 250 if what == "step" else 0)
+        environment.step = slowly(environment.step, 50 if what == "step" else 0)
         return environment
 
     checkpointing.Checkpointer.save = slowly(checkpointing.Checkpointer.save, 1)
     result = experiments.run_experiment(
-        make_config(pathlib.Path(directory), 300, NEVER_LEARNS, replay=store, environment_factory=make)
+        make_config(pathlib.Path(directory), 60, NEVER_LEARNS, replay=store, environment_factory=make)
     )
     print(result.interrupted_by, result.env_steps)
 """
@@ -286,9 +286,9 @@ SLOW = """
 @pytest.mark.parametrize(
     ("store", "what", "number", "end"),
     [
-        ("memory", "step", signal.SIGTERM, "SIGTERM 250"),
+        ("memory", "step", signal.SIGTERM, "SIGTERM 50"),
         # All steps were made before it, so that nothing was cut short.
-        pytest.param("reverb", "save", signal.SIGHUP, "None 300", marks=pytest.mark.reverb),
+        pytest.param("reverb", "save", signal.SIGHUP, "None 60", marks=pytest.mark.reverb),
     ],
 )
 def test_a_step_and_a_save_may_take_as_long_as_they_need_after_one_signal(
@@ -343,8 +343,8 @@ def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step
     process.signal()
     line = process.wait_for("stopping after this step, then saving", seconds=SOON)
     (tmp_path / "go").touch()
-    assert f"Last checkpoint: step 200 in {tmp_path / 'checkpoints'}." in line
-    process.wait_for("SIGINT 250")
+    assert f"Last checkpoint: step 40 in {tmp_path / 'checkpoints'}." in line
+    process.wait_for("SIGINT 50")
     assert process.wait(SOON) == 0
 
 
@@ -356,10 +356,10 @@ def test_the_second_signal_ends_a_step_that_hangs_and_names_the_last_checkpoint(
     process.wait_for("press Ctrl-C again to end now", seconds=SOON)
     time.sleep(AFTER_THE_FIRST)
     process.signal()
-    process.wait_for(f"stopped without saving; last checkpoint: step 200 in {tmp_path}", seconds=SOON)
+    process.wait_for(f"stopped without saving; last checkpoint: step 40 in {tmp_path}", seconds=SOON)
     assert process.wait(SOON) == status
     # What was saved can be resumed from.
-    assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("200")
+    assert checkpointing.Checkpointer(tmp_path / "checkpoints").latest().name.endswith("40")
 
 
 COMMAND = """
