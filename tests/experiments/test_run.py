@@ -533,10 +533,20 @@ def fork_server():
 
 @pytest.mark.usefixtures("fork_server")
 def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_path):
+    def make(seed):  # pickled whole: the processes do not import this module, and so not torch
+        environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+        return wrappers.StepLimitWrapper(environment, max_steps=20)
+
     builder = ppo.PPOBuilder(dataclasses.replace(SEVERAL, num_environments=2))
     for name, processes in (("here", False), ("there", True)):
         experiments.run_experiment(
-            make_several(tmp_path / name, 120, builder=builder, environment_processes=processes)
+            make_several(
+                tmp_path / name,
+                120,
+                builder=builder,
+                environment_factory=make,
+                environment_processes=processes,
+            )
         )
     assert len(returns(tmp_path / "here")) == 6
     assert returns(tmp_path / "here") == returns(tmp_path / "there")
