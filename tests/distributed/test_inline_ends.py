@@ -243,7 +243,7 @@ def test_a_learner_that_dies_in_its_last_save_is_not_passed_over(tmp_path: pathl
 
 
 @pytest.mark.timeout(60)
-def test_a_disk_that_is_full_at_the_end_is_waited_for_by_its_own_limits_alone(
+def test_a_disk_that_is_full_at_the_end_is_not_waited_for_long(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A counter that answers so is not one that is away, for which the run would wait as long as it takes."""
