@@ -92,6 +92,9 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
     # Several threads gain nothing on tensors this small, and slow each other on a busy machine.
     torch.set_num_threads(1)
+    # No test cuts the power, and to wait for the disk takes a quarter of a short run's time. Tests of what is
+    # made safe count the calls.
+    os.fsync = lambda descriptor: None
     # Thousands of tests are collected faster, and need not be looked at again.
     gc.disable()
 

@@ -1,7 +1,6 @@
 """Runs an experiment in several processes, on one machine or many."""
 
 import contextlib
-import itertools
 import logging
 import os
 import pathlib
@@ -321,11 +320,11 @@ class _Run:
         directory = pathlib.Path(self._config.directory, "checkpoints")
         num_bytes = 0
         for pattern in (".unfinished-*", ".replay"):
-            for path in itertools.chain.from_iterable(
-                folder.rglob("*") for folder in directory.glob(pattern)
-            ):
-                with contextlib.suppress(OSError):  # it has just been moved
-                    num_bytes += path.stat().st_size
+            for top in directory.glob(pattern):
+                for folder, _, files in os.walk(top):  # which passes over a folder that has just been moved
+                    for file in files:
+                        with contextlib.suppress(OSError):  # and so may a file be
+                            num_bytes += os.path.getsize(os.path.join(folder, file))
         return num_bytes
 
     def _num_lost(self) -> int:

@@ -20,9 +20,9 @@ from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
-    "LARGEST",
     "Batch",
     "Group",
+    "LARGEST",
     "LearnerLost",
     "LinearDecay",
     "Loss",

@@ -31,7 +31,7 @@ from torch import nn
 
 from minerva_acme import losses
 from minerva_acme.distributions import Categorical
-from minerva_acme.networks.linear import initialize_uniform
+from minerva_acme.networks.linear import initialize_uniform, to_cpu
 from minerva_acme.networks.return_scale import ReturnScale
 
 _HEAD_STD = 0.01  # values start near zero, so that early targets are rewards and not noise
@@ -206,7 +206,7 @@ class _LinearHead(nn.Linear):
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
         # As `linear.unset` makes a layer.
         super().__init__(features, num_outputs * math.prod(shape.values()), device="meta")
-        self.to_empty(device="cpu")
+        to_cpu(self)
         self.num_objectives = num_objectives
         self._shape = (*shape.values(), num_outputs)
         initialize_uniform(self, generator)

@@ -22,7 +22,15 @@ def unset(make: Callable[..., L], *arguments: Any, **settings: Any) -> L:
         *arguments: Its arguments.
         **settings: More of them.
     """
-    return make(*arguments, **settings, device="meta").to_empty(device="cpu")
+    return to_cpu(make(*arguments, **settings, device="meta"))
+
+
+def to_cpu(module: L) -> L:
+    """Gives a module of the device `meta` memory on the CPU, whose values are still to be set.
+
+    Torch's `to_empty` does the same, but imports sympy: half a second in each process that makes a network.
+    """
+    return module._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
 
 
 def uniform_linear(

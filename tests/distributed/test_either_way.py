@@ -19,7 +19,7 @@ from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
-pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300), pytest.mark.usefixtures("looks_often")]
 
 # Saved at the end alone, and evaluated before it and there.
 ONLY_AROUND: dict[str, Any] = {"checkpoint_period": 0, "evaluation_period": 0}
@@ -29,13 +29,6 @@ Play = Callable[..., experiments.ExperimentResult]
 
 def play_together(config: experiments.ExperimentConfig, *callbacks: Any) -> experiments.ExperimentResult:
     return distributed.run_distributed_experiment(config, *callbacks, num_actors=2, engine="inline")
-
-
-BOTH_WAYS = pytest.mark.parametrize(
-    ("first", "then"),
-    [(experiments.run_experiment, play_together), (play_together, experiments.run_experiment)],
-    ids=["one-then-several", "several-then-one"],
-)
 
 
 class Noted(small.Wrapped):
@@ -97,46 +90,46 @@ def equal(found: Any, expected: Any) -> bool:
     return all(tree.flatten(tree.map_structure(same, found, expected)))
 
 
-@BOTH_WAYS
 @pytest.mark.parametrize("kind", [NotedSAC, NotedPPO])
 def test_weights_optimisers_statistics_and_counts_are_resumed(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play, kind: type[Any]
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, kind: type[Any]
 ) -> None:
     builder = make(kind)
-    before = first(small.experiment(tmp_path, builder, num_env_steps=200, **ONLY_AROUND))
-    checkpoint = checkpointing.find(tmp_path)
-    state = checkpointing.load_state(checkpoint)
+    before = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=100, **ONLY_AROUND))
     assert not builder.restored
-    after = then(small.experiment(tmp_path, builder, num_env_steps=400, **ONLY_AROUND))
-    assert len(builder.restored) == 1 and equal(builder.restored[0], state["learner"])
-    assert before.learner_steps == state["counter"]["learner_steps"]
-    assert after.env_steps >= 400 and after.learner_steps > before.learner_steps
-    assert after.before == before.before  # remembered, not played again
-    assert after.random == before.random
-    counted = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
-    assert counted[0] < before.env_steps < counted[-1]
-    assert "begins empty" in caplog.text and "differs from the one expected" in caplog.text
-    # And back again, with both kinds of steps.
-    again = first(small.experiment(tmp_path, builder, num_env_steps=600, **ONLY_AROUND))
-    assert again.env_steps >= 600 and again.learner_steps > after.learner_steps
-    assert len(builder.restored) == 2
+    for play, num_env_steps in ((play_together, 200), (experiments.run_experiment, 300)):
+        caplog.clear()
+        builder.restored.clear()
+        state = checkpointing.load_state(checkpointing.find(tmp_path))
+        after = play(small.experiment(tmp_path, builder, num_env_steps=num_env_steps, **ONLY_AROUND))
+        assert len(builder.restored) == 1 and equal(builder.restored[0], state["learner"])
+        assert before.learner_steps == state["counter"]["learner_steps"]
+        assert after.env_steps >= num_env_steps and after.learner_steps > before.learner_steps
+        assert after.before == before.before  # remembered, not played again
+        assert after.random == before.random
+        counted = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
+        assert counted[0] < before.env_steps < counted[-1]
+        assert "begins empty" in caplog.text and "differs from the one expected" in caplog.text
+        before = after
 
 
-@BOTH_WAYS
 def test_replay_is_resumed_where_the_tables_are_the_same(
-    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, first: Play, then: Play
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     builder = make(SameTables)
-    before = first(small.experiment(tmp_path, builder, num_env_steps=300, **ONLY_AROUND))
-    caplog.clear()
+    before = experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=150, **ONLY_AROUND))
     caplog.set_level("INFO")
-    after = then(small.experiment(tmp_path, builder, num_env_steps=400, **ONLY_AROUND))
-    (restored,) = [line for line in caplog.messages if line.startswith("restored table 'replay' with")]
-    assert int(restored.split()[-2]) > 250 and "begins empty" not in caplog.text
-    if then is experiments.run_experiment:
-        # Its learner owes steps for what was written here alone.
-        made = after.learner_steps - before.learner_steps
-        assert made == pytest.approx((after.env_steps - before.env_steps) * 4 / 16, abs=2)
+    for play in (play_together, experiments.run_experiment):
+        caplog.clear()
+        more = before.env_steps + 50
+        after = play(small.experiment(tmp_path, builder, num_env_steps=more, **ONLY_AROUND))
+        (restored,) = [line for line in caplog.messages if line.startswith("restored table 'replay' with")]
+        assert int(restored.split()[-2]) > before.env_steps - 30 and "begins empty" not in caplog.text
+        if play is experiments.run_experiment:
+            # Its learner owes steps for what was written here alone.
+            made = after.learner_steps - before.learner_steps
+            assert made == pytest.approx((after.env_steps - before.env_steps) * 4 / 16, abs=2)
+        before = after
 
 
 def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_tables(
@@ -144,7 +137,7 @@ def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_ta
 ) -> None:
     """It is, until a run that goes over to several processes has saved for the first time."""
     builder = make(NotedSAC)
-    config = small.experiment(tmp_path, builder, num_env_steps=200, checkpoint_period=0)
+    config = small.experiment(tmp_path, builder, num_env_steps=100, checkpoint_period=0)
     experiments.run_experiment(config)
     files = checkpointing.replay_folder(checkpointing.find(tmp_path))
     spec = specs.make_environment_spec(small.Ramp(0))
@@ -168,17 +161,21 @@ def test_a_killed_replay_begins_empty_where_the_newest_checkpoint_is_of_other_ta
         assert ("begins empty: Table 'replay' in checkpoint" in caplog.text) == is_empty
 
 
-@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [(experiments.run_experiment, play_together), (play_together, experiments.run_experiment)],
+    ids=["one-then-several", "several-then-one"],
+)
 def test_schedules_end_with_the_run_whoever_plays(tmp_path: pathlib.Path, first: Play, then: Play) -> None:
     builder = make(NotedPPO)
-    before = first(small.experiment(tmp_path, builder, num_env_steps=320, **ONLY_AROUND))
-    then(small.experiment(tmp_path, builder, num_env_steps=640, **ONLY_AROUND))
-    left = 640 - before.env_steps
+    before = first(small.experiment(tmp_path, builder, num_env_steps=160, **ONLY_AROUND))
+    then(small.experiment(tmp_path, builder, num_env_steps=320, **ONLY_AROUND))
+    left = 320 - before.env_steps
     steps = {experiments.run_experiment: 16, play_together: 32}  # for a learner step
-    assert builder.lengths == [320 // steps[first], before.learner_steps + left // steps[then]]
+    assert builder.lengths == [160 // steps[first], before.learner_steps + left // steps[then]]
     # A resume by the same kind keeps to that, however far the run has come.
-    then(small.experiment(tmp_path, builder, num_env_steps=704, **ONLY_AROUND))
-    assert builder.lengths[2] == before.learner_steps + (704 - before.env_steps) // steps[then]
+    then(small.experiment(tmp_path, builder, num_env_steps=352, **ONLY_AROUND))
+    assert builder.lengths[2] == before.learner_steps + (352 - before.env_steps) // steps[then]
 
 
 def test_a_replay_of_another_store_begins_empty(
@@ -186,31 +183,31 @@ def test_a_replay_of_another_store_begins_empty(
 ) -> None:
     builder = make(SameTables)
     in_memory = {"replay": "memory", **ONLY_AROUND}
-    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=100, **in_memory))
-    play_together(small.experiment(tmp_path, builder, num_env_steps=200, **ONLY_AROUND))
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=60, **in_memory))
+    play_together(small.experiment(tmp_path, builder, num_env_steps=80, **ONLY_AROUND))
     assert "replay begins empty" in caplog.text and "written by replay in memory" in caplog.text
     caplog.clear()
-    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300, **in_memory))
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=100, **in_memory))
     assert "replay begins empty" in caplog.text and "written by replay on Reverb" in caplog.text
 
 
 def test_one_process_keeps_refusing_a_replay_of_other_tables_of_its_own(tmp_path: pathlib.Path) -> None:
     builder = make(NotedSAC)
-    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=200, replay="memory"))
+    experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=60, replay="memory"))
     with pytest.raises(replay.ReplayError, match="written by replay in memory: restore it there"):
         experiments.run_experiment(small.experiment(tmp_path, builder, num_env_steps=300))
 
 
 def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pathlib.Path) -> None:
     builder = make(NotedSAC)
-    first = play_together(small.experiment(tmp_path, builder, num_env_steps=300, evaluation_period=100))
+    first = play_together(small.experiment(tmp_path, builder, num_env_steps=200, evaluation_period=60))
     assert first.best is not None
     best = checkpointing.find(tmp_path, "best")
     assert checkpointing.player(best) == checkpointing.Player(2)
     best_steps = checkpointing.env_steps(best)  # a better one takes its place, if there is one
-    then = small.experiment(tmp_path, builder, num_env_steps=500, resume_from="best")
+    then = small.experiment(tmp_path, builder, num_env_steps=300, resume_from="best")
     result = experiments.run_experiment(then)
-    assert result.env_steps == 500 and result.best is not None
+    assert result.env_steps == 300 and result.best is not None
     assert result.best[1].mean >= first.best[1].mean
     player = checkpointing.player(checkpointing.find(tmp_path))
     assert player.num_actors == 0 and player.env_steps == best_steps
@@ -219,7 +216,7 @@ def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pat
 def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pathlib.Path) -> None:
     """Its state said how many actors there were, and had the evaluations once more."""
     builder: builders.AgentBuilder[Any] = make(NotedSAC)
-    once = {"num_env_steps": 200, "checkpoint_replay": False, "checkpoint_best": False}
+    once = {"num_env_steps": 100, "checkpoint_replay": False, "checkpoint_best": False}
     play_together(small.experiment(tmp_path, builder, **(ONLY_AROUND | once)))
     checkpoint = checkpointing.find(tmp_path)
     state = checkpointing.load_state(checkpoint)
@@ -230,7 +227,7 @@ def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pat
     steps = state["counter"]["actor_steps"]
     checkpointing._seal(checkpoint, {"env_steps": steps, "evaluation": None, "light": False})
     assert checkpointing.player(checkpoint) == checkpointing.Player(2)
-    for play, steps in ((play_together, 400), (experiments.run_experiment, 600)):
+    for play, steps in ((play_together, 150), (experiments.run_experiment, 200)):
         result = play(small.experiment(tmp_path, builder, num_env_steps=steps, **ONLY_AROUND))
         assert result.env_steps >= steps and result.before is not None
 

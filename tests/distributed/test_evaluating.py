@@ -16,6 +16,7 @@ from minerva_acme.experiments import parts
 from minerva_acme.runs import checkpointing, evaluation
 from tests.distributed import small
 
+pytestmark = [pytest.mark.timeout(60), pytest.mark.usefixtures("looks_often")]
 NUM_STEPS = 300
 
 
@@ -56,10 +57,10 @@ class Counter:
 
 
 class SlowRamp(small.Ramp):
-    """An episode takes a second, in which reports and polls are made."""
+    """In an episode there is time for reports and polls."""
 
     def step(self, action: Any) -> Any:
-        time.sleep(0.05)
+        time.sleep(0.01)
         return super().step(action)
 
 

@@ -12,7 +12,7 @@ from minerva_acme.runs import checkpointing
 from tests import side_by_side
 from tests.distributed import small
 
-pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120), pytest.mark.usefixtures("looks_often")]
 
 
 @pytest.mark.parametrize(

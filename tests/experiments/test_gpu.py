@@ -37,6 +37,12 @@ FLAT = (
     "dqn, prioritised",
     "r2d2, 3 environments",
 )
+SAC_WITH_MEMORY = sac.SACBuilder(dataclasses.replace(exact.SAC.config, **exact.OVER_SEQUENCES, n_step=1))
+CASES = {
+    **exact.CASES,
+    "mpo": (exact.MPO, exact.Wanderer),
+    "sac with memory amid episodes": (SAC_WITH_MEMORY, exact.make_long),
+}
 BATCHED = [*batched.CASES]
 
 data, recording = test_recorded_runs.data, test_data.recording  # fixtures
@@ -66,7 +72,7 @@ def on_gpu(name):
 
 @pytest.mark.parametrize("case", FLAT)
 def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
-    builder, factory = exact.CASES[case]
+    builder, factory = CASES[case]
     settings = {"environment_factory": factory, "device": "cuda"}
     straight = tmp_path / "straight"
     kills = exact.Kills(straight, tmp_path, lags=(4,))
@@ -80,7 +86,7 @@ def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
 @pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cuda")], ids="-".join)
 @pytest.mark.parametrize("case", FLAT)
 def test_a_run_continues_on_another_device(tmp_path, case, devices):
-    builder, factory = exact.CASES[case]
+    builder, factory = CASES[case]
     learner_steps = []
     for device, share in zip(devices, (2, 1), strict=True):
         config = exact.make_config(
@@ -161,7 +167,7 @@ class RemembersFeatures(sac.SACBuilder):
 
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_a_memory_of_your_own_may_begin_on_the_cpu(tmp_path, is_stored):
-    config = dataclasses.replace(exact.SAC_WITH_MEMORY.config, stored_state=is_stored)
+    config = dataclasses.replace(SAC_WITH_MEMORY.config, stored_state=is_stored)
     result = experiments.run_experiment(
         exact.make_config(tmp_path, RemembersFeatures(config), device="cuda", num_env_steps=60)
     )
@@ -217,7 +223,7 @@ def test_behaviour_cloning_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path,
 
 @pytest.mark.parametrize("case", ["dqn, prioritised", "r2d2, 3 environments"])
 def test_a_learner_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path, case):
-    builder, factory = exact.CASES[case]
+    builder, factory = CASES[case]
     found = {}
     for device in ("cpu", "cuda"):
         config = exact.make_config(
@@ -239,7 +245,7 @@ def test_a_learner_computes_on_a_gpu_what_it_computes_on_a_cpu(tmp_path, case):
     "case", ["sac, n-step", "td3, prioritised", "d4pg, amid episodes", "dqn, prioritised"]
 )
 def test_compiled_losses_train_on_a_gpu_as_plain_ones(tmp_path, case):
-    builder, factory = exact.CASES[case]
+    builder, factory = CASES[case]
     found, ways = {}, {}
     for mode in ("off", "compile"):
         config = exact.make_config(

@@ -66,6 +66,15 @@ def make_config(directory, builder, data, **options):
     )
 
 
+@pytest.fixture(scope="module")
+def learned(data, tmp_path_factory):
+    """The folder of a run of each of two agents, by its name."""
+    folder = tmp_path_factory.mktemp("learned")
+    for name in ("bc", "crr"):
+        experiments.run_experiment(make_config(folder / name, BUILDERS[name], data))
+    return folder
+
+
 def stop_at(step):
     def callback(progress):
         if progress.learner_steps == step:
@@ -121,9 +130,8 @@ def test_batches_hold_the_data_of_the_file_and_the_environment_only_plays_evalua
     assert {action.numpy().tobytes() for batch in seen for action in batch.action} <= known
 
 
-def test_a_checkpoint_holds_where_the_data_is_and_not_the_data(data, tmp_path):
-    experiments.run_experiment(make_config(tmp_path, BUILDERS["bc"], data))
-    checkpoint = checkpointing.find(tmp_path)
+def test_a_checkpoint_holds_where_the_data_is_and_not_the_data(data, learned):
+    checkpoint = checkpointing.find(learned / "bc")
     state = checkpointing.load_state(checkpoint)["demonstrations"]
     assert (state["path"], state["checksum"]) == (str(data), datasets.read(data).checksum())
     with np.load(checkpointing.replay_folder(checkpoint) / "memory.npz") as arrays:
@@ -237,17 +245,18 @@ def test_a_folder_is_text_or_a_path_and_kept_as_text(tmp_path):
 # Without an environment.
 
 
-@pytest.fixture
-def unplayed(data, tmp_path):
+@pytest.fixture(scope="module")
+def unplayed(data, tmp_path_factory):
     """The folder of a run that had no environment, and its result."""
+    folder = tmp_path_factory.mktemp("recorded") / "unplayed"
     config = make_config(
-        tmp_path / "unplayed",
+        folder,
         BUILDERS["bc"],
         data,
         environment_factory=recorded_environment.make_factory(data),
         evaluation_episodes=0,
     )
-    return tmp_path / "unplayed", experiments.run_experiment(config)
+    return folder, experiments.run_experiment(config)
 
 
 def test_without_an_environment_the_data_says_what_observations_and_actions_are(unplayed, data):
@@ -270,7 +279,7 @@ def test_what_was_recorded_cannot_be_played(unplayed):
 
 @pytest.mark.parametrize("is_older", [False, True], ids=["run of today", "older run"])
 def test_the_tasks_actions_are_not_those_that_were_recorded(is_older, unplayed, tmp_path):
-    folder, _ = unplayed
+    folder = shutil.copytree(unplayed[0], tmp_path / "unplayed", symlinks=True)
     content = json.loads((folder / "run.json").read_text())
     assert "task_actions" not in content["environment_specs"]
     if is_older:
@@ -289,10 +298,9 @@ def test_the_tasks_actions_are_not_those_that_were_recorded(is_older, unplayed, 
 # What becomes of the results.
 
 
-def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "run", BUILDERS["crr"], data))
+def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, learned, tmp_path):
     options = {"metric": "evaluator/episode_return", "group": "agent", "published": (), "aggregate": False}
-    content = run_figures.read_runs([tmp_path / "run"], x="steps", **options)
+    content = run_figures.read_runs([learned / "crr"], x="steps", **options)
     ((group,),) = [panel.groups for panel in content.panels]
     assert content.x_label == "Learner steps" and group.mean.x.tolist() == [0, 3, NUM_STEPS]
     assert plotting.make_caption(*content)
@@ -301,18 +309,17 @@ def test_the_curve_of_a_run_without_environment_steps_is_by_learner_steps(data, 
             tmp_path / "played", BUILDERS["crr"], data, dataset=None, num_learner_steps=0, num_env_steps=20
         )
     )
-    both = [tmp_path / "run", tmp_path / "played"]
+    both = [learned / "crr", tmp_path / "played"]
     with pytest.raises(ValueError, match="`x` must be updates or wall for runs of which some make no env"):
         run_figures.read_runs(both, x="steps", **options)
     assert run_figures.read_runs([tmp_path / "played"], x="steps", **options).x_label != "Learner steps"
 
 
-def test_a_figure_tells_runs_on_other_data_apart(data, tmp_path):
+def test_a_figure_tells_runs_on_other_data_apart(data, learned, tmp_path):
     other = shutil.copytree(data, tmp_path / "other")
-    for name, path in (("one", data), ("two", other)):
-        experiments.run_experiment(make_config(tmp_path / name, BUILDERS["crr"], path))
+    experiments.run_experiment(make_config(tmp_path / "two", BUILDERS["crr"], other))
     options = {"metric": "evaluator/episode_return", "published": (), "aggregate": False, "x": "steps"}
-    both, notes = [tmp_path / "one", tmp_path / "two"], []
+    both, notes = [learned / "crr", tmp_path / "two"], []
     (panel,) = run_figures.read_runs(both, group="agent", note=notes.append, **options).panels
     assert len(panel.groups) == 1
     assert any("differ in dataset; --group agent,dataset gives each its own curve" in note for note in notes)
@@ -320,11 +327,10 @@ def test_a_figure_tells_runs_on_other_data_apart(data, tmp_path):
     assert len(panel.groups) == 2
 
 
-def test_rows_of_results_count_learner_steps_and_say_what_data_they_are_of(data, tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "run", BUILDERS["crr"], data))
-    (made,) = run_results.collect([tmp_path / "run"])
+def test_rows_of_results_count_learner_steps_and_say_what_data_they_are_of(data, learned):
+    (made,) = run_results.collect([learned / "crr"])
     assert "+dataset=" in made.exp_name
-    with open(tmp_path / "run" / "evaluator.csv", newline="") as file:
+    with open(learned / "crr" / "evaluator.csv", newline="") as file:
         logged = {int(row["learner_steps"]): float(row["episode_return"]) for row in csv.DictReader(file)}
     found = {row.env_step: row.value for row in made.rows if row.metric == "avg_return"}
     assert found == pytest.approx(logged) and sorted(found) == [0, 3, NUM_STEPS]
@@ -389,21 +395,18 @@ def test_mpo_and_its_multipliers_start_from_a_run_too(data, tmp_path):
         assert (second["modules"]["duals"][name] - dual).abs().max() < 0.02, name  # a step from there
 
 
-def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
+def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, learned, tmp_path):
     config = make_config(
         tmp_path / "second",
         BUILDERS["bc"],
         data,
-        from_run=tmp_path / "first",
+        from_run=learned / "bc",
         # The evaluation before training has the same episodes whatever the run.
         evaluation_environment_factory=lambda seed: exact.Wanderer(3),
     )
     other = dataclasses.replace(config, directory=tmp_path / "third", from_run=None, num_learner_steps=1)
-    first = dataclasses.replace(config, directory=tmp_path / "first", from_run=None, num_learner_steps=9)
     second, third = experiments.run_experiment(config), experiments.run_experiment(other)
     assert second.before.returns != third.before.returns
-    assert first.directory == tmp_path / "first"
 
 
 @pytest.mark.parametrize(
@@ -420,13 +423,12 @@ def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, tmp_path):
         ),
     ],
 )
-def test_networks_that_differ_are_named(builder, message, data, tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
-    config = make_config(tmp_path / "second", builder, data, from_run=tmp_path / "first")
+def test_networks_that_differ_are_named(builder, message, data, learned, tmp_path):
+    config = make_config(tmp_path, builder, data, from_run=learned / "bc", num_learner_steps=1)
     with pytest.raises(ValueError, match=message):
         experiments.run_experiment(config)
     # The folder is free for a run with other settings.
-    assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == NUM_STEPS
+    assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == 1
 
 
 @pytest.mark.parametrize(
@@ -436,25 +438,23 @@ def test_networks_that_differ_are_named(builder, message, data, tmp_path):
 def test_critics_of_other_returns_are_named(critic_head, there, here, data, tmp_path):
     returns = {"vmin": -100.0, "vmax": 0.0, "num_bins": 10}
     first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, **returns)
-    experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data))
+    once = {"num_learner_steps": 1, "evaluation_episodes": 0}
+    experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data, **once))
     second = td3.TD3Builder(dataclasses.replace(first, vmin=-2000.0))
-    config = make_config(tmp_path / "second", second, data, from_run=tmp_path / "first")
+    config = make_config(tmp_path / "second", second, data, from_run=tmp_path / "first", **once)
     with pytest.raises(ValueError, match=f"atoms' of the critic is from {there} there, is from {here} here"):
         experiments.run_experiment(config)
     same = dataclasses.replace(config, builder=td3.TD3Builder(first))
-    assert experiments.run_experiment(same).learner_steps == NUM_STEPS
+    assert experiments.run_experiment(same).learner_steps == 1
 
 
-def test_weights_that_act_in_other_bounds_are_refused(data, tmp_path):
+def test_weights_that_act_in_other_bounds_are_refused(data, learned, tmp_path):
     class Wide(exact.Wanderer):
         def action_spec(self):
             return self._specs.actions.replace(minimum=-2.0, maximum=2.0)
 
-    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
-    changes = {"from_run": str(tmp_path / "first"), "environment_factory": Wide}
-    with pytest.raises(
-        ValueError, match=r"must be .* in \[-1, 1\], as .*first has learned them, got .*-2, 2"
-    ):
+    changes = {"from_run": str(learned / "bc"), "environment_factory": Wide}
+    with pytest.raises(ValueError, match=r"must be .* in \[-1, 1\], as .*bc has learned them, got .*-2, 2"):
         experiments.run_experiment(
             make_config(
                 tmp_path / "second",
@@ -468,7 +468,7 @@ def test_weights_that_act_in_other_bounds_are_refused(data, tmp_path):
         )
 
 
-def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tmp_path):
+def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, learned, tmp_path):
     config = make_config(tmp_path / "run", BUILDERS["bc"], data, from_run=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="nowhere"):
         experiments.run_experiment(config)
@@ -479,10 +479,7 @@ def test_a_run_that_is_not_there_and_a_learner_without_modules_are_told(data, tm
             learner.save = lambda: {"secret": 1}
             return learner
 
-    experiments.run_experiment(make_config(tmp_path / "first", BUILDERS["bc"], data))
-    config = make_config(
-        tmp_path / "second", Opaque(BUILDERS["bc"].config), data, from_run=tmp_path / "first"
-    )
+    config = make_config(tmp_path / "second", Opaque(BUILDERS["bc"].config), data, from_run=learned / "bc")
     with pytest.raises(ValueError, match="learner of this agent must save its networks as `modules`"):
         experiments.run_experiment(config)
 

@@ -35,8 +35,9 @@ SEVERAL = ppo.PPOConfig(
 
 
 def make_pendulum(seed):
-    # Episodes of 200 steps, cut by a time limit.
-    return environments.make_training_environment("Pendulum-v1", seed=seed)
+    # Episodes of 20 steps, cut by a time limit.
+    environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+    return wrappers.StepLimitWrapper(environment, max_steps=20)
 
 
 def make_config(directory, num_env_steps, agent=SMALL, **overrides):
@@ -66,29 +67,29 @@ def returns(directory):
 
 
 def test_a_resumed_run_plays_the_episodes_of_an_uninterrupted_one(tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "straight", 800, NEVER_LEARNS))
-    experiments.run_experiment(make_config(tmp_path / "resumed", 400, NEVER_LEARNS))
-    experiments.run_experiment(make_config(tmp_path / "resumed", 800, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "straight", 80, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "resumed", 40, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "resumed", 80, NEVER_LEARNS))
     assert len(returns(tmp_path / "straight")) == 4
     assert returns(tmp_path / "straight") == returns(tmp_path / "resumed")
 
 
 def test_a_seed_reproduces_the_episodes_and_another_does_not(tmp_path):
     for name, seed in (("first", 1), ("second", 1), ("other", 2)):
-        experiments.run_experiment(make_config(tmp_path / name, 200, NEVER_LEARNS, seed=seed))
+        experiments.run_experiment(make_config(tmp_path / name, 20, NEVER_LEARNS, seed=seed))
     assert returns(tmp_path / "first") == returns(tmp_path / "second")
     assert returns(tmp_path / "first") != returns(tmp_path / "other")
 
 
 def test_evaluation_changes_nothing_in_training(tmp_path):
-    experiments.run_experiment(make_config(tmp_path / "without", 400, NEVER_LEARNS))
+    experiments.run_experiment(make_config(tmp_path / "without", 40, NEVER_LEARNS))
     result = experiments.run_experiment(
-        make_config(tmp_path / "with", 400, NEVER_LEARNS, evaluation_period=100, evaluation_episodes=2)
+        make_config(tmp_path / "with", 40, NEVER_LEARNS, evaluation_period=10, evaluation_episodes=2)
     )
     assert returns(tmp_path / "without") == returns(tmp_path / "with")
     # Before training, then every period; the last one is also what the result reports.
     steps = [int(float(row["actor_steps"])) for row in rows(tmp_path / "with", "evaluator")]
-    assert steps == [0, 100, 200, 300, 400]
+    assert steps == [0, 10, 20, 30, 40]
     means = [float(row["episode_return"]) for row in rows(tmp_path / "with", "evaluator")]
     assert result.after.mean == pytest.approx(means[-1])
     assert len(result.after.returns) == 2
@@ -111,21 +112,21 @@ def test_training_explores_and_evaluation_does_not(tmp_path):
 
 
 def test_learning_keeps_its_pace_across_a_resume(tmp_path):
-    config = make_config(tmp_path, 400)
-    assert experiments.run_experiment(config).learner_steps == config.builder.learner_steps_due(400)
-    result = experiments.run_experiment(make_config(tmp_path, 600))
-    assert (result.env_steps, result.learner_steps) == (600, config.builder.learner_steps_due(600))
+    config = make_config(tmp_path, 60)
+    assert experiments.run_experiment(config).learner_steps == config.builder.learner_steps_due(60) > 2
+    result = experiments.run_experiment(make_config(tmp_path, 90))
+    assert (result.env_steps, result.learner_steps) == (90, config.builder.learner_steps_due(90))
 
 
 def test_without_its_replay_a_resumed_run_fills_a_new_one_first(tmp_path):
-    first = experiments.run_experiment(make_config(tmp_path, 200, checkpoint_replay=False))
-    again = experiments.run_experiment(make_config(tmp_path, 400, checkpoint_replay=False))
+    first = experiments.run_experiment(make_config(tmp_path, 60, checkpoint_replay=False))
+    again = experiments.run_experiment(make_config(tmp_path, 120, checkpoint_replay=False))
     assert checkpointing.replay_folder(checkpointing.Checkpointer(tmp_path / "checkpoints").latest()) is None
     assert again.learner_steps == 2 * first.learner_steps
 
 
 def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
-    first = experiments.run_experiment(make_config(tmp_path, 100))
+    first = experiments.run_experiment(make_config(tmp_path, 40))
     assert {path.name for path in tmp_path.iterdir()} == {
         "actor.csv",
         "checkpoints",
@@ -134,7 +135,7 @@ def test_a_finished_run_is_reported_and_not_trained_again(tmp_path):
         "provenance.json",
         "run.json",
     }
-    again = experiments.run_experiment(make_config(tmp_path, 100))
+    again = experiments.run_experiment(make_config(tmp_path, 40))
     assert first == again
 
 
@@ -172,12 +173,7 @@ def kill():
     raise KeyboardInterrupt  # which saves nothing, as a kill
 
 
-def make_short_pendulum(seed):
-    return wrappers.StepLimitWrapper(make_pendulum(seed), max_steps=20)
-
-
 LOGGED = {
-    "environment_factory": make_short_pendulum,
     "checkpoint_period": 60,
     "checkpoint_best": False,  # it has no replay, so that a run that resumes from it fills a new one
     "evaluation_period": 30,
@@ -217,29 +213,29 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
 
 def test_a_run_that_begins_anew_for_want_of_a_checkpoint_takes_out_all_rows_and_says_so(tmp_path, caplog):
     with pytest.raises(KeyboardInterrupt):
-        experiments.run_experiment(make_config(tmp_path, 400, replay="memory"), stop_at(300, kill))
+        experiments.run_experiment(make_config(tmp_path, 40, replay="memory"), stop_at(30, kill))
     assert len(rows(tmp_path, "actor")) == len(rows(tmp_path, "evaluator")) == 1
     assert caplog.text == ""
-    experiments.run_experiment(make_config(tmp_path, 400, replay="memory"))
-    assert [row["actor_steps"] for row in rows(tmp_path, "actor")] == ["200", "400"]
-    assert [row["actor_steps"] for row in rows(tmp_path, "evaluator")] == ["0", "400"]
+    experiments.run_experiment(make_config(tmp_path, 40, replay="memory"))
+    assert [row["actor_steps"] for row in rows(tmp_path, "actor")] == ["20", "40"]
+    assert [row["actor_steps"] for row in rows(tmp_path, "evaluator")] == ["0", "40"]
     assert "evaluator.csv: 1 rows with `actor_steps` above -1 are removed" in caplog.text
 
 
 def test_an_evaluation_that_a_stop_cuts_short_is_made_when_the_run_resumes(tmp_path):
-    config = {"replay": "memory", "evaluation_period": 200, "checkpoint_period": 400}
-    straight = experiments.run_experiment(make_config(tmp_path / "straight", 800, **config))
+    config = {"replay": "memory", "evaluation_period": 20, "checkpoint_period": 40}
+    straight = experiments.run_experiment(make_config(tmp_path / "straight", 80, **config))
     stopped = experiments.run_experiment(
-        make_config(tmp_path / "stopped", 800, **config), stop_at(400, lambda: signal.raise_signal(2))
+        make_config(tmp_path / "stopped", 80, **config), stop_at(40, lambda: signal.raise_signal(2))
     )
-    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 400)
-    resumed = experiments.run_experiment(make_config(tmp_path / "stopped", 800, **config))
+    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 40)
+    resumed = experiments.run_experiment(make_config(tmp_path / "stopped", 80, **config))
     assert dataclasses.replace(resumed, directory=straight.directory) == straight
     once, twice = (
         [same(row) for row in rows(tmp_path / name, "evaluator")] for name in ("straight", "stopped")
     )
     assert once == twice
-    assert [row["actor_steps"] for row in once] == ["0", "200", "400", "600", "800"]
+    assert [row["actor_steps"] for row in once] == ["0", "20", "40", "60", "80"]
     kept = [
         sorted(checkpointing.env_steps(path) for path in (tmp_path / name / "checkpoints").iterdir())
         for name in ("straight", "stopped")
@@ -269,7 +265,7 @@ def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path
 
 def test_observers_add_their_metrics_to_the_episodes_of_training(tmp_path):
     experiments.run_experiment(
-        make_config(tmp_path, 400, NEVER_LEARNS, observers=[observers.ActionNorm()], evaluation_period=200)
+        make_config(tmp_path, 40, NEVER_LEARNS, observers=[observers.ActionNorm()], evaluation_period=20)
     )
     norms = [float(row["action_norm/mean"]) for row in rows(tmp_path, "actor")]
     assert len(norms) == 2
@@ -278,17 +274,17 @@ def test_observers_add_their_metrics_to_the_episodes_of_training(tmp_path):
 
 def test_the_last_evaluation_is_in_the_last_checkpoint(tmp_path):
     # The last step is also the end of an episode at which a checkpoint is due.
-    config = make_config(tmp_path, 200, checkpoint_period=200)
+    config = make_config(tmp_path, 40, checkpoint_period=40)
     after = experiments.run_experiment(config).after
     assert experiments.run_experiment(config).after == after
     assert len(rows(tmp_path, "evaluator")) == 2  # before and after, not again
 
 
 def test_the_last_rows_of_the_logs_are_written(tmp_path):
-    experiments.run_experiment(make_config(tmp_path, 400, log_period_seconds=1000.0))
-    assert int(float(rows(tmp_path, "actor")[-1]["actor_steps"])) == 400
+    experiments.run_experiment(make_config(tmp_path, 60, log_period_seconds=1000.0))
+    assert int(float(rows(tmp_path, "actor")[-1]["actor_steps"])) == 60
     last = rows(tmp_path, "learner")[-1]
-    assert int(float(last["learner_steps"])) == mpo.MPOBuilder(SMALL).learner_steps_due(400)
+    assert int(float(last["learner_steps"])) == mpo.MPOBuilder(SMALL).learner_steps_due(60)
 
 
 def test_checkpoints_are_written_on_the_way(tmp_path):
@@ -298,9 +294,9 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
         if progress.phase == "save":
             seen.append(progress.env_steps)
 
-    experiments.run_experiment(make_config(tmp_path, 700, checkpoint_period=150), on_progress)
+    experiments.run_experiment(make_config(tmp_path, 70, checkpoint_period=15), on_progress)
     # At the first end of an episode that is due, and at the end of the run.
-    assert seen == [200, 400, 600, 700]
+    assert seen == [20, 40, 60, 70]
 
 
 def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, monkeypatch):
@@ -311,20 +307,20 @@ def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, m
         return runs.Evaluation(returns=(mean,), lengths=(1,))
 
     monkeypatch.setattr("minerva_acme.experiments.evaluator.evaluation.evaluate", evaluate)
-    options = {"evaluation_period": 100, "checkpoint_period": 150, "checkpoint_keep": 1, "replay": "memory"}
-    result = experiments.run_experiment(make_config(tmp_path, 500, **options))
-    assert result.best[0] == 200 and result.best[1].mean == 9.0
+    options = {"evaluation_period": 10, "checkpoint_period": 15, "checkpoint_keep": 1, "replay": "memory"}
+    result = experiments.run_experiment(make_config(tmp_path, 50, **options))
+    assert result.best[0] == 20 and result.best[1].mean == 9.0
     steps = {
         which: checkpointing.env_steps(checkpointing.find(tmp_path, which)) for which in ("latest", "best")
     }
-    assert steps == {"latest": 500, "best": 200}
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000200", "000000500"}
+    assert steps == {"latest": 50, "best": 20}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000020", "000000050"}
     state = checkpointing.load_state(checkpointing.find(tmp_path, "best"))
-    assert state["best"][0] == state["latest"][0] == 200
+    assert state["best"][0] == state["latest"][0] == 20
 
-    resumed = experiments.run_experiment(make_config(tmp_path, 350, resume_from="best", **options))
-    assert (resumed.env_steps, resumed.best[0]) == (350, 350)
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000350"}
+    resumed = experiments.run_experiment(make_config(tmp_path, 35, resume_from="best", **options))
+    assert (resumed.env_steps, resumed.best[0]) == (35, 35)
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"000000035"}
 
 
 def test_a_run_that_is_killed_after_an_older_checkpoint_was_chosen_stays_with_that_choice(
@@ -369,22 +365,22 @@ def test_a_run_that_is_killed_after_an_older_checkpoint_was_chosen_stays_with_th
 
 
 def test_a_damaged_checkpoint_costs_the_steps_since_the_one_before_it(tmp_path, caplog):
-    options = {"checkpoint_period": 200, "replay": "memory"}
-    experiments.run_experiment(make_config(tmp_path / "damaged", 600, NEVER_LEARNS, **options))
-    path = checkpointing.find(tmp_path / "damaged", 600) / "state.pt"
+    options = {"checkpoint_period": 20, "replay": "memory"}
+    experiments.run_experiment(make_config(tmp_path / "damaged", 60, NEVER_LEARNS, **options))
+    path = checkpointing.find(tmp_path / "damaged", 60) / "state.pt"
     path.write_bytes(path.read_bytes()[:-1])
-    experiments.run_experiment(make_config(tmp_path / "damaged", 800, NEVER_LEARNS, **options))
-    assert "state.pt is damaged" in caplog.text and "200 environment steps are lost" in caplog.text
-    experiments.run_experiment(make_config(tmp_path / "straight", 800, NEVER_LEARNS, **options))
+    experiments.run_experiment(make_config(tmp_path / "damaged", 80, NEVER_LEARNS, **options))
+    assert "state.pt is damaged" in caplog.text and " 20 environment steps are lost" in caplog.text
+    experiments.run_experiment(make_config(tmp_path / "straight", 80, NEVER_LEARNS, **options))
     assert returns(tmp_path / "damaged")[-2:] == returns(tmp_path / "straight")[-2:]
 
 
 @pytest.mark.parametrize("replay", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
 def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
-    experiments.run_experiment(make_config(tmp_path, 100, replay=replay))
+    experiments.run_experiment(make_config(tmp_path, 30, replay=replay))
     shutil.rmtree(checkpointing.find(tmp_path) / "replay")
     with pytest.raises(checkpointing.DamagedCheckpoint, match="replay/.* cannot be read: No such file"):
-        experiments.run_experiment(make_config(tmp_path, 200, replay=replay))
+        experiments.run_experiment(make_config(tmp_path, 40, replay=replay))
 
 
 @pytest.mark.parametrize(
@@ -427,13 +423,13 @@ def test_checkpoints_may_lie_on_another_disk(tmp_path):
         pytest.skip("there is no other disk here")
     with tempfile.TemporaryDirectory(dir=other) as folder:
         (tmp_path / "checkpoints").symlink_to(folder)
-        for env_steps in (100, 200):
+        for env_steps in (30, 60):
             experiments.run_experiment(make_config(tmp_path, env_steps))
-        assert checkpointing.env_steps(checkpointing.find(tmp_path, with_replay=True)) == 200
+        assert checkpointing.env_steps(checkpointing.find(tmp_path, with_replay=True)) == 60
 
 
 def test_a_trained_policy_is_evaluated_from_its_checkpoint(tmp_path):
-    result = experiments.run_experiment(make_config(tmp_path, 100))
+    result = experiments.run_experiment(make_config(tmp_path, 40))
     checkpoint = checkpointing.Checkpointer(tmp_path / "checkpoints").latest()
     evaluations = [
         runs.evaluate_checkpoint(checkpoint, mpo.MPOBuilder(SMALL), make_pendulum(5), 2, explore=explore)
@@ -479,12 +475,12 @@ def make_several(directory, num_env_steps, **overrides):
 
 
 def test_several_environments_are_played_at_once_and_logged_one_by_one(tmp_path):
-    result = experiments.run_experiment(make_several(tmp_path, 1200, observers=[observers.ActionNorm()]))
-    assert (result.env_steps, result.learner_steps) == (1200, 20)
+    result = experiments.run_experiment(make_several(tmp_path, 120, observers=[observers.ActionNorm()]))
+    assert (result.env_steps, result.learner_steps) == (120, 2)
     logged = rows(tmp_path, "actor")
-    # Two episodes of 200 steps each, all of their own.
+    # Two episodes of 20 steps each, all of their own.
     assert [int(float(row["environment"])) for row in logged] == [0, 1, 2] * 2
-    assert [int(float(row["actor_steps"])) for row in logged] == [600] * 3 + [1200] * 3
+    assert [int(float(row["actor_steps"])) for row in logged] == [60] * 3 + [120] * 3
     assert len({row["episode_return"] for row in logged}) == 6
     assert all(0.0 < float(row["action_norm/mean"]) <= 1.0 for row in logged)
 
@@ -508,20 +504,20 @@ def test_checkpoints_of_several_environments_are_written_between_episodes(tmp_pa
         if progress.phase == "save":
             seen.append(progress.env_steps)
 
-    experiments.run_experiment(make_several(tmp_path, 1500, checkpoint_period=400), on_progress)
+    experiments.run_experiment(make_several(tmp_path, 150, checkpoint_period=40), on_progress)
     # At the first step that ends all episodes, and at the end of the run.
-    assert seen == [600, 1200, 1500]
+    assert seen == [60, 120, 150]
 
 
 def test_a_run_of_several_environments_is_stopped_and_resumed(tmp_path):
-    experiments.run_experiment(make_several(tmp_path / "straight", 1200))
+    experiments.run_experiment(make_several(tmp_path / "straight", 120))
     stopped = experiments.run_experiment(
-        make_several(tmp_path / "resumed", 1200),
-        lambda progress: progress.env_steps == 600 and progress.phase == "train" and signal.raise_signal(2),
+        make_several(tmp_path / "resumed", 120),
+        lambda progress: progress.env_steps == 60 and progress.phase == "train" and signal.raise_signal(2),
     )
-    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 600)
-    resumed = experiments.run_experiment(make_several(tmp_path / "resumed", 1200))
-    assert (resumed.env_steps, resumed.learner_steps) == (1200, 20)
+    assert (stopped.interrupted_by, stopped.env_steps) == ("SIGINT", 60)
+    resumed = experiments.run_experiment(make_several(tmp_path / "resumed", 120))
+    assert (resumed.env_steps, resumed.learner_steps) == (120, 2)
     straight, pieces = returns(tmp_path / "straight"), returns(tmp_path / "resumed")
     assert straight[:3] == pieces[:3]
     # These episodes had begun when the run was saved, so that the resumed run plays the ones after them.
@@ -537,12 +533,22 @@ def fork_server():
 
 @pytest.mark.usefixtures("fork_server")
 def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_path):
+    def make(seed):  # pickled whole: the processes do not import this module, and so not torch
+        environment = environments.make_training_environment("Pendulum-v1", seed=seed)
+        return wrappers.StepLimitWrapper(environment, max_steps=20)
+
     builder = ppo.PPOBuilder(dataclasses.replace(SEVERAL, num_environments=2))
     for name, processes in (("here", False), ("there", True)):
         experiments.run_experiment(
-            make_several(tmp_path / name, 400, builder=builder, environment_processes=processes)
+            make_several(
+                tmp_path / name,
+                120,
+                builder=builder,
+                environment_factory=make,
+                environment_processes=processes,
+            )
         )
-    assert len(returns(tmp_path / "here")) == 2
+    assert len(returns(tmp_path / "here")) == 6
     assert returns(tmp_path / "here") == returns(tmp_path / "there")
 
 
@@ -552,7 +558,7 @@ def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path
     seen = []
     config = make_config(tmp_path, 210, log_period_seconds=0.0, replay="memory")
     experiments.run_experiment(config, seen.append)
-    assert [progress.num_episodes for progress in (seen[0], seen[-1])] == [0, 1]
+    assert [progress.num_episodes for progress in (seen[0], seen[-1])] == [0, 10]
     assert "loss/q" not in seen[0].metrics
     last = seen[-1].metrics
     assert last["learner_steps"] == seen[-1].learner_steps > 0
