@@ -77,7 +77,8 @@ class Updates(core.Saveable):
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
-        self._norms: list[tuple[str, torch.Tensor]] = []  # norms of the gradients in a block, in order
+        self._bad: list[finite.NonFinite] = []  # of the gradients in a block
+        self._norms: list[tuple[str, torch.Tensor]] = []  # of gradients in a block that a GPU has judged
         self._turns = turns.Turns()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
@@ -109,8 +110,17 @@ class Updates(core.Saveable):
             gradients = [parameter.grad for parameter in group.parameters()]
             self.ranks.average_([gradient for gradient in gradients if gradient is not None])
         norm = _clip(group.parameters(), group.max_norm)
-        self._norms.append((f"gradients of the {name}", norm))
-        _step_if_finite(group.optimizer, norm)
+        named = (f"gradients of the {name}", norm)
+        if _decides_itself(group.optimizer, norm):
+            self._norms.append(named)
+            _step_if_finite(group.optimizer, norm)
+            return norm
+        try:
+            finite.require_finite([named])
+        except finite.NonFinite as error:
+            self._bad.append(error)
+        else:
+            group.optimizer.step()
         return norm
 
     @contextlib.contextmanager
@@ -133,11 +143,14 @@ class Updates(core.Saveable):
         """
         metrics: Metrics = {}
         with self._turns.take():
+            self._bad.clear()
             self._norms.clear()
             buffers = _buffers(self._modules)
             before = [buffer.clone() for buffer in buffers]
             try:
                 yield metrics
+                if self._bad:
+                    raise self._bad[0]
                 finite.require_finite(self._norms)
                 if self.ranks is not None:
                     self.ranks.agree()
@@ -222,27 +235,26 @@ def differentiate(loss: torch.Tensor, parameters: Sequence[nn.Parameter]) -> Non
         loss.backward(inputs=trainable)
 
 
-def _step_if_finite(optimizer: torch.optim.Optimizer, norm: torch.Tensor) -> None:
-    """Makes an optimiser's step if the norm of its gradient, [], is finite.
+def _decides_itself(optimizer: torch.optim.Optimizer, norm: torch.Tensor) -> bool:
+    """Returns whether an optimiser can leave out a step on its device, so that the host need not wait.
 
-    On a GPU torch's fused Adam decides it there, and the host does not wait. Other optimisers cannot, nor
-    those with hooks, which would take a step that is not made for one.
+    Torch's fused Adam can. With hooks it would take a step that is not made for one.
     """
-    is_decided_there = (
+    return (
         not _is_read_at_once(norm)
         and type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
         and all(group["fused"] for group in optimizer.param_groups)
         and not optimizer._optimizer_step_post_hooks
     )
-    if is_decided_there:
-        of_torch: Any = optimizer
-        of_torch.found_inf = (~(norm <= finite.LARGEST)).float()
-        try:
-            optimizer.step()
-        finally:
-            del of_torch.found_inf
-    elif finite.read(norm) <= finite.LARGEST:
+
+
+def _step_if_finite(optimizer: Any, norm: torch.Tensor) -> None:
+    """Makes the step of an optimiser that decides itself, unless the gradient's norm, [], is not finite."""
+    optimizer.found_inf = (~(norm <= finite.LARGEST)).float()
+    try:
         optimizer.step()
+    finally:
+        del optimizer.found_inf
 
 
 def _is_read_at_once(norm: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from minerva_acme import learners, testing
+from minerva_acme.learners import finite
 
 NAN = float("nan")
 
@@ -90,6 +91,14 @@ def test_a_gradient_that_is_not_finite_makes_no_step(kind, dtype, num_before, va
     scene.learn(batch(6, dtype))
     other.learn(batch(6, dtype))
     testing.assert_nests_equal(scene.state(), other.state(), "The next batch must be learned as ever.")
+
+
+@pytest.mark.parametrize(("kind", "num_reads"), [("torch", 1), ("sgd", 2)])
+def test_a_device_whose_optimiser_decides_itself_is_read_once(kind, num_reads, monkeypatch):
+    scene, reads, read = Scene(kind, dtype=torch.float64), [], finite.read
+    monkeypatch.setattr(finite, "read", lambda tensor: reads.append(tensor) or read(tensor))
+    scene.learn(batch(0, torch.float64))
+    assert len(reads) == num_reads
 
 
 def moments(state):

@@ -808,11 +808,8 @@ ON_POLICY_AGENTS = [
         breakage(
             "a GPU makes steps that are not finite", "(~(norm <= finite.LARGEST))", "(norm < -finite.LARGEST)"
         ),
-        breakage(
-            "steps that are not finite are made",
-            "elif finite.read(norm) <= finite.LARGEST:",
-            "elif True:",
-        ),
+        breakage("steps that are not finite are made", "finite.require_finite([named])", "pass"),
+        breakage("a bad gradient is not counted", "self._bad.append(error)", "pass"),
         breakage("statistics of a skipped batch stay", "buffer.copy_(value)", "pass"),
         breakage(
             "who reads sees half a step", "return self._turns.take()", "return contextlib.nullcontext()"

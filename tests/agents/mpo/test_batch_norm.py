@@ -220,7 +220,7 @@ def test_a_skipped_batch_leaves_the_statistics_as_they_were(spec):
     learner._critic_loss = lambda *args: critics.critic_loss(*args) * torch.nan
     learner.step()
     assert rows[-1]["skipped_batches"] == 1
-    assert states_equal(learner.save()["modules"], before["modules"])
+    assert states_equal(learner.save()["modules"]["critic"], before["modules"]["critic"])
 
 
 @pytest.mark.parametrize("target_rate", [1.0, 0.2])

@@ -417,19 +417,20 @@ def test_config_says_which_precision_and_that_bfloat16_needs_acceleration():
         mpo.MPOConfig(target_precision="bfloat16", acceleration="off")
 
 
-def test_a_step_reads_the_device_once_before_the_first_change_and_once_at_the_end(spec, monkeypatch):
+def test_a_step_reads_what_goes_in_and_each_gradient_before_it_changes_anything(spec, monkeypatch):
     learner, _ = make_learner(spec, repeat(make_trajectory()))
     before, reads, read = learner.save()["modules"], [], finite.read
     monkeypatch.setattr(finite, "_is_surely_finite", lambda tensor: False)  # as of tensors on a GPU
-    monkeypatch.setattr(
-        finite,
-        "read",
-        lambda tensor: (
-            reads.append(states_equal(learner.save()["modules"]["policy"], before["policy"])) or read(tensor)
-        ),
-    )
+
+    def seen(tensor):
+        now = learner.save()["modules"]
+        reads.append([states_equal(now[name], before[name]) for name in ("critic", "duals", "policy")])
+        return read(tensor)
+
+    monkeypatch.setattr(finite, "read", seen)
     learner.step()
-    assert reads == [True, False]
+    unmoved = [True, True, True]
+    assert reads == [unmoved, unmoved, [False, True, True], [False, False, True]]
 
 
 def test_a_sync_of_target_networks_is_part_of_its_step(spec):
