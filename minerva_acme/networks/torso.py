@@ -64,6 +64,15 @@ class _Stack(nn.Sequential, Torso):
         """Makes the layers, given the size of the input followed by the size of each layer."""
         raise NotImplementedError
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes [..., input_size] -> [..., F]; with batch norm in training mode, of at least two rows."""
+        if x.ndim == 2:
+            return super().forward(x)  # type: ignore[no-any-return]
+        # As rows: with more axes the output of a linear layer is a view, and the gradient of an activation in
+        # place would be copied.
+        features: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]))
+        return features.view(*x.shape[:-1], self.output_size)
+
 
 class LayerNormMLP(_Stack):
     """Linear, LayerNorm and tanh, then Linear and ELU for each further size; the last layer is activated too.
@@ -136,11 +145,6 @@ class BatchNormMLP(_Stack):
                 nn.ReLU(inplace=True),
             ]
         return layers
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Computes [..., input_size] -> [..., F]; in training mode of at least two rows."""
-        features: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]))
-        return features.view(*x.shape[:-1], self.output_size)
 
 
 class SimBa(_Stack):

@@ -32,6 +32,23 @@ def test_activations_in_place_change_neither_input_nor_gradients() -> None:
         torch.testing.assert_close(torso(x), reference(x))
 
 
+@pytest.mark.parametrize("torso", [networks.LayerNormMLP, networks.ReLUMLP, networks.TanhMLP, networks.SimBa])
+def test_rows_of_more_axes_have_the_same_gradients_and_none_is_copied(torso: type[networks.SimBa]) -> None:
+    network = torso(3, (8, 8), generator=torch.Generator().manual_seed(0))
+    x, direction = torch.randn(4, 5, 3, requires_grad=True), torch.randn(4, 5, 8)
+    output = network(x)
+    found = torch.autograd.grad((output * direction).sum(), [x, *network.parameters()], retain_graph=True)
+    rows = x.flatten(0, 1)
+    by_rows = (network(rows) * direction.flatten(0, 1)).sum()
+    wanted = torch.autograd.grad(by_rows, [x, *network.parameters()])
+    assert all(map(torch.equal, found, wanted))
+    names, left = [], [output.grad_fn]
+    for node in left:
+        names.append(node.name())
+        left += [following for following, _ in node.next_functions if following is not None]
+    assert len(names) > 5 and not any("CopySlices" in name for name in names)
+
+
 def test_one_layer_is_enough_and_its_output_is_within_one() -> None:
     output = networks.LayerNormMLP(5, (16,))(1e3 * torch.randn(7, 5))
     assert output.shape == (7, 16)
