@@ -67,7 +67,7 @@ class _Stack(nn.Sequential, Torso):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Computes [..., input_size] -> [..., F]; with batch norm in training mode, of at least two rows."""
         if x.ndim == 2:
-            return super().forward(x)  # type: ignore[no-any-return]
+            return super().forward(x)
         # As rows: with more axes the output of a linear layer is a view, and the gradient of an activation in
         # place would be copied.
         features: torch.Tensor = super().forward(x.reshape(-1, x.shape[-1]))

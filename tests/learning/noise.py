@@ -34,7 +34,7 @@ class Noise(NamedTuple):
     repeat: int  # the number of steps that use the same noise
 
 
-NOISES = (Noise(0.5, 4), Noise(1.0, 1), Noise(1.0, 4), Noise(1.0, 8), Noise(1.0, 16), Noise(2.0, 16))
+NOISES = (Noise(0.5, 4), Noise(0.5, 8), Noise(1.0, 1), Noise(1.0, 4), Noise(1.0, 8), Noise(1.0, 16))
 
 
 def share_of_episodes_with_reward(environment: dm_env.Environment, noise: Noise, episodes: int) -> float:

@@ -1,10 +1,11 @@
 """Compares changes of a preset, run by run: the table of docs/frontier.md.
 
-python -m tests.learning.screening --round 1
+python -m tests.learning.screening
 """
 
 import argparse
 import collections
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -12,19 +13,8 @@ from typing import NamedTuple, TypeAlias
 from minerva_acme import results
 from tests.learning.against_plain import mean_and_error
 
-
-class Round(NamedTuple):
-    """A round of the screening."""
-
-    prefix: str  # of the stored experiments
-    baseline: str  # with which changes are compared
-
-
-ROUNDS = {
-    1: Round("screening_", "simba"),
-    2: Round("screening2_", "simba"),
-    3: Round("screening3_", "start"),
-}
+PREFIX = "screening3_"  # of the stored experiments
+BASELINE = "start"  # with which changes are compared
 NUM_EVALUATIONS = 3  # the last ones of a run, which its score is the mean of
 
 Run: TypeAlias = tuple[str, int]  # a task and a seed
@@ -65,32 +55,32 @@ def measure(experiment: results.Experiment) -> dict[Run, Measured]:
     }
 
 
-def table(runs: Mapping[str, Mapping[Run, Measured]], baseline: str = "simba") -> str:
-    """Returns a Markdown table: a row for each change with its difference, best first.
+def table(runs: Mapping[str, Mapping[Run, Measured]], baseline: str = BASELINE) -> str:
+    """Returns a Markdown table: a row for each change with its scores, best difference first.
 
-    Runs that the baseline lacks are not compared.
+    The difference is over the runs that the baseline has too.
 
     Args:
         runs: The runs of each change, keyed by its name.
         baseline: The name of what they are compared with.
     """
     compared = runs[baseline]
-    tasks = sorted({task for task, _ in compared})
+    tasks = sorted({task for own in runs.values() for task, _ in own})
     lines = []
     for name, own in runs.items():
-        pairs = {run: own[run].score - compared[run].score for run in own if run in compared}
-        if not pairs:
-            continue
-        mean, error = mean_and_error(list(pairs.values()))
+        pairs = [own[run].score - compared[run].score for run in own if run in compared]
         cells = []
         for task in tasks:
-            scores = [own[run].score for run in pairs if run[0] == task]
+            scores = [measured.score for run, measured in own.items() if run[0] == task]
             cells.append(f"{statistics.fmean(scores):.3f}" if scores else "")
-        minutes = statistics.fmean(own[run].cpu_minutes for run in pairs)
-        difference = "" if name == baseline else f"{mean:+.3f}"
-        if difference and len(pairs) > 1:
-            difference += f" ± {error:.3f}"
-        cells = [f"`{name}`", *cells, difference, str(len(pairs)), f"{minutes:.0f}"]
+        difference, mean = "", -math.inf
+        if pairs:
+            mean, error = mean_and_error(pairs)
+            difference = "" if name == baseline else f"{mean:+.3f}"
+            if difference and len(pairs) > 1:
+                difference += f" ± {error:.3f}"
+        minutes = statistics.fmean(measured.cpu_minutes for measured in own.values())
+        cells = [f"`{name}`", *cells, difference, str(len(own)), f"{minutes:.0f}"]
         lines.append((-mean, "| " + " | ".join(cells) + " |"))
     names = [task.removeprefix("dm_control/").replace("/", " ") for task in tasks]
     head = ["change", *names, "difference", "runs", "CPU minutes"]
@@ -100,13 +90,13 @@ def table(runs: Mapping[str, Mapping[Run, Measured]], baseline: str = "simba") -
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Prints the table of a round's stored experiments, and returns it."""
-    parser = argparse.ArgumentParser(prog="python -m tests.learning.screening", description=__doc__)
-    parser.add_argument("--round", type=int, choices=ROUNDS, default=1)
-    prefix, baseline = ROUNDS[parser.parse_args(arguments).round]
-    stored = {name: experiment for name, experiment in results.load().items() if name.startswith(prefix)}
-    runs = {name.removeprefix(prefix): measure(experiment) for name, experiment in stored.items()}
-    printed = table(runs, baseline)
+    """Prints the table of the stored experiments, and returns it."""
+    argparse.ArgumentParser(prog="python -m tests.learning.screening", description=__doc__).parse_args(
+        arguments
+    )
+    stored = {name: experiment for name, experiment in results.load().items() if name.startswith(PREFIX)}
+    runs = {name.removeprefix(PREFIX): measure(experiment) for name, experiment in stored.items()}
+    printed = table(runs)
     print(printed)
     return printed
 

@@ -39,6 +39,6 @@ def test_noise_that_is_held_gets_further():
 def test_each_task_has_a_row_with_every_noise():
     found = noise.table(["dm_control/hopper/stand", "own"], 1, lambda task: Drift())
     head, rule, hopper, own = found.splitlines()
-    assert head.startswith("| task | 0.5, 4 steps | 1, 1 steps |") and rule == "|---" * 7 + "|"
+    assert head.startswith("| task | 0.5, 4 steps | 0.5, 8 steps |") and rule == "|---" * 7 + "|"
     assert hopper.startswith("| hopper stand | ") and own.startswith("| own | ")
     assert all(line.count("|") == 8 for line in (head, hopper, own))

@@ -34,7 +34,7 @@ def test_differences_are_paired_by_task_and_seed():
 
     printed = screening.table(
         {
-            "simba": runs(0.1, 0.2, 0.5, 0.6),
+            "start": runs(0.1, 0.2, 0.5, 0.6),
             "worse": runs(0.0, 0.1, 0.3, 0.4),
             "better": runs(0.2, 0.4),
             "single": runs(0.11),
@@ -42,8 +42,9 @@ def test_differences_are_paired_by_task_and_seed():
         }
     )
     assert [line.split(" | ") for line in printed.splitlines()[2:]] == [
-        ["| `better`", "0.300", "", "+0.150 ± 0.050", "2", "2 |"],
-        ["| `single`", "0.110", "", "+0.010", "1", "2 |"],
-        ["| `simba`", "0.150", "0.550", "", "4", "2 |"],
-        ["| `worse`", "0.050", "0.350", "-0.150 ± 0.029", "4", "2 |"],
+        ["| `better`", "0.300", "", "", "+0.150 ± 0.050", "2", "2 |"],
+        ["| `single`", "0.110", "", "", "+0.010", "1", "2 |"],
+        ["| `start`", "0.150", "0.550", "", "", "4", "2 |"],
+        ["| `worse`", "0.050", "0.350", "", "-0.150 ± 0.029", "4", "2 |"],
+        ["| `elsewhere`", "", "", "1.000", "", "1", "2 |"],
     ]
