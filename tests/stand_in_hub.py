@@ -122,7 +122,9 @@ def serve(monkeypatch, cache):
         monkeypatch.setenv("HF_TOKEN", hub.token)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread = threading.Thread(
+            target=hub.serve_forever, args=(0.01,), daemon=True
+        )  # seconds to the next look
         thread.start()
         try:
             yield hub

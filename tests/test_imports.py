@@ -1,14 +1,18 @@
 """What an import brings in, each seen in a fresh process."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from .nursery import Nursery
 
 HEAVY = [
     "dm_control",
@@ -50,10 +54,26 @@ def answer(code: str, folder: pathlib.Path, **environment: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.fixture(scope="module")
+def with_torch() -> Iterator[Nursery]:
+    """Processes that have imported torch, which is none of the heavy libraries, and nothing else."""
+    with contextlib.closing(Nursery("torch")) as nursery:
+        yield nursery
+
+
+def answer_with_torch(nursery: Nursery, code: str, folder: pathlib.Path) -> Any:
+    child = nursery.start(f"import os; os.chdir({str(folder)!r})\n{code}")
+    with child.stdout:
+        said = child.stdout.read()
+    assert child.wait() == 0, said
+    return json.loads(said)
+
+
 def test_no_module_brings_in_a_heavy_library(
-    source_files: dict[str, pathlib.Path], tmp_path: pathlib.Path
+    source_files: dict[str, pathlib.Path], tmp_path: pathlib.Path, with_torch: Nursery
 ) -> None:
-    brought = answer(
+    brought = answer_with_torch(
+        with_torch,
         f"""
 import importlib, json, sys
 brought = {{}}
@@ -155,7 +175,9 @@ print(json.dumps([name for name in ("numpy", "torch") if name in sys.modules]))
     assert answer(code, tmp_path) == []
 
 
-def test_a_runs_policy_is_loaded_without_replay_stores_and_simulators(tmp_path: pathlib.Path) -> None:
+def test_a_runs_policy_is_loaded_without_replay_stores_and_simulators(
+    tmp_path: pathlib.Path, with_torch: Nursery
+) -> None:
     train = """
 import json, sys
 from minerva_acme import environments, experiments, runs
@@ -178,8 +200,10 @@ for path in ("run", "policy.safetensors"):
     actions.append(int(policy(np.ones(4, np.float32)).action))
 print(json.dumps([actions, [name for name in {HEAVY} if name in sys.modules]]))
 """
-    assert answer(train, tmp_path) is False  # torch imports it for some methods of tensors without memory
-    actions, heavy = answer(load, tmp_path)
+    assert (
+        answer_with_torch(with_torch, train, tmp_path) is False
+    )  # torch imports it for some methods of tensors without memory
+    actions, heavy = answer_with_torch(with_torch, load, tmp_path)
     assert actions[0] == actions[1] and heavy == []
 
 

@@ -62,8 +62,8 @@ def test_a_trained_run_can_be_evaluated(trained, call):
     assert "mpo on Pendulum-v1, 60 environment steps: return -" in out
 
 
-def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, train, capsys):
-    train(tmp_path / "run")
+def test_the_same_command_resumes_and_other_settings_are_refused(tmp_path, trained, train, capsys):
+    shutil.copytree(trained, tmp_path / "run")
     assert train(tmp_path / "run") == 0
     capsys.readouterr()
     assert train(tmp_path / "run", "--discount", "0.5") == 2

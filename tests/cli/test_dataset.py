@@ -10,6 +10,8 @@ import pytest
 from minerva_acme import datasets, environments, specs
 from minerva_acme.cli import main, parsing, processes
 
+UNEVALUATED = ("--evaluation-episodes", "0")  # the last one of a flag counts
+
 
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
     status, out, _ = call("dataset", trained, "--out", tmp_path / "data", "--episodes", 2, "--seed", 5)
@@ -47,10 +49,10 @@ def test_what_cannot_be_recorded_is_told(call, trained, tmp_path, words, message
 
 
 def test_a_run_records_what_another_learns_from(call, train, tmp_path):
-    assert train(tmp_path / "one", "--record", str(tmp_path / "data")) == 0
+    assert train(tmp_path / "one", "--record", str(tmp_path / "data"), *UNEVALUATED) == 0
     assert datasets.read(tmp_path / "data").num_steps == 60
     words = ["--demonstrations", str(tmp_path / "data"), "--demonstration-share", "0.25"]
-    assert train(tmp_path / "two", *words, "--final-demonstration-share", "0") == 0
+    assert train(tmp_path / "two", *words, "--final-demonstration-share", "0", *UNEVALUATED) == 0
     status, _, err = call("resume", tmp_path / "one", "--num-env-steps", 120)
     assert status == 2 and "data must be a new folder, but exists" in err
     assert call("resume", tmp_path / "one")[2].count("--num-env-steps 120 --record ...") == 1
@@ -199,7 +201,7 @@ def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_pa
 
 def test_a_recording_that_was_not_written_is_written_by_resuming(call, train, tmp_path):
     record = ("--record", str(tmp_path / "data"))
-    assert train(tmp_path / "run", *record) == 0
+    assert train(tmp_path / "run", *record, *UNEVALUATED) == 0
     shutil.rmtree(tmp_path / "data")
     assert call("resume", tmp_path / "run")[0] == 0
     assert datasets.read(tmp_path / "data").num_steps == 60
@@ -216,7 +218,7 @@ def test_a_recording_that_was_not_written_is_written_by_resuming(call, train, tm
 def test_demonstrations_may_be_moved(call, train, trained, tmp_path):
     assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
     run = tmp_path / "run"
-    assert train(run, "--demonstrations", str(tmp_path / "data")) == 0
+    assert train(run, "--demonstrations", str(tmp_path / "data"), *UNEVALUATED) == 0
     (tmp_path / "data").rename(tmp_path / "moved")
     longer = ("resume", run, "--num-env-steps", 80)
     status, _, err = call(*longer)

@@ -10,7 +10,7 @@ import pytest
 
 from minerva_acme import experiments, plotting, results, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, demo, parsing, video
+from minerva_acme.cli import commands, console, demo, parsing, video
 from minerva_acme.runs import checkpointing, options
 
 TINY = (
@@ -140,11 +140,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, run, monkeypatch):
 @pytest.mark.parametrize(
     "error", [ValueError("the environment cannot be\ndrawn"), OSError("no ffmpeg"), ImportError("no libEGL")]
 )
-def test_a_machine_that_cannot_draw_says_so_in_a_line(run, error):
+def test_a_machine_that_cannot_draw_says_so_in_a_line(tmp_path, monkeypatch, capsys, error):
     def fail(command):
         raise error
 
-    assert f"No video: {' '.join(str(error).split())}" in run(ALWAYS, film=fail)
+    monkeypatch.setattr(video, "run", fail)
+    demo._film(tmp_path, "Pendulum-v1", console.Console())
+    assert capsys.readouterr().out == f"No video: {' '.join(str(error).split())}\n"
 
 
 def test_without_matplotlib_the_curve_is_in_the_terminal_alone(run, monkeypatch):

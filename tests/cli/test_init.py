@@ -49,10 +49,28 @@ def test_the_printed_commands_train_and_evaluate(
     assert (folder / "runs" / "first" / "run.json").exists()
 
 
+# The quick one trains for long enough to be saved and loaded.
+SHORTER = {
+    "min_replay_size=200, exploration_steps=1_500": "min_replay_size=50",
+    "3_000": "100",
+    "> 20.0": "< 41",
+}
+
+
+@pytest.mark.parametrize(
+    "shorter", [SHORTER, pytest.param({}, marks=pytest.mark.learning)], ids=["quick", "whole"]
+)
 def test_its_own_tests_pass(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    shorter: dict[str, str],
 ) -> None:
     monkeypatch.chdir(folder)
+    file = folder / f"test_{NAME}.py"
+    for long, short in shorter.items():
+        assert long in file.read_text()
+        file.write_text(file.read_text().replace(long, short))
     status = pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist"])
     said = capsys.readouterr().out
     assert status == 0, said

@@ -143,7 +143,7 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
         (["--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
         (["--output", "<run>/mine.bin", "--format", "safetensors"], "mine.bin"),
         (["--checkpoint", "32"], "policy-000000032.safetensors"),
-        (["<checkpoint>", "--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
+        (["<checkpoint>", "--output", "<run>/mine.safetensors"], "mine.safetensors"),
     ],
 )
 def test_export_writes_one_file_and_says_how_to_use_it(flags, name, plain, tmp_path, call):

@@ -3,13 +3,10 @@
 import contextlib
 import csv
 import json
-import os
 import pathlib
 import re
-import signal
-import subprocess
 import sys
-import uuid
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,7 +15,6 @@ import pytest
 from minerva_acme.cli import main, parsing, processes, search, search_space, sweep, sweep_plan
 from minerva_acme.constraints import Range
 from minerva_acme.runs import run_lock
-from tests.distributed import killing
 
 pytest.importorskip("optuna")
 from minerva_acme.cli import study as studies
@@ -30,10 +26,18 @@ SEARCH = (
 )
 
 
+def _pretend(job: processes.Job) -> int:
+    """Stands for a training: leaves an evaluation of its own in the folder."""
+    value = zlib.crc32("/".join(job.log.parts[-5:]).encode()) % 1000
+    (job.log.parent / "evaluator.csv").write_text(f"actor_steps,episode_return\n16,{value}\n")
+    return 0
+
+
 class Runner:
-    """Stands for `processes.run_all`: runs jobs in this process, one after the other."""
+    """Stands for `processes.run_all`: does jobs in this process, one after the other."""
 
     def __init__(self) -> None:
+        self.do: Callable[[processes.Job], int] = _pretend
         self.started: list[str] = []  # the folders of the runs
         self.stop_after: int | None = None  # a number of runs, after which a signal comes
         self.fail = ""  # what fails: a part of the folder
@@ -54,7 +58,7 @@ class Runner:
                     print("out of luck")
                     status = 1
                 else:
-                    status = main(job.words)
+                    status = self.do(job)
             watcher.tick()
             watcher.ended(index, status)
         return None
@@ -73,10 +77,22 @@ def last_returns(folder: pathlib.Path) -> list[float]:
 
 
 @pytest.fixture
-def runner(monkeypatch: pytest.MonkeyPatch) -> Runner:
+def training(monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Trains."""
     made = Runner()
+    made.do = lambda job: main(job.words)
     monkeypatch.setattr(processes, "run_all", made)
     return made
+
+
+@pytest.fixture
+def runner(training: Runner, monkeypatch: pytest.MonkeyPatch) -> Runner:
+    """Pretends to train: what a run leaves is read by its evaluation alone."""
+    training.do = _pretend
+    is_done = lambda run: (run.directory / "evaluator.csv").exists()  # noqa: E731
+    monkeypatch.setattr(sweep, "find_state", lambda run: sweep.State(16 * is_done(run), is_done(run)))
+    monkeypatch.setattr(search, "_last_mean", lambda directory: last_returns(directory)[0])
+    return training
 
 
 def table(out: str) -> dict[int, float]:
@@ -85,17 +101,17 @@ def table(out: str) -> dict[int, float]:
 
 
 def test_a_search_runs_its_trials_shows_the_best_and_goes_on(
-    tmp_path: pathlib.Path, call: Any, runner: Runner
+    tmp_path: pathlib.Path, call: Any, training: Runner
 ) -> None:
     # Evaluated twice in training.
     words = SEARCH.replace("--num-env-steps 16", "--num-env-steps 32").split()
     base = [*words, "--directory", str(tmp_path), "--seeds", "0", "1"]
-    status, out, err = call(*base, "--optuna", "3")
+    status, out, err = call(*base, "--optuna", "2")
     assert status == 0, err
-    assert runner.trials == [f"trial{n:04d} seed{seed}" for n in range(3) for seed in range(2)]
-    assert "3 trials: 3 complete, 0 pruned, 0 failed" in out
+    assert training.trials == [f"trial{n:04d} seed{seed}" for n in range(2) for seed in range(2)]
+    assert "2 trials: 2 complete, 0 pruned, 0 failed" in out
     values = table(out)
-    assert len(values) == 3
+    assert len(values) == 2
     # The best one's command trains with its settings and a seed that the search has not seen.
     command = re.search(r"a new seed: minerva (train .*) --seed 2", out)
     assert command is not None
@@ -109,15 +125,15 @@ def test_a_search_runs_its_trials_shows_the_best_and_goes_on(
     last = last_returns(tmp_path / f"trial{best:04d}")
     assert len(last) == 2 and values[best] == pytest.approx(sum(last) / 2, abs=0.051)
 
-    status, again, _ = call(*base, "--optuna", "3")
-    assert status == 0 and len(runner.started) == 6 and "3 trials: 3 complete" in again
-    status, more, _ = call(*base, "--optuna", "4")
-    assert status == 0 and runner.trials[6:] == ["trial0003 seed0", "trial0003 seed1"]
-    assert "4 trials: 4 complete" in more
+    status, again, _ = call(*base, "--optuna", "2")
+    assert status == 0 and len(training.started) == 4 and "2 trials: 2 complete" in again
+    status, more, _ = call(*base, "--optuna", "3")
+    assert status == 0 and training.trials[4:] == ["trial0002 seed0", "trial0002 seed1"]
+    assert "3 trials: 3 complete" in more
 
     base[base.index("32")] = "64"
-    status, _, err = call(*base, "--optuna", "4", "--discount", "0.9")
-    assert status == 2 and len(runner.started) == 8
+    status, _, err = call(*base, "--optuna", "3", "--discount", "0.9")
+    assert status == 2 and len(training.started) == 6
     assert "holds another search: discount is 0.99 there, 0.9 here; num_env_steps is 32 there, 64 here" in err
 
 
@@ -199,11 +215,11 @@ def test_a_failed_trial_is_told_and_the_search_goes_on(
 
 
 def test_a_run_in_use_does_not_fail_its_trial(
-    tmp_path: pathlib.Path, call: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: pathlib.Path, call: Any, training: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_all(jobs: Any, **settings: Any) -> str | None:
         with run_lock.hold(jobs[0].log.parent):
-            return runner(jobs, **settings)
+            return training(jobs, **settings)
 
     monkeypatch.setattr(sweep, "_SAVING_SECONDS", 0.0)
     base = [*SEARCH.split(), "--directory", str(tmp_path), "--optuna", "1"]
@@ -216,45 +232,30 @@ def test_a_run_in_use_does_not_fail_its_trial(
     assert status == 0 and "1 trials: 1 complete, 0 pruned, 0 failed" in out
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
-def test_a_killed_search_leaves_no_run_behind_and_the_same_command_continues_its_trial(
-    tmp_path: pathlib.Path, call: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_search_continues_its_trial_once_the_run_it_left_has_saved(
+    tmp_path: pathlib.Path, call: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
-    words = (
-        SEARCH.replace("--num-env-steps 16", "--num-env-steps 10000000")
-        .replace("-period 16", "-period 0")
-        .split()
-    )
-    words += ["--optuna", "1", "--directory", str(tmp_path)]
+    class Killed(BaseException):
+        """Nothing of the search goes on."""
 
-    mark = uuid.uuid4().hex
+    left: list[processes.Job] = []
 
-    killed = subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        stdout=subprocess.DEVNULL,
-        process_group=0,  # signals reach it alone
-        env={**os.environ, killing.MARK: mark},
-    )
-    goes_on: list[processes.Job] = []
+    def run_all(jobs: Any, **_: Any) -> None:
+        left.extend(jobs)
+        raise Killed
 
-    def run_all(jobs: Any, **_: Any) -> str:
-        with run_lock.hold(jobs[0].log.parent):  # nobody else does
-            goes_on.extend(jobs)
-        return "SIGINT"
-
-    monkeypatch.setattr(processes, "run_all", run_all)
-    try:
-        killing.wait_until(lambda: any(path.stat().st_size for path in tmp_path.rglob("actor.csv")), 100.0)
-        killed.kill()
-        status, out, _ = call(*words)
-    finally:
-        for pid in killing.processes(mark):
-            os.kill(pid, signal.SIGKILL)
-        killed.wait()
-    (job,) = goes_on
-    assert "Stopped by SIGINT and saved" in job.log.read_text()
-    assert status == 0 and "Stopped by SIGINT. To continue, repeat the same command." in out
+    base = [*SEARCH.split(), "--directory", str(tmp_path), "--optuna", "1"]
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(processes, "run_all", run_all)
+        call(*base)
+    (job,) = left
+    runner.do = lambda again: _pretend(again) if again == job else 1  # with the same settings
+    with contextlib.ExitStack() as saving:
+        saving.enter_context(run_lock.hold(job.log.parent))  # by its process, which the kill interrupted
+        monkeypatch.setattr(sweep.time, "sleep", lambda seconds: saving.close())
+        status, out, _ = call(*base)
+    assert status == 0 and "seed 0 is in use; waiting up to 60 seconds" in out
+    assert "1 trials: 1 complete, 0 pruned, 0 failed" in out and len(runner.started) == 1
 
 
 def test_values_that_are_invalid_together_fail_alone(
@@ -305,8 +306,6 @@ def test_a_dry_run_shows_what_is_searched_and_writes_nothing(
 def test_without_optuna_one_sentence_says_how_to_install_it(
     tmp_path: pathlib.Path, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     from minerva_acme import cli
 
     monkeypatch.delitem(sys.modules, "minerva_acme.cli.study")

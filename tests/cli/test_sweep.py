@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -234,15 +233,13 @@ def test_failed_runs_are_told_also_if_there_can_be_no_report(tmp_path, call, sta
     assert "1 of 2 runs are not done. To retry, repeat the same command." in out
 
 
-def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path, call, started):
+def test_a_run_that_is_still_being_saved_is_waited_for(tmp_path, call, started, monkeypatch):
     words = f"ppo --env CartPole-v1 --num-env-steps 16 --directory {tmp_path} {TINY} --no-report"
     (run,) = plan(words)
     with contextlib.ExitStack() as saving:
         saving.enter_context(run_lock.hold(run.directory))
-        timer = threading.Timer(0.3, saving.pop_all().close)
-        timer.start()
+        monkeypatch.setattr(sweep.time, "sleep", lambda seconds: saving.close())
         status, out, _ = call("sweep", *words.split())
-        timer.join()
     assert status == 0 and "CartPole-v1, seed 0 is in use; waiting up to 60 seconds for it to end" in out
 
 
@@ -402,27 +399,18 @@ def test_a_child_whose_parent_is_killed_is_interrupted_and_may_save(tmp_path):
     killing.wait_until(lambda: "saved" in log.read_text(), 20.0)
 
 
-def test_ctrl_c_ends_a_sweep_whose_run_saves_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_ends_a_sweep_whose_run_saves(tmp_path, call, monkeypatch):
+    sent = []
+
+    def tick(display):
+        if not sent and any(path.stat().st_size for path in tmp_path.rglob("actor.csv")):
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGINT)  # this process alone: the run is told by the sweep
+
+    monkeypatch.setattr(sweep.Display, "tick", tick)
     words = f"sweep ppo --env CartPole-v1 --seeds 0 1 --num-env-steps 10000000 --directory {tmp_path} {TINY}"
-    words += " --no-report"
-    code = "import sys; from minerva_acme.cli import main; sys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *words.split()],
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,  # the signal reaches it alone
-    )
-    try:
-        deadline = time.monotonic() + 100
-        while not [path for path in tmp_path.rglob("actor.csv") if path.stat().st_size]:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
-        os.kill(process.pid, signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
-    assert process.returncode == 0
+    status, out, _ = call(*words.split(), "--no-report")
+    assert status == 0
     assert "Stopped by SIGINT; 0 of 2 runs are done. To continue, repeat the same command." in out
     (checkpoints,) = tmp_path.rglob("checkpoints")  # the second has not begun
     assert list(checkpoints.iterdir())

@@ -19,13 +19,13 @@ def test_the_example_trains_for_a_few_hundred_steps():
     config = dataclasses.replace(
         mpo.PRESETS["control"],
         batch_size=16,
-        samples_per_insert=4.0,
+        samples_per_insert=1.0,
         min_replay_size=100,
         policy_layer_sizes=(16,),
         critic_layer_sizes=(16,),
     )
     result = example.main(
-        example.Options(env="dm_control/cartpole/swingup/repeat=4", num_env_steps=400, config=config)
+        example.Options(env="dm_control/cartpole/swingup/repeat=4", num_env_steps=250, config=config)
     )
     assert len(result.returns) == 5
     assert all(0.0 <= value <= 1000.0 for value in result.returns)

@@ -7,6 +7,7 @@ import pathlib
 import re
 import runpy
 import sys
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -62,13 +63,15 @@ def load(name):
 def run(monkeypatch):
     """A function that runs an example as a command and returns what its `main` returned.
 
-    Nothing is written for TensorBoard, and there may be fewer episodes in each evaluation.
+    Nothing is written for TensorBoard. There may be fewer episodes in each evaluation, and other
+    hyperparameters than the example has.
     """
     run_experiment = experiments.run_experiment
 
-    def run(name, *flags, **changes):
+    def run(name, *flags, hyperparameters=MappingProxyType({}), **changes):
         def run_shortly(config, *callbacks, **options):
-            config = dataclasses.replace(config, tensorboard=False, **changes)
+            builder = type(config.builder)(dataclasses.replace(config.builder.config, **hyperparameters))
+            config = dataclasses.replace(config, builder=builder, tensorboard=False, **changes)
             return run_experiment(config, *callbacks, **options)
 
         path = str(REPOSITORY / "examples" / f"{name}.py")
@@ -97,7 +100,7 @@ def make_network():
 
 
 def test_the_agent_from_scratch_trains(run):
-    result = run("custom_agent", "--num-env-steps", 300)
+    result = run("custom_agent", "--num-env-steps", 150)
     assert len(result.returns) == 20
 
 
@@ -163,7 +166,8 @@ def test_the_tour_shows_every_part_and_trains(run, tmp_path, capsys):
 @pytest.mark.parametrize(("agent", "kind"), [("vmpo", "lstm"), ("ppo", "none")])
 def test_cartpole_without_velocities_trains_with_and_without_memory(run, tmp_path, capsys, agent, kind):
     flags = ["--agent", agent, "--memory", kind, "--directory", tmp_path / "run"]
-    result = run("memory", *flags, "--num-env-steps", 2048, evaluation_episodes=2)
+    small = {"rollout_steps": 64} if agent == "vmpo" else {"rollout_steps": 64, "minibatch_size": 32}
+    result = run("memory", *flags, "--num-env-steps", 64, evaluation_episodes=2, hyperparameters=small)
     assert result.learner_steps == 1
     assert 8 <= result.after.mean <= 500
     assert re.search(r"the loaded policy held the pole for [0-9]+ steps", capsys.readouterr().out)
@@ -539,10 +543,11 @@ def test_an_agent_is_swapped_by_its_builder(agent, run, tmp_path):
         "--agent",
         agent,
         "--num-env-steps",
-        2_048,
+        256,
         "--directory",
         tmp_path,
-        evaluation_episodes=1,
+        evaluation_episodes=4,
+        hyperparameters={"rollout_steps": 256},
     )
     assert result.learner_steps == 1
     assert result.directory == tmp_path / agent

@@ -15,14 +15,14 @@ pytest.importorskip("labmaze", reason="composer's arenas need it, and it has no 
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "locomotion_dmpo.py"
 SMALL = [
-    *("--num-env-steps", "200"),
+    *("--num-env-steps", "100"),
     *("--num-actors", "1"),
     *("--time-limit", "0.5"),
     *("--evaluation-period", "0"),
     *("--evaluation-episodes", "1"),
     *("--config.batch-size", "8"),
     *("--config.samples-per-insert", "2"),
-    *("--config.min-replay-size", "50"),
+    *("--config.min-replay-size", "30"),
     *("--config.policy-layer-sizes", "8"),
     *("--config.critic-layer-sizes", "8"),
 ]
@@ -55,7 +55,7 @@ def test_a_walker_trains_with_each_engine(engine, walker, monkeypatch, tmp_path)
     flags = ["--engine", engine, "--walker", walker, "--directory", str(tmp_path / "run"), *SMALL]
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *flags])
     result = runpy.run_path(str(EXAMPLE), run_name="__main__")["result"]
-    assert (result.env_steps, result.given_up) == (200, ())
+    assert (result.env_steps, result.given_up) == (100, ())
     assert result.learner_steps >= 10
     assert result.after.returns != result.before.returns
     assert all(length <= 20 for length in result.after.lengths)  # of 0.025 s each

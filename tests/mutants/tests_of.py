@@ -25,6 +25,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/mpo/test_modern.py",
         "tests/runs/test_policies.py",
+        "tests/runs/test_programs.py",
         "tests/agents/test_acting_on_tensors.py",
     ),
     "agents/actions.py": (

@@ -1,7 +1,6 @@
 """How many files one has to open to follow a transition from the environment to the learner's batch."""
 
 import contextlib
-import inspect
 import pathlib
 import sys
 
@@ -24,10 +23,13 @@ class Trace:
         self.crossed: dict[pathlib.Path, list[str]] = {}
 
     def start(self) -> None:
-        for caller in inspect.stack(context=0)[1:]:  # They have the transition in their hands already.
-            self.note(caller.filename, caller.function)
-            if caller.function == "_step" and caller.filename.endswith("environments/loop.py"):
+        caller = sys._getframe(1)
+        while caller is not None:  # They have the transition in their hands already.
+            code = caller.f_code
+            self.note(code.co_filename, code.co_name)
+            if code.co_name == "_step" and code.co_filename.endswith("environments/loop.py"):
                 break  # What calls the loop is given the results of episodes.
+            caller = caller.f_back
         self.resume()
 
     def resume(self) -> None:
@@ -160,6 +162,7 @@ def test_the_whole_way_in_training_crosses_few_files(trace, tmp_path, kind):
         sequence_length=2,
         batch_size=4,
         min_replay_size=4,
+        samples_per_insert=2.0,
         policy_layer_sizes=(4,),
         critic_layer_sizes=(4,),
     )
@@ -167,14 +170,11 @@ def test_the_whole_way_in_training_crosses_few_files(trace, tmp_path, kind):
         experiments.ExperimentConfig(
             builder=Traced(config),
             environment_factory=make_training_environment,
-            evaluation_environment_factory=lambda seed: environments.make_training_environment(
-                make_environment(kind, seed)
-            ),
             num_env_steps=20,
-            evaluation_period=0,
-            evaluation_episodes=1,
+            evaluation_episodes=0,
             directory=str(tmp_path),
             replay="memory",
+            tensorboard=False,
         )
     )
     assert result.learner_steps > 0

@@ -485,10 +485,11 @@ SAVES = {
 @pytest.mark.parametrize(("steps", "options"), SAVES.values(), ids=list(SAVES))
 def test_a_kill_at_any_operation_leaves_the_last_good_checkpoint(tmp_path, monkeypatch, steps, options):
     found = []
+    prepare(tmp_path / "prepared")
     for fatal in itertools.count(1):
-        run = tmp_path / str(fatal)
+        run = shutil.copytree(tmp_path / "prepared", tmp_path / str(fatal))
+        replay = run / ".replay" / "stamp"
         killer = Killer(monkeypatch, fatal)
-        replay = prepare(run)
         checkpointer = checkpointing.Checkpointer(run / "checkpoints", **options)
         killer.is_armed = True
         with contextlib.suppress(Killed):

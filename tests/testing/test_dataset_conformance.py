@@ -10,10 +10,16 @@ import pytest
 import torch
 
 from minerva_acme import adders, replay, specs, testing, types
-from minerva_acme.replay import layouts
+from minerva_acme.replay import layouts, waiting
 from minerva_acme.replay.dataset import Dataset, ReplaySample
 
 NUM_ITEMS = 5
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """Threads that wait for a store look more often than usual whether to go on."""
+    monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
 
 
 def make_episode(seed=0):

@@ -1,11 +1,8 @@
 """Films of evaluations, as TensorBoard gets them."""
 
-import base64
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from PIL import Image, ImageSequence
 from minerva_acme import testing, video, wrappers
 from minerva_acme.cli import main
 from minerva_acme.video import filming
+from tests.loggers import test_tensorboard
 
 pytestmark = pytest.mark.usefixtures("environment_variables_stay")
 
@@ -110,36 +108,23 @@ def seek(image, index):
     return image.copy()
 
 
-READ = """
-import base64, json, sys, types
-sys.modules["tensorboard.compat.notf"] = types.ModuleType("tensorboard.compat.notf")
-from tensorboard.backend.event_processing import event_accumulator
-events = event_accumulator.EventAccumulator(sys.argv[1]).Reload().Images("evaluation/video")
-print(json.dumps([
-    (event.step, event.width, event.height, base64.b64encode(event.encoded_image_string).decode())
-    for event in events
-]))
-"""
-
-
 def test_tensorboard_plays_each_evaluations_first_episode_of_a_run(tmp_path):
     command = (
         "train ppo --env CartPole-v1 --num-env-steps 128 --rollout-steps 64 --num-envs 2 --minibatch-size 32"
         " --evaluation-video --evaluation-episodes 1 --evaluation-period 64 --replay memory --directory"
     )
     assert main([*command.split(), str(tmp_path)]) == 0
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(tmp_path / "tensorboard")],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    films = json.loads(done.stdout)
+    films = [
+        (event.step, value.image.width, value.image.height, value.image.encoded_image_string)
+        for event in test_tensorboard.events(tmp_path / "tensorboard")
+        for value in event.summary.value
+        if value.tag == "evaluation/video"
+    ]
     with open(tmp_path / "evaluator.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [step for step, *_ in films] == [0, 64, 128] == [int(float(row["actor_steps"])) for row in rows]
     for (_, width, height, gif), row in zip(films, rows, strict=True):
-        size, milliseconds = read(base64.b64decode(gif))
+        size, milliseconds = read(gif)
         assert size == (width, height) == (320, 213)
         # CartPole makes 50 steps a second, and is drawn once more than it steps.
         assert milliseconds == [20] * (int(float(row["episode_length"])) + 1)

@@ -41,21 +41,13 @@ def run(script, **environment):
     return done.stdout.split()
 
 
-_BACKWARD = "torch.nn.Linear(2, 1)(torch.ones(3, 2)).sum().backward(); print('done')"
-
-
-def test_the_bindings_come_without_tensorflow_and_torch_works_after_them():
-    script = f"use(); print('tensorflow' in sys.modules, 'torch' in sys.modules); import torch; {_BACKWARD}"
-    assert run(script) == ["False", "False", "done"]
-
-
-def test_torch_works_before_them():
-    assert run(f"import torch; use(); {_BACKWARD}") == ["done"]
-
-
-def test_reverb_can_be_imported_afterwards_and_shares_the_bindings(tmp_path):
+def test_the_bindings_come_without_tensorflow_and_torch_and_reverb_work_after_them(tmp_path):
+    """That they work after torch is seen by all tests that use them: torch is there first."""
     script = """
 use()
+print("tensorflow" in sys.modules, "torch" in sys.modules)
+import torch
+torch.nn.Linear(2, 1)(torch.ones(3, 2)).sum().backward()
 import reverb
 from minerva_acme.replay.reverb import loader
 print(reverb.pybind.Client is loader.load().Client)
@@ -66,7 +58,7 @@ print(next(iter(client.sample("queue", 1)))[0].data[0])
 use()
 """
     # Reverb's own server makes a temporary folder and leaves it.
-    assert run(script, TMPDIR=str(tmp_path)) == ["True", "1.0"]
+    assert run(script, TMPDIR=str(tmp_path)) == ["False", "False", "True", "1.0"]
 
 
 def test_the_plain_import_can_be_asked_for(monkeypatch):
