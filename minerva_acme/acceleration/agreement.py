@@ -143,11 +143,14 @@ def far_weights(what: str, module: nn.Module, compare: Callable[[Any], Pair]) ->
         The finite pairs, by name.
     """
     pairs = {}
+    far = copy.deepcopy(module)
     for factor in _FAR:
-        far = copy.deepcopy(module)
-        for parameter in far.parameters():
-            parameter.copy_((factor * parameter).masked_fill(parameter == 0.0, factor))
-        pairs[f"{what} of {factor:g} times the weights"] = compare(far)
+        for near, parameter in zip(module.parameters(), far.parameters(), strict=True):
+            parameter.copy_((factor * near).masked_fill(near == 0.0, factor))
+        found, wanted, tolerance = compare(far)
+        # The results may share the memory of the weights, which the next factor changes.
+        found, wanted = tree.map_structure(_kept, (found, wanted))
+        pairs[f"{what} of {factor:g} times the weights"] = Pair(found, wanted, tolerance)
     return finite(pairs)
 
 
@@ -238,6 +241,10 @@ def is_called_as_written(module: nn.Module) -> bool:
         return False
     kind = type(module)
     return not any(callable(value) and hasattr(kind, name) for name, value in vars(module).items())
+
+
+def _kept(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 def _norm(x: torch.Tensor) -> float:

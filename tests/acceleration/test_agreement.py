@@ -166,3 +166,13 @@ def test_shapes_without_numbers_are_taken_as_they_are_and_settle_nothing():
     seen, shape = Agreement("part"), X.to("meta")
     assert seen.settle(make_network(), values=Pair(shape, shape))
     assert not seen.holds() and not seen.is_broken
+
+
+def test_what_is_compared_far_away_stays_when_the_weights_go_on():
+    layer = nn.Linear(2, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0, 2.0]]))
+    found = agreement.far_weights("weights", layer, lambda far: agreement.Pair(far.weight, far.weight))
+    assert [pair.found.tolist() for pair in found.values()] == [[[30.0, 60.0]], [[-30.0, -60.0]]]
+    assert [pair.wanted.tolist() for pair in found.values()] == [[[30.0, 60.0]], [[-30.0, -60.0]]]
+    assert layer.weight.tolist() == [[0.0, 2.0]]

@@ -69,7 +69,7 @@ def make_builder(name, **members):
 def train(run, builder):
     action_spec = specs.DiscreteArray(3) if isinstance(builder, dqn.DQNBuilder | r2d2.R2D2Builder) else None
     actions = {} if action_spec is None else {"action_spec": action_spec}
-    run(builder, lambda seed: testing.FakeEnvironment(seed=seed, **actions), 64, replay="memory")
+    run(builder, lambda seed: testing.FakeEnvironment(seed=seed, **actions), 32, replay="memory")
     assert builder.learner.num_steps > 0
 
 

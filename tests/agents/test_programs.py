@@ -44,16 +44,16 @@ TWO = {**VALUES, "num_critics": 2}
 
 # A builder, its config, and the action specs that it takes.
 AGENTS = {
-    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE, SEVERAL]),
+    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE]),
     "PPO, squashed": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS, squash_actions=True), [BOUNDED]),
     "V-MPO": (vmpo.VMPOBuilder, vmpo.VMPOConfig(**ROLLOUTS), [SEVERAL]),
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
     "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
     "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
-    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED, DISCRETE]),
+    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED]),
     "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
-    "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE, SMALL_DISCRETE]),
+    "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE]),
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }

@@ -14,7 +14,7 @@ from tests import side_by_side
 from . import transition_scene
 from .mpo import scene as mpo_scene
 
-BATCH, ENVIRONMENTS, STEPS = 6, 4, 6
+BATCH, ENVIRONMENTS, STEPS = 6, 4, 4
 OFF_POLICY = {"batch_size": BATCH, "samples_per_insert": 8.0, "min_replay_size": 6, "acceleration": "off"}
 LAYERS = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8, 8)}
 MEMORY = {"memory": "lstm", "memory_size": 5}
@@ -221,6 +221,8 @@ def spoil(step, batch):
     return batch
 
 
+# A memory changes the networks alone, and the first states of MPO the number of its rows.
+@pytest.mark.parametrize("scene", ["sac", "mpo in all states", "ppo", "impala with memory"], indirect=True)
 def test_all_skip_a_batch_that_is_not_finite_for_one(scene, tmp_path, caplog):
     whole, expected = scene.learn(None, 5, spoil)
     caplog.clear()

@@ -336,9 +336,10 @@ def test_what_is_moved_while_it_is_measured_ends_no_save(
             os.rename(path, tmp_path / "moved")
         return scan(path)
 
-    monkeypatch.setattr(os, "scandir", move_and_scan)
-    config = types.SimpleNamespace(directory=tmp_path)
-    assert run._Run._num_bytes_written(types.SimpleNamespace(_config=config)) == 2  # type: ignore[arg-type]
+    config: Any = types.SimpleNamespace(_config=types.SimpleNamespace(directory=tmp_path))
+    with monkeypatch.context() as patch:  # pytest scans too when it removes the folder
+        patch.setattr(os, "scandir", move_and_scan)
+        assert run._Run._num_bytes_written(config) == 2
 
 
 def test_a_learner_that_is_being_started_again_at_the_end_saves_first(

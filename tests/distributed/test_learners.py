@@ -17,13 +17,8 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120), pytest.mark.usefixtu
 
 @pytest.mark.parametrize(
     "builder",
-    [
-        small.sac_builder(),
-        small.mpo_builder(),
-        small.ppo_builder(num_epochs=2),
-        small.impala_builder(),
-    ],
-    ids=["sac", "mpo", "ppo", "impala"],
+    [small.sac_builder(), small.ppo_builder(num_epochs=2), small.impala_builder()],
+    ids=["sac", "ppo", "impala"],
 )
 def test_two_learners_make_the_steps_of_one(tmp_path: pathlib.Path, builder) -> None:
     config = small.experiment(tmp_path, builder, num_env_steps=320)

@@ -224,7 +224,7 @@ class SharesSeen(mpo.MPOBuilder):
 @pytest.mark.parametrize("length", [1, 3])
 def test_the_share_falls_until_the_end_however_short_episodes_are(tmp_path, recording, length):
     # Each episode has a sequence, however few of the 8 steps of a period it has.
-    config = dataclasses.replace(exact.MPO.config, sequence_length=8, sequence_period=8, min_replay_size=8)
+    config = dataclasses.replace(exact.MPO.config, sequence_length=8, sequence_period=8, min_replay_size=4)
     builder = SharesSeen(config)
     builder.seen = []
     options = {"demonstrations": str(recording / "data"), "final_demonstration_share": 0.0}
@@ -249,12 +249,12 @@ def test_the_share_falls_by_environment_steps_and_no_demonstration_sets_the_pace
         ("without", {}),
         ("with", {"demonstrations": str(recording / "data"), "final_demonstration_share": 0.0}),
     ):
-        builder = SharesSeen(exact.MPO.config)
+        builder = SharesSeen(dataclasses.replace(exact.MPO.config, min_replay_size=5))
         builder.seen = []
         config = make_config(tmp_path / name, builder, evaluation_period=0, **options)
         results[name] = experiments.run_experiment(config), builder.seen
     (without, _), (result, seen) = results["without"], results["with"]
-    assert result.learner_steps == without.learner_steps == len(seen) >= 20
+    assert result.learner_steps == without.learner_steps == len(seen) >= 10
     assert seen == [(steps, round((0.5 - 0.5 * steps / exact.NUM_STEPS) * 4)) for steps, _ in seen]
     assert seen[0][1] == 2 and seen[-1][1] == 0
     inserted = [

@@ -21,7 +21,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
-NUM_STEPS = 100  # of each environment
+NUM_STEPS = 60  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -44,7 +44,7 @@ MPO_OF_THREE = mpo.MPOBuilder(
         normalize_observations=True,
         weight_decay=0.01,
         noise_repeat=3,
-        random_steps=60,
+        random_steps=25,
         policy_period=2,
         variable_update_period=2,
     )
@@ -58,7 +58,7 @@ MPO_OF_TODAY = mpo.MPOBuilder(
         prioritized=True,
         min_priority=0.1,
         target_rate=0.1,
-        max_replay_size=60,
+        max_replay_size=30,
     )
 )
 
@@ -66,21 +66,21 @@ MPO_OF_TODAY = mpo.MPOBuilder(
 def make_ppo(num_environments):
     return ppo.PPOBuilder(
         ppo.PPOConfig(
-            **SMALL, num_environments=num_environments, rollout_steps=28, minibatch_size=14, num_epochs=3
+            **SMALL, num_environments=num_environments, rollout_steps=12, minibatch_size=6, num_epochs=3
         )
     )
 
 
-def make_vmpo(num_environments, rollout_steps=28):
+def make_vmpo(num_environments, rollout_steps=12):
     return vmpo.VMPOBuilder(
         vmpo.VMPOConfig(**SMALL, num_environments=num_environments, rollout_steps=rollout_steps, m_steps=2)
     )
 
 
 SMALL_STEPS = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
-SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, n_step=2))
-TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=60, prioritized=True))
-DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=150, prioritized=True))
+SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=25, n_step=2))
+TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=25, prioritized=True))
+DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=50, prioritized=True))
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
@@ -100,7 +100,7 @@ TD3_WITH_MEMORY = td3.TD3Builder(dataclasses.replace(TD3.config, **OVER_SEQUENCE
 
 def with_memory(builder, kind):
     """Rollouts or sequences of a few steps, which begin within episodes too."""
-    own = {ppo.PPOConfig: {"minibatch_size": 14}, mpo.MPOConfig: {"critic_loss_steps": "all"}}
+    own = {ppo.PPOConfig: {"minibatch_size": 6}, mpo.MPOConfig: {"critic_loss_steps": "all"}}
     settings = {"memory": kind, "memory_size": 4, "burn_in": 1, **own.get(type(builder.config), {})}
     config = dataclasses.replace(builder.config, **settings)
     return type(builder)(config)
@@ -172,7 +172,7 @@ def make_cartpole(seed):
 def make_reacher(seed):
     # Draws where its target is, within the model of the physics.
     environment = environments.make_training_environment("dm_control/reacher/easy", seed=seed)
-    return wrappers.StepLimitWrapper(environment, max_steps=30)
+    return wrappers.StepLimitWrapper(environment, max_steps=20)
 
 
 class Explores(ppo.PPOBuilder):
@@ -268,9 +268,9 @@ def make_config(directory, builder, **overrides):
             "directory": directory,
             "num_env_steps": NUM_STEPS * builder.num_environments,
             "replay": "memory",
-            "evaluation_period": 40 * builder.num_environments,
-            "evaluation_episodes": 2,
-            "checkpoint_period": 40,
+            "evaluation_period": 30 * builder.num_environments,
+            "evaluation_episodes": 1,
+            "checkpoint_period": 14,
             "log_period_seconds": 0.0,
             "tensorboard": False,
             "observers": [observers.ActionNorm()],
@@ -348,7 +348,7 @@ CASES = {
     "v-mpo, 4 environments": (make_vmpo(4), Wanderer),
     "v-mpo, 2 reachers": (make_vmpo(2), make_reacher),
     "impala, 4 environments": (
-        impala.IMPALABuilder(impala.IMPALAConfig(**SMALL, num_environments=4, rollout_steps=28)),
+        impala.IMPALABuilder(impala.IMPALAConfig(**SMALL, num_environments=4, rollout_steps=12)),
         Wanderer,
     ),
     "sac, n-step": (SAC, Wanderer),
@@ -362,7 +362,7 @@ CASES = {
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "r2d2, 3 environments": (R2D2, make_discrete),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
-    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=20), "lstm"), make_long),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=10), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
     "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
 }
@@ -503,9 +503,9 @@ def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, cas
     resumed = experiments.run_experiment(make_config(killed, builder, **config))
     assert (resumed.env_steps, resumed.learner_steps) == (result.env_steps, result.learner_steps)
     assert learned_from(killed) == learned_from(straight)
-    # One item starts at each step of MPO; a rollout has 28 steps of all environments.
+    # One item starts at each step of MPO; a rollout has 12 steps of all environments.
     inserted, learned = learned_from(killed)
-    assert inserted == (result.env_steps if builder in (MPO, MPO_OF_THREE) else result.env_steps // 28 * 4)
+    assert inserted == (result.env_steps if builder in (MPO, MPO_OF_THREE) else result.env_steps // 12 * 4)
     assert learned == result.learner_steps
 
 
@@ -516,15 +516,15 @@ def test_a_run_that_is_made_longer_is_the_long_one(tmp_path):
     straight, longer = tmp_path / "straight", tmp_path / "longer"
     kills = Kills(straight, tmp_path, lags=())
     # Evaluated at no other steps, for a run is also evaluated where it ends.
-    config = {"evaluation_period": 4, "evaluation_episodes": 1, "checkpoint_best": False}
-    config["num_env_steps"] = 240
+    config = {"evaluation_period": 56, "evaluation_episodes": 1, "checkpoint_best": False}
     experiments.run_experiment(make_config(straight, builder, **config), kills)
+    assert kills.saved_at[0] % 56 == 0
     experiments.run_experiment(make_config(longer, builder, **config | {"num_env_steps": kills.saved_at[0]}))
     experiments.run_experiment(make_config(longer, builder, **config))
     assert_equal(longer, straight, builder, factory)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fork_server():
     """Ends the process that starts processes, which would live as long as this one."""
     yield
@@ -567,4 +567,4 @@ def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged_as_one
     assert [len(each) for each in lengths.values()] == [1] * 4
     finished = sum(float(row["episode_length"]) for row in logged)
     assert finished < result.env_steps - result.env_steps / 10 / 4
-    assert result.learner_steps == result.env_steps // 28
+    assert result.learner_steps == result.env_steps // 12

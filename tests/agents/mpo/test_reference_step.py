@@ -285,10 +285,7 @@ def test_steps_are_those_of_the_reference(spec, critic_target, critic_loss_steps
 
 _AS_IN_ACME = {"temperature": "learned", "bounded_mean": False}
 OPTIONS = {
-    "penalty": {"action_penalty": True},
-    "two M-steps": {"m_steps": 2},
     "KL bounds of sums": {"per_dimension_constraint": False},
-    "learned temperature": {"temperature": "learned"},
     "as in Acme": _AS_IN_ACME,
     "learned temperature, penalty": {"temperature": "learned", "action_penalty": True},
     "temperature at its floor": {"temperature_floor": 0.5},
@@ -304,10 +301,8 @@ OPTIONS = {
         "target_critic_update_period": 2,
         "target_precision": "bfloat16",
     },
-    "targets that move": {"target_rate": 0.2},
     # The spread of means and actions decides how much rounding there is in these.
     "targets that move, in bfloat16": {"target_rate": 0.2, "target_precision": "bfloat16", **_AS_IN_ACME},
-    "SimBa": {"torso": "simba"},
     "SimBa in bfloat16": {
         "torso": "simba",
         "target_precision": "bfloat16",
@@ -315,7 +310,6 @@ OPTIONS = {
         **_AS_IN_ACME,
     },
     "SimBa of unit norm": {"torso": "simba", "unit_norm_weights": True, "m_steps": 2},
-    "batch norm": {"critic_torso": "batch_norm"},
     "batch norm, targets that move": {
         "critic_torso": "batch_norm",
         "critic_loss_steps": "all",

@@ -75,6 +75,12 @@ def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, r
         testing.assert_nests_equal(first, other, "Seeds must differ.")
 
 
+@pytest.fixture(scope="module")
+def straight_runs():
+    """By agent, the builder of a run of 96 steps that was not stopped."""
+    return {}
+
+
 @pytest.mark.parametrize(
     ("stop_at", "where", "replay"),
     [
@@ -85,12 +91,13 @@ def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, r
     ],
 )
 def test_a_run_stopped_at_an_episodes_end_goes_on_as_an_uninterrupted_one(
-    agent, run, tmp_path, stop_at, where, replay
+    agent, run, straight_runs, tmp_path, stop_at, where, replay
 ):
     settings = {"directory": tmp_path / "stopped", "replay": replay}
-    straight = agent.recording()
-    run(straight, Walk, 96)
-
+    if agent.name not in straight_runs:
+        straight_runs[agent.name] = agent.recording()
+        run(straight_runs[agent.name], Walk, 96)
+    straight = straight_runs[agent.name]
     num_steps = 0
 
     def count():

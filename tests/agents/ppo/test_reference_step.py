@@ -29,6 +29,7 @@ VARIATIONS = {
     "older weights": {"asynchronous": True},
     "no statistics": {"normalize_observations": False, "scale_rewards": False},
 }
+PREPARED = ("one-step advantages", "returns", "older weights", "no statistics")  # before the updates
 
 
 class PPOReference(reference.OnPolicyReference):
@@ -130,10 +131,13 @@ def test_steps_are_the_plain_ones_for_every_network(ppo_agent, actions, network)
         assert seen[f"ratio far {side}, {action} action"]
 
 
-@pytest.mark.parametrize("variation", VARIATIONS)
+# By arrays, and what is part of the updates by autograd too.
 @pytest.mark.parametrize(
-    ("actions", "torso"),
-    [("squashed", "tanh"), ("categorical", "layer_norm")],  # by arrays, and by autograd
+    ("actions", "torso", "variation"),
+    [
+        *(("squashed", "tanh", variation) for variation in VARIATIONS),
+        *(("categorical", "layer_norm", variation) for variation in VARIATIONS if variation not in PREPARED),
+    ],
 )
 def test_steps_are_the_plain_ones_for_every_setting(ppo_agent, actions, torso, variation):
     options = OPTIONS | scene.NETWORKS["two tanh torsos"] | {"torso": torso} | VARIATIONS[variation]
