@@ -173,7 +173,7 @@ class Others:
         pass
 
 
-def test_who_makes_the_data_of_another_learner_gets_weights_while_a_step_waits_for_it(elsewhere):
+def test_who_makes_data_for_another_learner_gets_weights_while_a_step_waits(elsewhere):
     learner, asked = Square(), []
 
     def have_data():
