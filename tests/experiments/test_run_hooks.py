@@ -374,7 +374,7 @@ def test_a_dataset_that_ends_too_early_is_named(tmp_path):
         experiments.run_experiment(config)
 
 
-def test_an_agent_that_waits_for_a_replay_that_nobody_fills_says_that_nothing_is_played(
+def test_an_agent_that_waits_for_a_replay_nobody_fills_says_that_nothing_is_played(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr("minerva_acme.replay.waiting.SLICE_SECONDS", 0.05)
