@@ -63,12 +63,12 @@ class AWACLearner(learners.ModuleLearner):
         )
 
     def step(self) -> None:
-        if self.num_steps % self._config.target_critic_update_period == 0:
-            for slow, fast in zip(self._target, self._online, strict=True):
-                slow.load_state_dict(fast.state_dict())
         batch = learners.next_batch(self._dataset, types.Trajectory, "TrajectoryLayout")
         first, action = batch.observation[:, 0], batch.action[:, 0]
         with self.updates.guarded(self.num_steps, batch) as metrics:  # a bad batch is skipped
+            if self.num_steps % self._config.target_critic_update_period == 0:
+                for slow, fast in zip(self._target, self._online, strict=True):
+                    slow.load_state_dict(fast.state_dict())
             policy = self._online.policy(batch.observation)
             policy_0 = policy.at((slice(None), 0))
             with torch.no_grad():

@@ -56,7 +56,8 @@ def make_step(
     policy had played it, and with weights far away. If they agree, the results of the arrays are used, as if
     the minibatch had gone only that way; otherwise this and all later steps are plain.
 
-    At the end of the block, network and optimiser are in the state that the steps have produced.
+    At the end of the block, also by an exception, network and optimiser are in the state that the steps have
+    produced.
 
     Args:
         plain: The step by autograd: a function, or a method of the learner.

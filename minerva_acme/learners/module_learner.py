@@ -104,7 +104,7 @@ class ModuleLearner(core.Learner):
         unknown = sorted(set(names) - set(self._variables))
         if unknown:
             raise KeyError(f"Unknown variables {unknown}; there are {sorted(self._variables)}.")
-        # A step of several learners waits for the others, and these may wait for data from whoever asks here.
+        # With several learners, a step waits for the others, which may be waiting for data from this caller.
         if answer := self._answers.get(tuple(names)):
             return copy.deepcopy(answer)
         with self.updates.reading():

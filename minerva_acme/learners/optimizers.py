@@ -110,16 +110,8 @@ def schedulers_of(optimizer: torch.optim.Optimizer) -> list[torch.optim.lr_sched
 
 
 def save_schedulers(schedulers: Sequence[torch.optim.lr_scheduler.LRScheduler]) -> list[dict[str, Any]]:
-    """Returns copies of where schedulers are, for `restore_schedulers` and `place_schedulers`."""
+    """Returns copies of where schedulers are, for `restore_schedulers`."""
     return [copy.deepcopy(each.state_dict()) for each in schedulers]
-
-
-def place_schedulers(
-    schedulers: Sequence[torch.optim.lr_scheduler.LRScheduler], states: Sequence[dict[str, Any]]
-) -> None:
-    """Sets schedulers to where they were."""
-    for scheduler, state in zip(schedulers, states, strict=True):
-        scheduler.load_state_dict(copy.deepcopy(state))
 
 
 def restore_schedulers(
@@ -140,7 +132,8 @@ def restore_schedulers(
             f"ones, {[type(each).__name__ for each in schedulers]}, got {found or 'none'}. Make them as the "
             "saved run did, or start a new run `from_run`."
         )
-    place_schedulers(schedulers, states or [])
+    for scheduler, state in zip(schedulers, states or [], strict=True):
+        scheduler.load_state_dict(copy.deepcopy(state))
 
 
 SHARE = "decayed_to"

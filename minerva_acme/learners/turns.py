@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 
 class Turns:
-    """A lock that is fair: nobody who asks again at once comes before those who wait already.
+    """A fair lock: threads get it in the order in which they asked.
 
-    A learner that steps without a pause and readers that ask without a pause go in turn. With
-    `threading.Lock`, whoever gives it up usually gets it again. A thread that has its turn may take another
-    one within it.
+    So a learner that steps without a pause and readers that ask without a pause alternate. With
+    `threading.Lock`, the thread that releases it usually gets it again. A thread that has its turn may take
+    the lock again within it.
     """
 
     def __init__(self) -> None:

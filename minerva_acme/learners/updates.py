@@ -38,7 +38,7 @@ class Updates(core.Saveable):
             metrics["norm"] = updates.minimise("critic", loss)
 
     If something in the block raises `NonFinite`, the block ends there. If the norm of a gradient is not
-    finite or beyond `finite.LARGEST`, its optimiser makes no step, and the block goes on. In both cases the
+    finite or beyond `finite.LARGEST`, its optimiser makes no step, and the block continues. In both cases the
     batch is counted as skipped, and the buffers of all modules, such as running statistics, return to their
     values before the block. Steps that other losses have made on the same batch stay.
 
@@ -49,7 +49,7 @@ class Updates(core.Saveable):
 
     Attributes:
         ranks: The learners that make the same steps, or None if there is one.
-        is_ahead: Whether a step has been made that `completing` has not counted.
+        is_ahead: Whether the last step is made but not counted yet, by `completing`.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def _step_if_finite(optimizer: Any, norm: torch.Tensor) -> None:
 
 
 def _is_read_at_once(norm: torch.Tensor) -> bool:
-    """Returns whether reading a norm costs nothing. That of float64 goes the way of a GPU, for tests."""
+    """Returns whether reading a norm costs nothing: float32 on a CPU. Tests use float64 in place of a GPU."""
     return norm.device.type == "cpu" and norm.dtype == torch.float32
 
 

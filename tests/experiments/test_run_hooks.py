@@ -374,9 +374,7 @@ def test_a_dataset_that_ends_too_early_is_named(tmp_path):
         experiments.run_experiment(config)
 
 
-def test_an_agent_that_waits_for_a_replay_nobody_fills_says_that_nothing_is_played(
-    tmp_path, monkeypatch
-):
+def test_an_agent_that_waits_for_a_replay_nobody_fills_says_that_nothing_is_played(tmp_path, monkeypatch):
     monkeypatch.setattr("minerva_acme.replay.waiting.SLICE_SECONDS", 0.05)
     monkeypatch.setattr("minerva_acme.replay.waiting._STILL_SECONDS", 0.2)
     agent = mpo.MPOBuilder(mpo.MPOConfig(policy_layer_sizes=(4,), critic_layer_sizes=(4,)))

@@ -180,7 +180,7 @@ def check_steps(
         options: what the agent's config is made of, but for the actions.
         seed: of everything.
         has_outliers: whether the last rollout has an observation and a reward far from all others.
-        num_steps: of the learner.
+        num_steps: The number of learner steps.
 
     Returns:
         How often the reference met what it counts.
