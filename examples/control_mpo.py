@@ -58,7 +58,7 @@ def main(options: Options) -> runs.Evaluation:
         client.sampler("sequences"), unpack=layout.unpack, batch_size=config.batch_size, device=device
     )
     counter = counting.Counter()
-    learner = mpo.MPOLearner(
+    learner = mpo.make_learner(
         networks=networks,
         duals=losses.MPODuals(
             num_dimensions=spec.actions.shape[0],

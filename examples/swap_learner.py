@@ -82,7 +82,7 @@ class AWACLearner(learners.ModuleLearner):
             policy_loss = -(weight * policy_0.log_prob(batch.extras.raw_action[:, 0])).mean()
             for name, loss in (("critic", critic_loss), ("policy", policy_loss)):
                 metrics[f"grad_norm/{name}"] = self.updates.minimise(name, loss)
-            metrics |= {"loss/q": critic_loss.detach(), "loss/policy": policy_loss.detach()}
+            metrics |= {"loss/critic": critic_loss.detach(), "loss/policy": policy_loss.detach()}
         self.finish_step(metrics)
 
 

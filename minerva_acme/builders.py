@@ -1,12 +1,13 @@
 """Builders, which make the parts of an agent. Override one method to replace one part."""
 
 import abc
+import ast
 import copy
 import dataclasses
 import difflib
-import dis
 import inspect
-import itertools
+import textwrap
+import tokenize
 import types as python_types
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -419,7 +420,7 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
                     return
                 used_here = {*_names_used(value)}
                 left += made.keys() & used_here
-                if not used_here & {"super", name}:
+                if "super" not in used_here:
                     break  # The methods of bases with this name are not called.
     for name, value in vars(builder).items():
         is_part = callable(value) or isinstance(value, classmethod | staticmethod | property)
@@ -432,11 +433,11 @@ def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
             )
 
 
-_OF_SELF = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")  # operations on it alone
-
-
 def _may_call_others(value: Any) -> bool:
-    """Returns whether a class member may call methods that it does not name: it hands `self` on."""
+    """Returns whether a class member may call methods that it does not name: it hands `self` on.
+
+    True if that is unknown, because the source is not at hand.
+    """
     if isinstance(value, staticmethod):
         return False
     function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
@@ -445,15 +446,16 @@ def _may_call_others(value: Any) -> bool:
     code = function.__code__
     if code.co_flags & inspect.CO_VARARGS or not code.co_argcount or hasattr(function, "__wrapped__"):
         return True
-    own = code.co_varnames[0]
-    steps = [*dis.get_instructions(code), None]
-    return own in code.co_cellvars or any(
-        step is not None
-        and step.opname.startswith("LOAD_FAST")
-        and step.argval == own
-        and (following is None or following.opname not in _OF_SELF)
-        for step, following in itertools.pairwise(steps)
-    )
+    try:
+        source = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError, tokenize.TokenError):
+        return True
+    attributes = [node for node in ast.walk(source) if isinstance(node, ast.Attribute)]
+    names = [node for node in ast.walk(source) if isinstance(node, ast.Name)]
+    if not {*code.co_names} <= {node.attr for node in attributes} | {node.id for node in names}:
+        return True  # The file is not what it was when the class was made.
+    of_self = {id(node.value) for node in attributes}
+    return any(node.id == code.co_varnames[0] and id(node) not in of_self for node in names)
 
 
 def _names_used(value: Any) -> Iterator[str]:

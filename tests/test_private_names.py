@@ -233,8 +233,8 @@ PLANTED = {
         "_is_open",
     ),
     "super()": (
-        "class Own(mpo.MPOLearner):\n    def other(self):\n        return super()._estimate(None)",
-        "_estimate",
+        "class Own(learners.LossLearner):\n    def other(self):\n        return super()._minimise(None, {})",
+        "_minimise",
     ),
     "a base with type arguments": (
         "class Own(off_policy.TransitionBuilder[int, int]):\n    @property\n    def _by_priority(self): ...",

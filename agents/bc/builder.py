@@ -29,7 +29,8 @@ class BCBuilder(off_policy.TransitionBuilder[bc_networks.BCNetworks, bc_config.B
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> bc_networks.BCNetworks:
-        return bc_networks.make_networks(spec, self.config, generator, self.make_encoder(spec, generator))
+        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
+        return bc_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes the encoder of observations in front of the torso."""

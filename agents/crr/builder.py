@@ -24,7 +24,8 @@ class CRRBuilder(off_policy.TransitionBuilder[crr_networks.CRRNetworks, crr_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> crr_networks.CRRNetworks:
-        return crr_networks.make_networks(spec, self.config, generator, self.make_encoder)
+        make_encoder = self.whole_encoder(self.make_encoder)
+        return crr_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes an encoder of observations in front of the torsos.

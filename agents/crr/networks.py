@@ -32,7 +32,7 @@ def make_networks(
     spec: specs.EnvironmentSpec,
     config: crr_config.CRRConfig,
     generator: torch.Generator,
-    make_encoder: off_policy.MakeEncoder,
+    make_encoder: off_policy.MakeWholeEncoder,
 ) -> CRRNetworks:
     """Makes the config's torsos behind encoders.
 

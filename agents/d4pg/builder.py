@@ -24,7 +24,8 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> d4pg_networks.D4PGNetworks:
-        return d4pg_networks.make_networks(spec, self.config, generator, self.make_encoder)
+        make_encoder = self.whole_encoder(self.make_encoder)
+        return d4pg_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes an encoder of observations in front of the torsos.
@@ -36,8 +37,8 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, losses = self.config, learner.D4PGLosses(self.config)
         return {
-            "critic": off_policy.Objective(losses.critic, config.critic_learning_rate, config.max_grad_norm),
-            "policy": off_policy.Objective(losses.policy, config.policy_learning_rate, config.max_grad_norm),
+            "critic": off_policy.Objective(losses.critic, config.critic_learning_rate),
+            "policy": off_policy.Objective(losses.policy, config.policy_learning_rate),
         }
 
     def update_targets(self, networks: d4pg_networks.D4PGNetworks, num_steps: int) -> None:

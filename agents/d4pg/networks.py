@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, readable, specs
+from minerva_acme import readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.d4pg import config as d4pg_config
 
@@ -31,7 +31,7 @@ def make_networks(
     spec: specs.EnvironmentSpec,
     config: d4pg_config.D4PGConfig,
     generator: torch.Generator,
-    make_encoder: off_policy.MakeEncoder,
+    make_encoder: off_policy.MakeWholeEncoder,
 ) -> D4PGNetworks:
     """Makes the config's torsos behind encoders.
 
@@ -41,13 +41,12 @@ def make_networks(
         generator: Draws the initial weights.
         make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
-    entries = networks.critic_entries(spec.observations, config.critic_observations)
-    encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=False)
+    encoder = make_encoder(spec, generator, for_critic=False)
     policy = off_policy.make_deterministic_policy(
         spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
     )
     if not config.shared_encoder:
-        encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries)
+        encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
     return D4PGNetworks(policy, critic, target_policy, target_critic)

@@ -24,7 +24,8 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> dqn_networks.DQNNetworks:
-        return dqn_networks.make_networks(spec, self.config, generator, self.make_encoder)
+        make_encoder = self.whole_encoder(self.make_encoder)
+        return dqn_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes the encoder of observations in front of the torsos."""
@@ -32,7 +33,7 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.DQNLosses(self.config).q_network
-        return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
+        return {"q_network": off_policy.Objective(loss, config.learning_rate)}
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
     from minerva_acme.agents.mpo.improvement import Improvement, PolicyLoss, States
-    from minerva_acme.agents.mpo.learner import CriticLoss, MPOLearner
+    from minerva_acme.agents.mpo.learner import make_learner
+    from minerva_acme.agents.mpo.losses import CriticLoss, Estimates, MPOLosses, MPOModules
     from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
     from minerva_acme.agents.mpo.targets import CriticTarget
 
@@ -17,15 +18,18 @@ __all__ = [
     "BehaviourExtras",
     "CriticLoss",
     "CriticTarget",
+    "Estimates",
     "Improvement",
     "MPOBuilder",
     "MPOConfig",
-    "MPOLearner",
+    "MPOLosses",
+    "MPOModules",
     "MPONetworks",
     "ModulePolicy",
     "PRESETS",
     "PolicyLoss",
     "States",
+    "make_learner",
     "make_networks",
 ]
 

@@ -9,6 +9,7 @@ from minerva_acme import acceleration, builders, core, counting, learners, losse
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import critics, improvement, learner, objectives, optimizers, targets
+from minerva_acme.agents.mpo import losses as mpo_losses
 from minerva_acme.agents.mpo import networks as mpo_networks
 from minerva_acme.replay import base as replay
 
@@ -17,7 +18,6 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
 
     config_class = mpo_config.MPOConfig
-    learner_class = learner.MPOLearner
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         if self.config.objectives:
@@ -59,7 +59,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
         config, action_spec = self.config, parts.spec.actions
         discrete = isinstance(action_spec, specs.DiscreteArray)
-        return self.learner_class(
+        return learner.make_learner(
             networks=parts.networks,
             duals=losses.MPODuals(
                 num_dimensions=1 if discrete or not config.per_dimension_constraint else action_spec.shape[0],
@@ -85,6 +85,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             objective_functions=self.make_objective_functions(),
             ranks=parts.ranks,
             spec=parts.spec,
+            learner_class=self.learner_class,
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:
@@ -99,7 +100,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def takes_several_rewards(self) -> bool:
         return bool(self.config.objectives)
 
-    def make_critic_loss(self) -> learner.CriticLoss:
+    def make_critic_loss(self) -> mpo_losses.CriticLoss:
         """Makes the function that computes the critic's loss from its prediction and its target."""
         return critics.critic_loss
 

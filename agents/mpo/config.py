@@ -48,9 +48,6 @@ class MPOConfig(
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
     """Units of each layer of the critic's torso; for SimBa, of each block, all equal."""
-    normalize_observations: bool = False
-    """Whether policy and critic see observations normalised by their running mean and variance [11], which
-    the learner computes from the first states of the sequences that it draws."""
     critic_observations: constraints.Names = ()
     """Entries of a dict of observations that only the critic sees: the policy has no input for them. Source:
     Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
@@ -169,12 +166,6 @@ class MPOConfig(
     """Learning rate of the temperatures, if they are learned."""
     alpha_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the two KL multipliers."""
-    final_learning_rate: constraints.Share = 1.0
-    """Final learning rates of policy and critic, as a share of the initial ones: they fall linearly until the
-    end of the run, or earlier if `sequence_period` is above 1 and episodes are not multiples of it, which
-    makes more sequences. 1 keeps them constant, and so does a run of unknown length."""
-    weight_decay: constraints.NonNegative = 0.0
-    """Weight decay of policy and critic, without biases and norms: above 0, Adam is AdamW [13]."""
     adam_epsilon: constraints.Positive = 1e-8
     """Adam's epsilon."""
     sgd_momentum: Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)] = 0.9

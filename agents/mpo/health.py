@@ -14,33 +14,30 @@ _MAX_CLIPPED_MEANS = 0.3
 _PERIOD = 1000  # learner steps between looks at the numbers, for which the host waits
 
 
-class Health:
-    """Looks at a learner's metrics from time to time."""
+class Health(learners.Part):
+    """Looks at a learner's metrics from time to time.
+
+    It warns of values too close for bfloat16, and once of a policy that stays beyond its bounds.
+    """
 
     def __init__(self) -> None:
         self._was_clipped = False  # at the last look
         self._has_warned = False  # of means beyond the bounds
 
-    def check(self, metrics: Mapping[str, torch.Tensor], learner_step: int) -> None:
-        """Warns of values too close for bfloat16, and once of a policy that stays beyond its bounds.
-
-        Args:
-            metrics: The metrics of a step; those that are missing are not looked at.
-            learner_step: The number of the step, from 0 on.
-        """
-        if learner_step % _PERIOD:
+    def after(self, metrics: Mapping[str, torch.Tensor], num_steps: int) -> None:
+        if num_steps % _PERIOD:
             return
         spread = metrics.get("q/spread_rel")
         if spread is not None and learners.read(spread) < _MIN_Q_SPREAD:
             _logger.warning(
                 "learner step %d: values within a state differ by %.2g of their size, too little for "
                 "bfloat16, which blurs them below %g. Set `target_precision` to float32.",
-                learner_step,
+                num_steps,
                 learners.read(spread),
                 _MIN_Q_SPREAD,
             )
         clipped = metrics.get("policy/clipped_means")
-        if clipped is None or self._has_warned or not learner_step:
+        if clipped is None or self._has_warned or not num_steps:
             return
         share = learners.read(clipped)
         if share > _MAX_CLIPPED_MEANS and self._was_clipped:
@@ -49,7 +46,7 @@ class Health:
                 "learner step %d: %.0f %% of the policy's means lie beyond the bounds of the actions, as "
                 "many did %d steps ago. There all actions are clipped to the same one, and nothing brings "
                 "a mean back. Set `bounded_mean`, or give your own policy network a mean within the bounds.",
-                learner_step,
+                num_steps,
                 100.0 * share,
                 _PERIOD,
             )

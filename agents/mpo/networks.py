@@ -92,11 +92,8 @@ def make_networks(
         entries,
     )
     num_features = networks.encoder_of_policy(encoder).output_size
-    normalizer = None
     if config.normalize_observations:
-        normalizer = networks.make_normalizer(spec.observations, each_entry=bool(entries))
-    if normalizer is not None:
-        encoder = networks.NormalizedEncoder(normalizer, encoder)
+        encoder = kit.normalized(encoder, spec, entries)
     if config.memory != "none":
         sizes = encoder.output_size, config.memory_size
         memory = memory or networks.make_memory(config.memory, *sizes, generator=generator)

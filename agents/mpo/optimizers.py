@@ -54,7 +54,7 @@ def make_groups(
 
     def network(name: str, rate: float) -> learners.Group:
         module = trained[name]
-        parameters = _decayed(module, rate, config.weight_decay)
+        parameters = learners.parameter_groups(module.parameters(), rate, config.weight_decay)
         optimizer = make_optimizer(name, parameters)
         if config.unit_norm_weights:
             projected = _projected(module)
@@ -99,16 +99,3 @@ def _projected(module: nn.Module) -> list[nn.Module]:
         and isinstance(part.head, networks.CategoricalCriticHead)
     ]
     return [*torsos, *heads]
-
-
-def _decayed(module: nn.Module, rate: float, weight_decay: float) -> learners.ParameterGroups:
-    """Returns a module's parameters, in two groups if weights decay: those of two or more axes decay."""
-    parameters = [*module.parameters()]
-    if not weight_decay:
-        return [{"params": parameters, "lr": rate}]
-    weights = [parameter for parameter in parameters if parameter.ndim > 1]
-    others = [parameter for parameter in parameters if parameter.ndim <= 1]
-    return [
-        {"params": weights, "lr": rate, "weight_decay": weight_decay},
-        {"params": others, "lr": rate, "weight_decay": 0.0},
-    ]

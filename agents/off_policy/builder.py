@@ -14,6 +14,7 @@ from minerva_acme import acceleration, builders, core, counting, learners, netwo
 from minerva_acme.agents import acting, actions, choosing, placing, requirements
 from minerva_acme.agents.off_policy import checks, schedules, sequences
 from minerva_acme.agents.off_policy import config as off_policy_config
+from minerva_acme.agents.off_policy import networks as kit
 from minerva_acme.replay import base as replay
 
 TABLE = "replay"
@@ -115,6 +116,26 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             return encoder
         return networks.RecurrentEncoder(encoder, self.make_memory(encoder.output_size, generator))
 
+    def whole_encoder(self, make_encoder: kit.MakeEncoder) -> kit.MakeWholeEncoder:
+        """Returns a function that makes the encoder of a network: all that the config puts around its own.
+
+            observation -> normalised -> by `make_encoder`, for each part that networks see -> memory
+
+        Args:
+            make_encoder: Makes the encoder itself, as the method `make_encoder` of an agent does.
+        """
+
+        def make(
+            spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
+        ) -> networks.Encoder:
+            entries = requirements.critic_entries(self.name, spec, self.config)
+            encoder = kit.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=for_critic)
+            if self.config.normalize_observations:
+                encoder = kit.normalized(encoder, spec, entries, for_critic=for_critic)
+            return self.with_memory(encoder, generator)
+
+        return make
+
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         return [
             replay.TableConfig(
@@ -190,8 +211,10 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         checks.check_objectives(agent, objectives, Objective)
         groups = {}
         for name, own in self._trained(modules, objectives).items():
-            objective, parameters = objectives[name], [{"params": own, "lr": objectives[name].learning_rate}]
-            groups[name] = learners.Group(self.make_optimizer(name, parameters), objective.max_grad_norm)
+            objective = objectives[name]
+            parameters = learners.parameter_groups(own, objective.learning_rate, self.config.weight_decay)
+            max_norm = min(objective.max_grad_norm, self.config.max_grad_norm or math.inf)
+            groups[name] = learners.Group(self.make_optimizer(name, parameters), max_norm)
         checks.check_targets(agent, modules, objectives, self._may_move_targets)
         return self.learner_class(
             networks=networks,
@@ -208,7 +231,37 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             generator=parts.generator,
             ranks=parts.ranks,
             spec=parts.spec,
+            parts=[*self._learner_parts(modules, groups, parts)],
         )
+
+    def _learner_parts(
+        self,
+        modules: Mapping[str, nn.Module],
+        groups: Mapping[str, learners.Group],
+        parts: builders.LearnerParts[Networks],
+    ) -> Iterator[learners.Part]:
+        """Yields the parts of the learner that the config asks for.
+
+        Raises:
+            ValueError: Observations shall be normalised, and no network does it.
+        """
+        config = self.config
+        if config.final_learning_rate < 1.0:
+            optimizers = [group.optimizer for group in groups.values()]
+            yield learners.LinearDecay(
+                *optimizers, final_share=config.final_learning_rate, num_steps=parts.num_learner_steps
+            )
+        if not config.normalize_observations or networks.make_normalizer(parts.spec.observations) is None:
+            return
+        burn_in = 0 if self._remembers is None else self._remembers.burn_in
+        statistics = learners.ObservationStatistics(modules, burn_in=burn_in, ranks=parts.ranks)
+        if not statistics.updated_encoders:
+            raise ValueError(
+                f"`normalize_observations` of {type(self).__name__} must be False, since none of its "
+                "networks normalises what it sees, got True. Make their encoders by "
+                "`self.whole_encoder(self.make_encoder)` in `make_networks`."
+            )
+        yield statistics
 
     def _loss_of_items(self, loss: learners.LossFunction) -> learners.LossFunction:
         """Returns a loss of what the dataset yields, by a loss of `make_objectives`."""

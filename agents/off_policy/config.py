@@ -11,6 +11,21 @@ from minerva_acme.constraints import Constraint
 class OffPolicyConfig(foreign_names.Translated):
     """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
+    # Networks.
+    normalize_observations: bool = False
+    """Whether the networks see observations normalised by their running mean and variance, which the learner
+    computes from the items that it draws, of sequences from their first states. Source: Lee et al. 2025,
+    "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning"."""
+    # Optimisation.
+    final_learning_rate: constraints.Share = 1.0
+    """Final learning rates, as a share of the initial ones: they fall linearly until the end of the run, or
+    earlier if `sequence_period` is above 1 and episodes are not multiples of it, which makes more sequences.
+    1 keeps them constant, and so does a run of unknown length."""
+    weight_decay: constraints.NonNegative = 0.0
+    """Weight decay of the networks, without biases and norms: above 0, Adam is AdamW. Source: Loshchilov and
+    Hutter 2019, "Decoupled weight decay regularization"."""
+    max_grad_norm: constraints.Positive | None = None
+    """Global norm to which the gradient of each loss is clipped; None: it is not."""
     # Replay and acting.
     discount: constraints.Discount = 0.99
     """Gamma, multiplied with the environment's own discount."""

@@ -101,6 +101,35 @@ MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], netw
 """Makes an encoder of an environment's observations, as a builder's `make_encoder` does."""
 
 
+class MakeWholeEncoder(Protocol):
+    """Makes the whole encoder of a network, see `OffPolicyBuilder.whole_encoder`."""
+
+    def __call__(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
+    ) -> networks.Encoder:
+        """Makes it for a network that sees what the critic sees, or without the critic's own entries."""
+
+
+def normalized(
+    encoder: networks.Encoder,
+    spec: specs.EnvironmentSpec,
+    entries: Sequence[str] = (),
+    *,
+    for_critic: bool = True,
+) -> networks.Encoder:
+    """Returns an encoder behind a normaliser of what it sees, or as it is if that is images alone.
+
+    Args:
+        encoder: An encoder of the spec's observations.
+        spec: The environment's spec.
+        entries: The entries of the observation that the critic alone sees.
+        for_critic: Whether the encoder sees these entries.
+    """
+    observations = spec.observations if for_critic else specs.without(spec.observations, entries)
+    normalizer = networks.make_normalizer(observations, each_entry=bool(entries))
+    return encoder if normalizer is None else networks.NormalizedEncoder(normalizer, encoder)
+
+
 def make_encoder(
     spec: specs.EnvironmentSpec, config: off_policy_config.OffPolicyConfig, generator: torch.Generator
 ) -> networks.Encoder:

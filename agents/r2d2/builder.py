@@ -25,7 +25,7 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> r2d2_networks.R2D2Networks:
-        encoder = self.with_memory(self.make_encoder(spec, generator), generator)
+        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
         return r2d2_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
@@ -34,7 +34,7 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.R2D2Losses(self.config).q_network
-        return {"q_network": off_policy.Objective(loss, config.learning_rate, config.max_grad_norm)}
+        return {"q_network": off_policy.Objective(loss, config.learning_rate)}
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
         return learners.make_optimizer(parameters, adam_epsilon=self.config.adam_epsilon)

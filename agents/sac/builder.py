@@ -24,9 +24,7 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> sac_networks.SACNetworks:
-        def make_encoder(spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-            return self.with_memory(self.make_encoder(spec, generator), generator)
-
+        make_encoder = self.whole_encoder(self.make_encoder)
         return sac_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:

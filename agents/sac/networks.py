@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import networks, readable, specs
+from minerva_acme import readable, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.sac import config as sac_config
 
@@ -45,7 +45,7 @@ def make_networks(
     spec: specs.EnvironmentSpec,
     config: sac_config.SACConfig,
     generator: torch.Generator,
-    make_encoder: off_policy.MakeEncoder,
+    make_encoder: off_policy.MakeWholeEncoder,
 ) -> SACNetworks:
     """Makes the config's torsos behind encoders.
 
@@ -55,11 +55,10 @@ def make_networks(
         generator: Draws the initial weights.
         make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
-    entries = networks.critic_entries(spec.observations, config.critic_observations)
-    encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries)
+    encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     if not (config.shared_encoder or config.has_memory):
-        encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=False)
+        encoder = make_encoder(spec, generator, for_critic=False)
     return SACNetworks(
         policy=off_policy.make_gaussian_policy(
             spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder

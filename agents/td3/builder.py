@@ -31,9 +31,7 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> td3_networks.TD3Networks:
-        def make_encoder(spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-            return self.with_memory(self.make_encoder(spec, generator), generator)
-
+        make_encoder = self.whole_encoder(self.make_encoder)
         return td3_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:

@@ -32,7 +32,7 @@ def make_networks(
     spec: specs.EnvironmentSpec,
     config: td3_config.TD3Config,
     generator: torch.Generator,
-    make_encoder: off_policy.MakeEncoder,
+    make_encoder: off_policy.MakeWholeEncoder,
 ) -> TD3Networks:
     """Makes the config's torsos behind encoders.
 
@@ -42,13 +42,12 @@ def make_networks(
         generator: Draws the initial weights.
         make_encoder: Makes each encoder: one that policy and critic share, or one for each.
     """
-    entries = networks.critic_entries(spec.observations, config.critic_observations)
-    encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=False)
+    encoder = make_encoder(spec, generator, for_critic=False)
     policy = off_policy.make_deterministic_policy(
         spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
     )
     if not (config.shared_encoder or config.has_memory):
-        encoder = off_policy.make_parted_encoder(spec, generator, make_encoder, entries)
+        encoder = make_encoder(spec, generator)
     critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
     target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
     return TD3Networks(policy, critic, target_policy, target_critic)

@@ -1,7 +1,7 @@
 """`minerva`: parses the command line and runs the command."""
 
-import dis
 import errno
+import linecache
 import logging
 import os
 import pkgutil
@@ -16,7 +16,6 @@ _OF_PATHS = (
     *(errno.EACCES, errno.EEXIST, errno.EINVAL, errno.EISDIR),
     *(errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS),
 )
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,15 +80,19 @@ def _status(error: Exception) -> int | None:
 
     A ValueError from an environment, a plug-in or torch was not raised by this package, and one from the
     interpreter in our own code ("not enough values to unpack") was not raised on purpose. So the innermost
-    frame must be ours and at a `raise`; unlike an exception class of our own, this cannot be forgotten. A
-    missing file or package, or a full disk, is detected by the standard library, so its caller counts.
+    frame must be ours and at a line with `raise`; unlike an exception class of our own, this cannot be
+    forgotten. A missing file or package, or a full disk, is detected by the standard library, so its caller
+    counts.
     """
     is_missing = isinstance(error, (ImportError, OSError))
     is_ours, step = False, error.__traceback__
     while step is not None:
-        module, code = step.tb_frame.f_globals.get("__name__", ""), step.tb_frame.f_code.co_code
+        module = step.tb_frame.f_globals.get("__name__", "")
         if not (is_missing and module.partition(".")[0] in sys.stdlib_module_names):
-            is_ours = module.startswith("minerva_acme.") and (is_missing or code[step.tb_lasti] == _RAISE)
+            line = linecache.getline(step.tb_frame.f_code.co_filename, step.tb_lineno)
+            is_ours = module.startswith("minerva_acme.") and (
+                is_missing or line.lstrip().startswith("raise ")
+            )
         step = step.tb_next
     if not is_ours:
         return None

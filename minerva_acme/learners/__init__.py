@@ -2,26 +2,43 @@
 
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
 from minerva_acme.learners.finite import LARGEST, WAY_OUT, NonFinite, read, require_finite
-from minerva_acme.learners.loss_learner import Batch, Loss, LossFunction, LossLearner
+from minerva_acme.learners.loss_learner import (
+    Batch,
+    Estimated,
+    EstimateFunction,
+    Loss,
+    LossFunction,
+    LossLearner,
+)
 from minerva_acme.learners.module_learner import ModuleLearner
 from minerva_acme.learners.optimizers import (
     LinearDecay,
     OptimizerFactory,
     ParameterGroups,
     make_optimizer,
+    parameter_groups,
     scheduled,
 )
+from minerva_acme.learners.parts import Part
 from minerva_acme.learners.priorities import Priorities
 from minerva_acme.learners.random_shift import RandomShift
 from minerva_acme.learners.ranks import LearnerLost, NonFiniteElsewhere, Ranks
-from minerva_acme.learners.samples import checked_samples
-from minerva_acme.learners.statistics import Statistics, warn_of_fixed_statistics
+from minerva_acme.learners.samples import Kind, checked_samples
+from minerva_acme.learners.statistics import (
+    ObservationStatistics,
+    ReturnStatistics,
+    Statistics,
+    warn_of_fixed_statistics,
+)
 from minerva_acme.learners.targets import update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
     "Batch",
+    "EstimateFunction",
+    "Estimated",
     "Group",
+    "Kind",
     "LARGEST",
     "LearnerLost",
     "LinearDecay",
@@ -32,11 +49,14 @@ __all__ = [
     "ModuleLearner",
     "NonFinite",
     "NonFiniteElsewhere",
+    "ObservationStatistics",
     "OptimizerFactory",
     "ParameterGroups",
+    "Part",
     "Priorities",
     "RandomShift",
     "Ranks",
+    "ReturnStatistics",
     "Statistics",
     "Updates",
     "WAY_OUT",
@@ -47,6 +67,7 @@ __all__ = [
     "make_optimizer",
     "next_batch",
     "next_sample",
+    "parameter_groups",
     "read",
     "require_finite",
     "scheduled",

@@ -3,13 +3,15 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, core, counting, loggers, specs
+from minerva_acme import acceleration, core, counting, loggers, specs, types
 from minerva_acme.learners import batches, finite, module_learner, samples, statistics, updates
+from minerva_acme.learners import parts as learner_parts
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
 
@@ -20,6 +22,8 @@ class Batch(NamedTuple):
     data: Any  # as the dataset unpacked it, such as a `Transition`
     weights: torch.Tensor | float  # [B] importance of each item; 1.0 if the table is sampled uniformly
     mask: torch.Tensor | None = None  # [B, T] of sequences, 0 at steps to leave out, whose weights are 0 too
+    due: frozenset[str] = frozenset()  # the names of the losses that are minimised on it
+    estimates: Any = ()  # what the learner's `estimate` returned of it
 
     def mean(self, values: torch.Tensor) -> torch.Tensor:
         """Returns the mean of the items' values, [B], or of those of the unmasked steps, [B, T]: []."""
@@ -41,14 +45,35 @@ LossFunction: TypeAlias = Callable[[Any, Batch, torch.Generator | None], Loss]
 the loss is compiled: torch's default generator then draws the numbers that the learner's would draw."""
 
 
+class Estimated(NamedTuple):
+    """The result of an estimate function."""
+
+    estimates: Any  # for the losses, as `Batch.estimates`
+    finite: Mapping[str, types.NestedTensor] = MappingProxyType(
+        {}
+    )  # what must be finite, by name in the plural
+    num_rows: Mapping[str, int] = MappingProxyType({})  # of the losses' forward passes, if there are `chains`
+
+
+EstimateFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Estimated]
+"""Computes what the losses of a batch have in common, from the networks, the batch and the generator."""
+
+
 class LossLearner(module_learner.ModuleLearner):
-    """Minimises one loss function after the other on each batch.
+    """Minimises one loss function after the other on each batch. A step has these stages:
+
+        a batch -> parts, before -> estimates -> each loss that is due: one step of its optimiser
+                -> target networks -> parts, after
 
     The networks are a named tuple of modules. Each loss trains only the module of the same name: the step
     leaves everything else that the loss depends on unchanged, and no gradient is computed for it.
     The other modules are target networks, which `update_targets` moves.
 
     Variables: every module by its name, a dict of arrays.
+
+    Attributes:
+        networks: The networks, as the losses get them.
+        losses: The loss functions by name.
     """
 
     def __init__(
@@ -68,6 +93,12 @@ class LossLearner(module_learner.ModuleLearner):
         generator: torch.Generator,
         ranks: learner_ranks.Ranks | None = None,
         spec: specs.EnvironmentSpec | None = None,
+        estimate: EstimateFunction | None = None,
+        parts: Sequence[learner_parts.Part] = (),
+        chains: Sequence[Sequence[str]] = (),
+        modules: Mapping[str, nn.Module] = MappingProxyType({}),
+        variables: Sequence[str] = (),
+        takes: samples.Kind = samples.ANY,
     ) -> None:
         """Makes the learner.
 
@@ -92,12 +123,20 @@ class LossLearner(module_learner.ModuleLearner):
             generator: The generator for the losses, on the networks' device.
             ranks: The learners that make the same steps, or None; each loss must then be a mean over items.
             spec: The environment's spec, by which the first sample is checked, or None.
+            estimate: The function that computes what the losses have in common, or None.
+            parts: What acts before the losses of a step and after them, in this order.
+            chains: The order of the losses, in which a name may occur several times; losses of different
+                chains neither use nor train what the other ones train, so they may be minimised at the same
+                time. (): one chain, in the order of `losses`.
+            modules: The modules to save, by name; {}: the networks.
+            variables: The names of those that actors may ask for; (): all.
+            takes: The kind of data that the losses take.
 
         Raises:
             ValueError: A loss has no module of its name, or no group.
             TypeError: `dataset` is not an iterator.
         """
-        modules = networks._asdict()
+        modules = modules or networks._asdict()
         for name in losses:
             if name not in modules or name not in groups:
                 raise ValueError(
@@ -106,7 +145,7 @@ class LossLearner(module_learner.ModuleLearner):
                 )
         super().__init__(
             modules=modules,
-            variables=[*modules],
+            variables=variables or [*modules],
             updates=updates.Updates(
                 groups,
                 modules=[*modules.values()],
@@ -117,14 +156,23 @@ class LossLearner(module_learner.ModuleLearner):
             logger=logger,
             generator=generator,
         )
-        statistics.warn_of_fixed_statistics(modules)
-        self._networks = networks
+        self.networks = networks
+        self.losses = losses
+        self._estimate = estimate
+        self._parts = parts
+        self._chains = chains or [[*losses]]
+        self._acceleration = acceleration
+        self._groups = groups
+        updated = [encoder for part in parts for encoder in part.updated_encoders]
+        trained = {name: module for name, module in modules.items() if "target" not in name}
+        statistics.warn_of_fixed_statistics(trained, updated=updated)
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
-        self._losses = {}
+        self._differentiated = {}
         for name, compute in losses.items():
             own = set(groups[name].parameters())
-            others = [parameter for parameter in parameters if parameter not in own]
-            self._losses[name] = acceleration.loss(
+            # Chains may run at the same time, and use none of what the other ones train.
+            others = [] if len(self._chains) > 1 else [each for each in parameters if each not in own]
+            self._differentiated[name] = acceleration.loss(
                 f"{name} loss",
                 loss=compute,
                 plain=functools.partial(_differentiated, name, compute, groups[name], others),
@@ -133,44 +181,96 @@ class LossLearner(module_learner.ModuleLearner):
             )
         self._periods = periods
         self._update_targets = update_targets
+        self._takes = takes
         self._dataset = samples.checked_samples(
             dataset,
             modules=modules.values(),
+            kind=takes.kind,
+            layout=takes.layout,
+            extras=takes.extras,
             needs_info=priorities is not None,
             spec=spec,
         )
         self._priorities = priorities
+        self._last: updates.Metrics = {}  # of the last step with all losses, if they have different periods
 
     def step(self) -> None:
-        """Minimises every loss that is due on one batch, then moves the targets."""
+        """Minimises every loss that is due on one batch."""
         sample = next(self._dataset)
+        if self._takes.kind is not None:
+            samples.check_kind(sample.data, self._takes.kind, self._takes.layout)
         weights: torch.Tensor | float = 1.0
         if self._priorities is not None:
             weights = self._priorities.weights(sample.info, self.num_steps).to(self.generator.device)
-        batch = Batch(sample.data, weights)
+        due = frozenset(
+            name for name in self.losses if (self.num_steps + 1) % self._periods.get(name, 1) == 0
+        )
         with self.updates.guarded(self.num_steps, sample.data) as metrics:
-            finite.require_finite(batches.checked_fields(sample.data))
+            batch = Batch(sample.data, weights, due=due)
+            for part in self._parts:
+                part.before(batch, self.num_steps)
+            found = Estimated(())
+            if self._estimate is not None:
+                found = self._estimate(self.networks, batch, self.generator)
+            finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
+            metrics |= self._last  # which the losses that are due replace
             new_priorities = None
-            for name, compute in self._losses.items():
-                if (self.num_steps + 1) % self._periods.get(name, 1):
-                    continue
-                loss = compute(self._networks, batch, self.generator)
+            for name, loss in self._minimise(batch._replace(estimates=found.estimates), found.num_rows):
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
-                metrics[f"grad_norm/{name}"] = self.updates.descend(name)
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
-            self._update_targets(self._networks, self.num_steps + 1)
+            self._update_targets(self.networks, self.num_steps + 1)
+        if len(due) == len(self.losses) and max(self._periods.values(), default=1) > 1:
+            self._last = {name: value for name, value in metrics.items() if name != "skipped_batches"}
+        for part in self._parts:
+            part.after(metrics, self.num_steps)
         self.finish_step(metrics)
 
+    def _minimise(self, batch: Batch, num_rows: Mapping[str, int]) -> list[tuple[str, Loss]]:
+        """Makes the gradient steps of all losses that are due; returns the losses by name, with the norms."""
+        chains = [[name for name in chain if name in batch.due] for chain in self._chains]
+        chains = [chain for chain in chains if chain]
+
+        def run(chain: Sequence[str]) -> list[tuple[str, Loss]]:
+            found = []
+            for name in chain:
+                loss = self._differentiated[name](self.networks, batch, self.generator)
+                norm = self.updates.descend(name)
+                found.append((name, loss._replace(metrics={**loss.metrics, f"grad_norm/{name}": norm})))
+            return found
+
+        if len(chains) == 1:
+            return run(chains[0])
+        every = [
+            (
+                functools.partial(run, chain),
+                nn.ParameterList(each for name in {*chain} for each in self._groups[name].parameters()),
+                max(num_rows[name] for name in chain),
+            )
+            for chain in chains
+        ]
+        in_order = self.ranks is not None or self._acceleration.compiles
+        return [
+            each for chain in self._acceleration.side_by_side(*every, in_order=in_order) for each in chain
+        ]
+
     def save(self) -> core.State:
-        ways = {name: loss.save() for name, loss in self._losses.items()}
-        return {**super().save(), **({"ways": ways} if any(ways.values()) else {})}
+        state = super().save()
+        ways = {name: loss.save() for name, loss in self._differentiated.items()}
+        if any(ways.values()):
+            state["ways"] = ways
+        if self._last:
+            state["improved"] = {name: torch.as_tensor(value) for name, value in self._last.items()}
+        return state
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
-        for name, loss in self._losses.items():
+        for name, loss in self._differentiated.items():
             loss.restore(state.get("ways", {}).get(name, ""))
+        self._last = state.get("improved", {})
+        for part in self._parts:
+            part.restored()
 
 
 def _differentiated(

@@ -1,12 +1,14 @@
 """Optimisers for the parameter groups that the losses train."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import nn
 
 from minerva_acme import acceleration
+from minerva_acme.learners import parts
 
 ParameterGroups: TypeAlias = list[dict[str, Any]]
 """The argument of every torch optimiser: [{"params": [...], "lr": 1e-3}], each with a learning rate and,
@@ -14,6 +16,19 @@ optionally, a `weight_decay`."""
 
 OptimizerFactory: TypeAlias = Callable[[str, ParameterGroups], torch.optim.Optimizer]
 """Makes the optimiser of the named part, such as "policy"; see `AgentBuilder.make_optimizer`."""
+
+
+def parameter_groups(
+    parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float = 0.0
+) -> ParameterGroups:
+    """Returns the groups of an optimiser: two if weights decay, parameters of one axis do not."""
+    parameters = [*parameters]
+    if not weight_decay:
+        return [{"params": parameters, "lr": learning_rate}]
+    decayed = [parameter for parameter in parameters if parameter.ndim > 1]
+    others = [parameter for parameter in parameters if parameter.ndim <= 1]
+    groups = [(decayed, weight_decay), (others, 0.0)]
+    return [{"params": own, "lr": learning_rate, "weight_decay": decay} for own, decay in groups if own]
 
 
 def make_optimizer(
@@ -140,7 +155,7 @@ SHARE = "decayed_to"
 """The key of a parameter group for the share of its initial rate that the last step had."""
 
 
-class LinearDecay:
+class LinearDecay(parts.Part):
     """Decays learning rates linearly over a run, or leaves them alone.
 
     You may set a rate during the run, or add a group: the rate counts from the next step on, and decays in
@@ -163,6 +178,9 @@ class LinearDecay:
         self._first_rates: list[list[float]] = [[] for _ in optimizers]
         if self._num_steps:
             self._note_new_groups(1.0)
+
+    def before(self, batch: Any, num_steps: int) -> None:
+        self.set(num_steps)
 
     def set(self, step: int) -> float:
         """Sets the rates of the next step, after `step` learner steps; returns the first group's rate."""

@@ -4,7 +4,7 @@ Shapes: B batch; T steps; E environments.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,17 @@ from minerva_acme.replay import dataset as datasets
 _AXES: dict[type[Any], str] = {types.Transition: "[B]", types.Trajectory: "[B, T]", types.Rollout: "[T, E]"}
 _ROUNDING = 1e-5
 _NUM_AXES = {kind: 1 + axes.count(",") for kind, axes in _AXES.items()}
+
+
+class Kind(NamedTuple):
+    """The kind of data that a learner takes."""
+
+    kind: type[Any] | None = None  # its class; None: any
+    layout: str = ""  # the name of the layout that packs and unpacks it, for messages
+    extras: Sequence[str] = ()  # the names that its `extras` must have
+
+
+ANY = Kind()
 
 
 def checked_samples(

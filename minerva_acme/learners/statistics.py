@@ -1,14 +1,16 @@
 """Running statistics that a learner updates, with a warning if one batch spoils them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from minerva_acme import constraints, networks
-from minerva_acme.learners import finite
+from minerva_acme import constraints, networks, types
+from minerva_acme.learners import batches, finite, parts
 from minerva_acme.learners import ranks as learner_ranks
+from minerva_acme.learners import targets as learner_targets
 
 _logger = logging.getLogger(__name__)
 
@@ -55,15 +57,96 @@ class Statistics:
         _logger.warning("%s%s", found, finite.WAY_OUT)
 
 
-def warn_of_fixed_statistics(modules: Mapping[str, nn.Module], *, updated: nn.Module | None = None) -> None:
+class ObservationStatistics(parts.Part):
+    """Updates the running statistics of observations before the losses of each batch.
+
+    Of sequences it takes the first step that is learned from, drawn as often as it occurs. Target networks
+    get new statistics when they are moved. Only the first ones are copied to them at once: without any,
+    observations would not be normalised.
+    """
+
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        *,
+        burn_in: int = 0,
+        ranks: learner_ranks.Ranks | None = None,
+    ) -> None:
+        """Finds the `networks.NormalizedEncoder`s.
+
+        Args:
+            modules: Modules with an `encoder` that normalises, or has a memory behind one that does, or such
+                encoders; modules with "target" in their names are copies.
+            burn_in: The steps of a sequence that only warm up a memory.
+            ranks: The learners whose rows are all taken, or None if there is one.
+        """
+        found = {name: _normalized_encoder(module) for name, module in modules.items()}
+        self.updated_encoders = [each for name, each in found.items() if each and "target" not in name]
+        self._online: list[Any] = [*dict.fromkeys(encoder.normalizer for encoder in self.updated_encoders)]
+        self._targets = [each.normalizer for name, each in found.items() if each and "target" in name]
+        self._burn_in = burn_in
+        self._statistics = Statistics(ranks)
+        self._may_lack_statistics = True  # as before the first batch
+
+    def before(self, batch: Any, num_steps: int) -> None:
+        observation = batch.data.observation
+        if isinstance(batch.data, types.Trajectory):
+            observation = batches.at(observation, (slice(None), self._burn_in))
+        found = [each for norm in self._online for each in norm.parts("observation", observation)]
+        self._may_lack_statistics = self._may_lack_statistics and any(
+            float(norm.count) < 1.0 for _, norm, _ in found
+        )
+        updated: dict[str, networks.RunningNorm] = {}
+        for name, norm, rows in found:
+            if name not in updated:
+                updated[name] = norm
+                self._statistics.update(norm, name, rows)
+            else:  # Another network has seen the same observations.
+                learner_targets.update_target(norm, updated[name], num_steps)
+        if self._may_lack_statistics:
+            for normalizer in self._targets:
+                for name, norm, _ in normalizer.parts("observation", observation):
+                    learner_targets.update_target(norm, updated[name], num_steps)
+
+    def restored(self) -> None:
+        self._may_lack_statistics = True
+
+
+def _normalized_encoder(module: nn.Module) -> networks.NormalizedEncoder | None:
+    """Returns the part of a module that normalises its observations, or None."""
+    found: Any = module
+    while not isinstance(found, networks.NormalizedEncoder):
+        found = getattr(found, "encoder", None)
+        if not isinstance(found, networks.NormalizedEncoder | networks.RecurrentEncoder):
+            return None
+    return found
+
+
+class ReturnStatistics(parts.Part):
+    """Updates the running scale of returns by the `running_return` in the extras of sequences."""
+
+    def __init__(
+        self, scale: networks.ReturnScale, *, burn_in: int = 0, ranks: learner_ranks.Ranks | None = None
+    ) -> None:
+        """For the arguments see `ObservationStatistics`."""
+        self._scale = scale
+        self._burn_in = burn_in
+        self._statistics = Statistics(ranks)
+
+    def before(self, batch: Any, num_steps: int) -> None:
+        first = batch.data.extras.running_return[:, self._burn_in : self._burn_in + 1]
+        self._statistics.update(self._scale, "running_return", first)
+
+
+def warn_of_fixed_statistics(modules: Mapping[str, nn.Module], *, updated: Sequence[nn.Module] = ()) -> None:
     """Warns of each `networks.NormalizedEncoder` that has no statistics yet, and that no learner updates.
 
     Args:
         modules: The modules that are trained, by name.
-        updated: The encoder whose statistics the learner updates, or None.
+        updated: The encoders whose statistics the learner updates.
     """
     for name, part in nn.ModuleDict(dict(modules)).named_modules():
-        if not isinstance(part, networks.NormalizedEncoder) or part is updated:
+        if not isinstance(part, networks.NormalizedEncoder) or any(part is each for each in updated):
             continue
         norms = [norm for norm in part.modules() if isinstance(norm, networks.RunningNorm)]
         if any(float(norm.count) < 1.0 for norm in norms):

@@ -174,8 +174,9 @@ class NormalizedEncoder(encoders.Encoder):
     def __init__(self, normalizer: Normalizer, encoder: encoders.Encoder) -> None:
         """Takes both.
 
-        MPO's learner updates the normaliser if this is its whole encoder, or all of it but a memory.
-        Elsewhere your own code does; a learner warns if there are no statistics.
+        Learners of agents over replay update the normaliser with the setting `normalize_observations`, MPO's
+        also without, where this is a network's whole encoder, or all of it but a memory. Elsewhere your own
+        code does; a learner warns if there are no statistics.
         """
         super().__init__()
         self.normalizer = normalizer

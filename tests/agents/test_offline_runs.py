@@ -2,7 +2,7 @@
 
 import pytest
 
-from minerva_acme import experiments, testing
+from minerva_acme import experiments, learners, testing
 from minerva_acme.agents import mpo
 from minerva_acme.runs import checkpointing
 
@@ -64,6 +64,12 @@ def rates_after_each_step(learner, names):
     return [group["lr"] for group in groups]
 
 
+def decay_of(learner):
+    parts = getattr(learner, "_parts", None) or [learner._decay]
+    (decay,) = (part for part in parts if isinstance(part, learners.LinearDecay))
+    return decay
+
+
 def test_learning_rates_of_an_offline_run_fall_to_their_end_in_its_steps(run, annealed, continuous_spec):
     make, names = annealed
     made, seen = [], {}
@@ -77,7 +83,7 @@ def test_learning_rates_of_an_offline_run_fall_to_their_end_in_its_steps(run, an
     first = seen[1]  # the whole rates: no step had been made
     for step, rates in seen.items():
         assert rates == pytest.approx([rate * (1 - (step - 1) / NUM_STEPS) for rate in first])
-    made[0]._decay.set(NUM_STEPS)  # for the step behind the run's last
+    decay_of(made[0]).set(NUM_STEPS)  # for the step behind the run's last
     assert rates_after_each_step(made[0], names) == [0.0] * len(first)
 
 

@@ -108,8 +108,8 @@ POISON = {
     "mpo": {
         "reward": "rewards",
         "action": "actions",
-        "observation": "later observations",
-        "discount": "critic targets",
+        "observation": "observations",
+        "discount": "discounts",
         "extras.log_prob": "critic targets",
         "extras.raw_action": "critic targets",
     },
@@ -171,25 +171,25 @@ def test_every_optimiser_of_mpo_is_as_before(learner_scene, optimizer, caplog):
 LATE = {
     "mpo": {
         "the critic": (
-            lambda learner: learner._online.critic.head.weight,
+            lambda learner: learner.networks.online.critic.head.weight,
             1,
             "gradients of the critic",
             "critic 0, duals 1, policy 3",
         ),
         "the duals": (
-            lambda learner: learner._duals.alpha_mean.raw,
+            lambda learner: learner.networks.duals.alpha_mean.raw,
             1,
             "gradients of the duals",
             "critic 1, duals 0, policy 3",
         ),
         "the second M-step": (
-            lambda learner: learner._online.policy.mean_head.weight,
+            lambda learner: learner.networks.online.policy.mean_head.weight,
             2,
             "gradients of the policy",
             "critic 1, duals 1, policy 2",
         ),
         "the last M-step": (
-            lambda learner: learner._online.policy.mean_head.weight,
+            lambda learner: learner.networks.online.policy.mean_head.weight,
             3,
             "gradients of the policy",
             "critic 1, duals 1, policy 2",

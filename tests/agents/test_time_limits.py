@@ -15,6 +15,7 @@ from minerva_acme.agents.mpo import targets
 
 from . import transition_scene
 from .conftest import PPO, VMPO
+from .mpo import scene as mpo_scene
 
 STATES = np.eye(2, dtype=np.float32)
 
@@ -124,7 +125,7 @@ def test_the_critic_of_mpo(run, critic_target, end):
         )
     )
     run(builder, lambda seed: TwoStates(last_discount), 70, replay="memory")
-    policy, critic = builder.learner._target.policy, builder.learner._target_q
+    policy, critic = builder.learner.networks.target.policy, mpo_scene.losses_of(builder.learner).target_q
     states = torch.from_numpy(STATES)
     # Of the actions that it takes.
     found = targets.sampled_values(states, policy(states), critic, 100, torch.Generator().manual_seed(0))

@@ -75,7 +75,7 @@ def make_learner(
     batches: list[types.Trajectory],
     ranks: learners.Ranks | None = None,
     device: str = "cpu",
-) -> mpo.MPOLearner:
+) -> learners.LossLearner:
     """Makes the library's learner on these batches, in a cycle; `ranks` if it is one of several learners."""
     on_device = [Sample(tree.map_structure(lambda leaf: leaf.to(device), batch)) for batch in batches]
     dataset: Iterator[Sample] = itertools.cycle(on_device)
@@ -92,7 +92,7 @@ def make_learner(
             ranks=ranks,
         )
     )
-    assert isinstance(learner, mpo.MPOLearner)
+    assert isinstance(learner, learners.LossLearner)
     return learner
 
 

@@ -251,7 +251,7 @@ class PlainMPO:
         within = torch.clamp(actions_NBD, self.critic.low, self.critic.high)
         clipped = (actions_NBD != within).float().mean()
         return {
-            "loss/q": critic_loss.item(),
+            "loss/critic": critic_loss.item(),
             "loss/policy": policy_loss.item(),
             "loss/temperature": terms.loss_temperature.item(),
             "loss/alpha_mean": terms.loss_alpha_mean.item(),

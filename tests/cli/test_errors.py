@@ -2,6 +2,7 @@
 
 import collections
 import importlib
+import linecache
 import signal
 import subprocess
 import sys
@@ -70,8 +71,10 @@ def play(tmp_path, call):
 
 
 def function_of(module, source, error):
-    namespace = {"__name__": module, "error": error}
-    exec(source, namespace)
+    """The function `fail` of a module with this source, which is found as that of a file is."""
+    namespace, file = {"__name__": module, "error": error}, f"<{module} with {error!r}>"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    exec(compile(source, file, "exec"), namespace)
     return namespace["fail"]
 
 

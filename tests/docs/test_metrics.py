@@ -94,7 +94,7 @@ def test_the_glossary_has_every_number_that_the_code_of_a_learner_names() -> Non
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 if re.fullmatch(r"(loss|kl|policy|q|value|advantage|alpha|grad_norm)/\w*[a-z]", node.value):
                     named.add(node.value)
-    assert len(named) > 30
+    assert len(named) >= 30
     assert not sorted(name for name in named if not described(name))
 
 

@@ -428,7 +428,7 @@ def test_wpo_trains_as_a_command_with_mpos_other_parts(run, tmp_path):
     assert result.learner_steps > 50
     assert result.after.returns != result.before.returns
     header = (tmp_path / "learner.csv").read_text().splitlines()[0].split(",")
-    assert {"loss/q", "loss/policy", "kl/mean_rel", "policy/dq_da"} <= {*header}
+    assert {"loss/critic", "loss/policy", "kl/mean_rel", "policy/dq_da"} <= {*header}
     assert "temperature" not in header
 
 

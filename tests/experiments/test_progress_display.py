@@ -15,7 +15,7 @@ from minerva_acme.replay import waiting
 SMALL_PPO = ppo.PPOConfig(num_environments=1, rollout_steps=8, minibatch_size=8, num_epochs=1)
 METRICS = {
     "loss/temperature": 0.7621,
-    "loss/q": 1946.2,
+    "loss/critic": 1946.2,
     "loss/policy": -0.01234,
     "loss/alpha_mean": 0.0196,
     "loss/alpha_stddev": 3.0,

@@ -202,7 +202,7 @@ def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, c
         tmp_path / "killed",
         actor="Return/training",
         evaluator="Return/evaluation",
-        learner="loss/q",
+        learner="loss/critic",
     )
     assert shown == {
         label: [int(row["actor_steps"]) for row in rows(killed.directory, label)] for label in shown
@@ -559,10 +559,10 @@ def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path
     config = make_config(tmp_path, 210, log_period_seconds=0.0, replay="memory")
     experiments.run_experiment(config, seen.append)
     assert [progress.num_episodes for progress in (seen[0], seen[-1])] == [0, 10]
-    assert "loss/q" not in seen[0].metrics
+    assert "loss/critic" not in seen[0].metrics
     last = seen[-1].metrics
     assert last["learner_steps"] == seen[-1].learner_steps > 0
-    assert {"loss/q", "kl/mean_rel"} <= last.keys()
+    assert {"loss/critic", "kl/mean_rel"} <= last.keys()
     assert 190 <= last["replay/size"] <= 210
     assert last["replay/max_size"] == SMALL.max_replay_size
     assert last["replay/samples_per_insert"] == pytest.approx(SMALL.samples_per_insert, rel=0.2)

@@ -61,13 +61,13 @@ def session(folder):
 
 def test_each_number_becomes_a_scalar_at_its_step(tmp_path):
     with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps") as logger:
-        logger.write({"learner_steps": 10, "loss/q": torch.tensor(0.5), "note": "left out"})
-        logger.write({"learner_steps": np.int64(20), "loss/q": 0.25, "skipped": 1})
+        logger.write({"learner_steps": 10, "loss/critic": torch.tensor(0.5), "note": "left out"})
+        logger.write({"learner_steps": np.int64(20), "loss/critic": 0.25, "skipped": 1})
     assert scalars(tmp_path / "learner") == [
         ("learner_steps", 10, 10.0),
-        ("loss/q", 10, 0.5),
+        ("loss/critic", 10, 0.5),
         ("learner_steps", 20, 20.0),
-        ("loss/q", 20, 0.25),
+        ("loss/critic", 20, 0.25),
         ("skipped", 20, 1.0),
     ]
 
@@ -76,8 +76,12 @@ def test_a_name_may_have_a_tag_of_its_own_instead_of_the_loggers_group(tmp_path)
     with loggers.TensorBoardLogger(
         tmp_path, "actor", "steps", group="actor", tags={"return": "Return/training"}
     ) as logger:
-        logger.write({"steps": 1, "return": 2.0, "loss/q": 3.0})
-    assert [tag for tag, *_ in scalars(tmp_path / "actor")] == ["actor/steps", "Return/training", "loss/q"]
+        logger.write({"steps": 1, "return": 2.0, "loss/critic": 3.0})
+    assert [tag for tag, *_ in scalars(tmp_path / "actor")] == [
+        "actor/steps",
+        "Return/training",
+        "loss/critic",
+    ]
 
 
 def test_each_row_is_with_the_system_when_write_returns(tmp_path):
@@ -153,8 +157,8 @@ print(json.dumps([before, "tensorboard" in sys.modules, "tensorflow" in sys.modu
 
 def test_a_name_without_a_group_gets_the_one_asked_for(tmp_path):
     with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps", group="learner") as logger:
-        logger.write({"learner_steps": 10, "loss/q": 0.5})
-    assert scalars(tmp_path / "learner") == [("learner/learner_steps", 10, 10.0), ("loss/q", 10, 0.5)]
+        logger.write({"learner_steps": 10, "loss/critic": 0.5})
+    assert scalars(tmp_path / "learner") == [("learner/learner_steps", 10, 10.0), ("loss/critic", 10, 0.5)]
 
 
 def test_a_description_is_a_table_of_the_text_page(tmp_path):
@@ -248,12 +252,12 @@ def log(folder, rows, cut=None, step=0):
 
 
 def test_the_loggers_of_a_training_are_one_run_in_one_file(tmp_path):
-    log(tmp_path, [("actor", {"steps": 3, "return": 1.0}), ("learner", {"steps": 4, "loss/q": 2.0})])
+    log(tmp_path, [("actor", {"steps": 3, "return": 1.0}), ("learner", {"steps": 4, "loss/critic": 2.0})])
     assert len(list(tmp_path.iterdir())) == 1
     shown = as_tensorboard(
         tmp_path, "{tag: accumulator.Scalars(tag)[0].step for tag in accumulator.Tags()['scalars']}"
     )
-    assert shown == {"actor/return": 3, "actor/steps": 3, "learner/steps": 4, "loss/q": 4}
+    assert shown == {"actor/return": 3, "actor/steps": 3, "learner/steps": 4, "loss/critic": 4}
 
 
 def test_a_row_of_a_shared_run_without_its_steps_is_drawn_where_the_run_is(tmp_path):
@@ -263,17 +267,17 @@ def test_a_row_of_a_shared_run_without_its_steps_is_drawn_where_the_run_is(tmp_p
 
 def test_what_a_training_makes_again_is_shown_once_also_at_the_step_of_the_checkpoint(tmp_path):
     first = [
-        ("learner", {"steps": 10, "updates": 1, "loss/q": 0.1}),
+        ("learner", {"steps": 10, "updates": 1, "loss/critic": 0.1}),
         ("evaluator", 10),
         ("evaluator", {"steps": 10, "return": 1.0}),
         # The checkpoint is here, in the middle of step 10.
-        ("learner", {"steps": 10, "updates": 2, "loss/q": 0.2}),
+        ("learner", {"steps": 10, "updates": 2, "loss/critic": 0.2}),
         ("actor", {"steps": 12, "return": 3.0}),
         ("evaluator", 20),
     ]
     log(tmp_path, first)
     again = [
-        ("learner", {"steps": 10, "updates": 2, "loss/q": 0.25}),
+        ("learner", {"steps": 10, "updates": 2, "loss/critic": 0.25}),
         ("actor", {"steps": 12, "return": 3.5}),
         ("evaluator", 20),
     ]
@@ -281,7 +285,7 @@ def test_what_a_training_makes_again_is_shown_once_also_at_the_step_of_the_check
     log(tmp_path, again, cut, step=10)
     values = """[
         [(event.step, round(event.value, 3)) for event in accumulator.Scalars(tag)]
-        for tag in ("loss/q", "actor/return", "evaluator/return")
+        for tag in ("loss/critic", "actor/return", "evaluator/return")
     ] + [[event.step for event in accumulator.Images("evaluation/video")]]"""
     shown = as_tensorboard(tmp_path, values)
     assert shown == [[[10, 0.1], [10, 0.25]], [[12, 3.5]], [[10, 1.0]], [10, 20]]

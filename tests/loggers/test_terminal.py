@@ -11,7 +11,7 @@ from minerva_acme.loggers import terminal
 
 ROW = {
     "learner_steps": 1200,
-    "loss/q": 0.0123456,
+    "loss/critic": 0.0123456,
     "temperature": torch.tensor(0.9137),
     "q/max": np.float32(51234.4),
     "loss/alpha_mean": -1.2345e-05,

@@ -44,7 +44,7 @@ def test_rows_of_all_loggers_go_to_one_run_by_their_labels(tmp_path, wandb_runs)
     with loggers.WandbRun(tmp_path / "mine", config={"seed": 3}) as run:
         actor, learner = run.make_logger("actor", "actor_steps"), run.make_logger("learner", "learner_steps")
         actor.write({"actor_steps": 5, "return": 1.5})
-        learner.write({"learner_steps": 2, "loss/q": 0.5})
+        learner.write({"learner_steps": 2, "loss/critic": 0.5})
         actor.close()
         assert wandb_runs[0].finished == 0  # the other one still writes
     (started,) = wandb_runs

@@ -297,12 +297,12 @@ NETWORKS = [
 
 MPO = [
     *of(
-        "agents/mpo/learner.py",
+        "agents/mpo/losses.py",
         MPO_LEARNER,
         breakage(
             "MPO's policy is trained at the second state",
-            "index: tuple[Any, ...] = (slice(None), 0)",
-            "index: tuple[Any, ...] = (slice(None), 1)",
+            "return (slice(None), 0)",
+            "return (slice(None), 1)",
         ),
         breakage(
             "MPO's critic learns from padding",
@@ -316,25 +316,33 @@ MPO = [
         ),
         breakage(
             "MPO skips a batch for what its padding holds",
-            "learners.where_unmasked(batch.mask, critic_targets)",
+            "learners.where_unmasked(steps.mask, critic_targets)",
             "critic_targets",
         ),
         breakage(
-            "MPO skips a batch for the rewards of its padding",
-            "learners.where_unmasked(batch.mask, batch.reward)",
-            "batch.reward",
+            "MPO's policy ignores the bound on its KLs",
+            "estimates.improved.loss(online) + losses.kl_penalty(kls, *alphas)",
+            "estimates.improved.loss(online)",
         ),
         breakage(
             "MPO's samples are all the same",
-            "actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)",
-            "actions_NSD, log_prior_NS = policy.points(self.generator, self._config.num_samples)\n"
+            "actions_NSD, log_prior_NS = policy.points(generator, self.config.num_samples)",
+            "actions_NSD, log_prior_NS = policy.points(generator, self.config.num_samples)\n"
             "        actions_NSD = actions_NSD[:1].expand(actions_NSD.shape)",
         ),
+    ),
+    *of(
+        "agents/mpo/learner.py",
+        MPO_LEARNER,
         breakage(
-            "MPO does not save its noise",
-            "            generator=generator,\n        )\n\n    def step",
-            "        )\n\n    def step",
+            "MPO's multipliers follow the policy after its step",
+            '["duals", *["policy"] * config.m_steps]',
+            '[*["policy"] * config.m_steps, "duals"]',
         ),
+        breakage(
+            "MPO's targets are copied one step late", "num_steps % period == 0", "num_steps % period == 1"
+        ),
+        breakage("the target critic keeps its first weights", "self._target_critic.refresh()", "pass"),
     ),
     *of(
         "agents/mpo/critics.py",
@@ -633,31 +641,46 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/mpo/learner.py",
-        ("tests/agents/mpo/test_modern.py",),
+        "minerva_acme/learners/statistics.py",
+        ("tests/agents/properties/test_shared_settings.py", "tests/agents/mpo/test_modern.py"),
         breakage(
-            "MPO's statistics are those of every state",
-            "firsts = learners.at(batch.observation, (slice(None), 0))",
-            "firsts = batch.observation",
+            "statistics are those of every state",
+            "observation = batches.at(observation, (slice(None), self._burn_in))",
+            "pass",
+        ),
+        breakage(
+            "statistics are those of the burn-in",
+            "(slice(None), self._burn_in)",
+            "(slice(None), 0)",
+        ),
+        breakage(
+            "targets begin without statistics",
+            "for normalizer in self._targets:",
+            "for normalizer in ():",
+        ),
+        breakage(
+            "one network alone has statistics",
+            "learner_targets.update_target(norm, updated[name], num_steps)\n        if",
+            "pass\n        if",
         ),
     ),
     *of(
-        "agents/mpo/learner.py",
+        "agents/mpo/losses.py",
         ("tests/agents/mpo/test_reference_memory_step.py", "tests/agents/mpo/test_memory.py"),
         breakage(
             "MPO's target networks see what the online memory remembers",
-            "self._encode(self._target, observed",
-            "self._encode(self._online, observed",
+            "self._encode(nets.target.encoder, observed",
+            "self._encode(nets.online.encoder, observed",
         ),
         breakage(
             "MPO learns on the burn-in",
-            "burn_in = self._config.burn_in\n",
+            "burn_in = self.config.burn_in\n",
             "burn_in = 0\n",
         ),
         breakage(
             "MPO's memory begins at zero",
-            "networks.sequences(batch, burn_in)",
-            "networks.sequences(batch._replace(state=()), burn_in)",
+            "networks.sequences(data, burn_in)",
+            "networks.sequences(data._replace(state=()), burn_in)",
         ),
     ),
     *of(
@@ -885,12 +908,15 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_loss_learner.py",),
         breakage(
             "targets move although the batch was skipped",
-            "            self._update_targets(self._networks, self.num_steps + 1)\n",
-            "        self._update_targets(self._networks, self.num_steps + 1)\n",
+            "            self._update_targets(self.networks, self.num_steps + 1)\n",
+            "        self._update_targets(self.networks, self.num_steps + 1)\n",
         ),
         breakage(
-            "losses see no importance weights", "Batch(sample.data, weights)", "Batch(sample.data, 1.0)"
+            "losses see no importance weights", "Batch(sample.data, weights,", "Batch(sample.data, 1.0,"
         ),
+        breakage("estimates are of no batch", "estimates=found.estimates", "estimates=()"),
+        breakage("a loss is minimised when it is not due", "if name in batch.due", "if True"),
+        breakage("the log forgets the losses that are not due", "metrics |= self._last", "metrics |= {}"),
     ),
 ]
 
@@ -1489,10 +1515,14 @@ SIDE_BY_SIDE = [
         breakage("each learner updates PPO's network on arrays", "alone=self.ranks is None", "alone=True"),
     ),
     *of(
-        "agents/mpo/learner.py",
+        "agents/mpo/losses.py",
         ("tests/agents/test_side_by_side.py",),
-        breakage("learners' updates cross each other", "in_order=self.ranks is not None", "in_order=False"),
-        breakage("steps of MPO count by share", "self.ranks.balance(steps.mask)", "steps.mask"),
+        breakage("steps of MPO count by share", "self.ranks.balance(trained_on.mask)", "trained_on.mask"),
+    ),
+    *of(
+        "minerva_acme/learners/loss_learner.py",
+        ("tests/agents/test_side_by_side.py",),
+        breakage("learners' updates cross each other", "self.ranks is not None or", "False and"),
     ),
     *of(
         "minerva_acme/distributed/shared_dataset.py",

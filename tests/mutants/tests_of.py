@@ -87,6 +87,12 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_reference_memory_step.py",
         "tests/agents/mpo/test_memory.py",
     ),
+    "agents/mpo/losses.py": (
+        "tests/agents/mpo/test_batch_norm.py",
+        "tests/agents/mpo/test_scaled_returns.py",
+        "tests/agents/mpo/test_reference_memory_step.py",
+        "tests/agents/mpo/test_memory.py",
+    ),
     "agents/mpo/networks.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_memory.py",

@@ -339,7 +339,7 @@ class Reference:
             elif name.endswith("num_batches_tracked"):
                 critic[name] = tensor + 1
         q_values = evaluation.q_values
-        metrics = {"loss/q": loss, "grad_norm/critic": grad_norm}
+        metrics = {"loss/critic": loss, "grad_norm/critic": grad_norm}
         if not self._improves():
             return metrics
         metrics |= self.ranges(q_values)
@@ -407,10 +407,15 @@ class Reference:
             multiplier(duals["alpha_stddev.raw"]) * (config.epsilon_stddev - kl_stddev.detach())
         ).sum()
         alphas = {name: raw for name, raw in duals.items() if "alpha" in name}
+        duals_loss, norms = alpha_mean_loss + alpha_stddev_loss, []
         if config.temperature == "learned":
             temperatures = {name: raw for name, raw in duals.items() if "temperature" in name}
-            self._descend("duals", temperatures, temperature_loss, config.temperature_learning_rate)
-        self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
+            rate = config.temperature_learning_rate
+            norms.append(self._descend("duals", temperatures, temperature_loss, rate))
+            duals_loss = duals_loss + temperature_loss
+        norms.append(
+            self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
+        )
         new_duals = {name: multiplier(raw) for name, raw in self.modules["duals"].items()}
         if config.temperature == "learned":
             metrics["loss/temperature"] = temperature_loss
@@ -432,6 +437,8 @@ class Reference:
         drawn, mean = evaluation.actions, evaluation.mean
         return metrics | {
             "loss/policy": loss,
+            "loss/duals": duals_loss,
+            "grad_norm/duals": sum(norm**2 for norm in norms).sqrt(),
             "loss/alpha_mean": alpha_mean_loss,
             "loss/alpha_stddev": alpha_stddev_loss,
             "kl/mean_rel": kl_mean.mean() / config.epsilon_mean,

@@ -45,7 +45,7 @@ def make_learner(spec, dataset, config=SMALL, critic_target=None, seed=0, **over
     """Returns the learner and the rows that it logs."""
     logger = testing.FakeLogger()
     generator = torch.Generator().manual_seed(seed)
-    learner = mpo.MPOLearner(
+    learner = mpo.make_learner(
         **{
             "networks": mpo.make_networks(spec, config, generator),
             "duals": losses.MPODuals(
@@ -67,3 +67,8 @@ def make_learner(spec, dataset, config=SMALL, critic_target=None, seed=0, **over
         }
     )
     return learner, logger.rows
+
+
+def losses_of(learner):
+    """Returns the `mpo.MPOLosses` of a learner."""
+    return learner.losses["critic"].__self__

@@ -17,7 +17,7 @@ from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, targets
 from tests.closeness import assert_close_to_norm
 
-from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
+from .scene import SMALL, Sample, losses_of, make_learner, make_trajectory, repeat
 from .test_learner import states_equal
 
 BATCH_NORM = dataclasses.replace(SMALL, critic_torso="batch_norm", critic_loss_steps="all")
@@ -85,9 +85,10 @@ def test_statistics_are_of_the_pairs_that_happened_and_of_nothing_else(spec, los
     assert {int(value) for name, value in found.items() if name.endswith("tracked")} == {1}
     # Nothing else moves them: not the targets' evaluations, not the E-step, and no target but by its copy.
     before = learner.save()
-    learner._estimate(batch, batch.observation, improves=True)
-    learner._plain_target_q(batch.observation[:, 0], torch.zeros(7, 4, 2))
-    learner._online.critic(batch.observation[:, 0], batch.action[:, 0])
+    due = learners.Batch(batch, 1.0, due=frozenset({"critic", "duals", "policy"}))
+    losses_of(learner).estimate(learner.networks, due, learner.generator)
+    losses_of(learner).plain_target_q(batch.observation[:, 0], torch.zeros(7, 4, 2))
+    learner.networks.online.critic(batch.observation[:, 0], batch.action[:, 0])
     assert states_equal(statistics_of(learner.save()), found)
     learner.step()
     assert states_equal(
@@ -107,7 +108,7 @@ def test_targets_and_e_step_are_those_of_the_running_statistics(spec):
     halves = [tree.map_structure(lambda x, part=part: x[part], whole) for part in (slice(2), slice(2, 4))]
     features = [part.observation[:, 0] for part in (whole, *halves)]
     actions = [part.action[:, 0] for part in (whole, *halves)]
-    for critic in (learner._target_q, learner._plain_target_q):
+    for critic in (losses_of(learner).target_q, losses_of(learner).plain_target_q):
         together, *apart = [critic(*pairs) for pairs in zip(features, actions, strict=True)]
         torch.testing.assert_close(together, torch.cat(apart))
     assert states_equal(learner.save(), state)
@@ -213,11 +214,14 @@ def test_each_true_pair_is_predicted_once_and_padding_has_no_gradient(mask, rows
 
 def test_a_skipped_batch_leaves_the_statistics_as_they_were(spec):
     good, other = (sample.data for sample in itertools.islice(batches(), 2))
-    learner, rows = make_learner(spec, map(Sample, [good, other]), BATCH_NORM)
+    factors = iter([1.0, torch.nan])
+
+    def critic_loss(*arguments):  # Only it is not finite, so that the critic has seen the batch by then.
+        return critics.critic_loss(*arguments) * next(factors)
+
+    learner, rows = make_learner(spec, map(Sample, [good, other]), BATCH_NORM, critic_loss=critic_loss)
     learner.step()
     before = learner.save()
-    # Only the loss is not finite, so that the critic has seen the batch by then.
-    learner._critic_loss = lambda *args: critics.critic_loss(*args) * torch.nan
     learner.step()
     assert rows[-1]["skipped_batches"] == 1
     assert states_equal(learner.save()["modules"]["critic"], before["modules"]["critic"])
@@ -328,7 +332,7 @@ def test_the_critic_learns_values_that_depend_on_state_and_action(spec):
     learner, rows = make_learner(spec, pairs(), config, targets.one_step(num_actions=1))
     learner.run(num_steps=250)
     batch = next(itertools.islice(pairs(), 1000, None)).data
-    found = learner._target_q(batch.observation[:, 0], batch.action[:, 0])
+    found = losses_of(learner).target_q(batch.observation[:, 0], batch.action[:, 0])
     errors = found - batch.reward[:, 0]
     assert errors.square().mean() < 0.15 * batch.reward.var()
-    assert learners.read(rows[-1]["loss/q"]) < 0.15 * batch.reward.var()
+    assert learners.read(rows[-1]["loss/critic"]) < 0.15 * batch.reward.var()

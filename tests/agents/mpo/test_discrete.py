@@ -126,7 +126,7 @@ def test_the_policy_finds_the_better_action_and_keeps_to_its_bound(spec):
     observation = torch.randn(32, 3, generator=torch.Generator().manual_seed(5))
 
     def probability():
-        return learner._online.policy(observation).logits.softmax(dim=-1)[:, 1].mean().item()
+        return learner.networks.online.policy(observation).logits.softmax(dim=-1)[:, 1].mean().item()
 
     assert probability() < 0.4
     for _ in range(150):
@@ -172,7 +172,7 @@ def test_illegal_actions_are_neither_valued_nor_learned_nor_taken(spec):
         learner.step()
     assert rows[-1]["skipped_batches"] == 0
     assert all(np.isfinite(float(value)) for value in rows[-1].values())
-    assert float(rows[0]["loss/q"]) < 100.0  # no target has seen the value of the illegal one
+    assert float(rows[0]["loss/critic"]) < 100.0  # no target has seen the value of the illegal one
     assert max(float(row["policy/entropy_weights"]) for row in rows) <= math.log(2.0) + 1e-4
     policy = builder.make_policy(networks, spec, torch.Generator().manual_seed(0))
     actions = {int(policy(trajectory.observation[b, 0].numpy()).action) for b in range(16) for _ in range(20)}

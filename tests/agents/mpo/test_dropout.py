@@ -52,7 +52,7 @@ def test_equal_weights_have_no_kl(spec, dropout, encoder_loss, in_encoder):
     learner.step()
     assert max(row[f"kl/{name}_rel"] for row in rows for name in ("mean", "stddev")) < 1e-6
     assert made.policy.training
-    assert not any(part.training for module in learner._target for part in module.modules())
+    assert not any(part.training for module in learner.networks.target for part in module.modules())
 
 
 def test_the_step_of_the_critic_is_in_no_kl(spec):
@@ -128,10 +128,10 @@ def test_the_loss_of_the_policy_is_with_dropout(spec):
     assert lost[0] != lost[1]
 
 
-def test_a_network_without_such_parts_is_evaluated_once(spec):
+def test_without_such_parts_each_loss_evaluates_the_policy_once(spec):
     made = mpo.make_networks(spec, SMALL, torch.Generator().manual_seed(0))
     calls = []
     made.policy.register_forward_hook(lambda *_: calls.append(1))
     learner, _ = make_learner(spec, repeat(make_trajectory()), networks=made)
     learner.step()
-    assert len(calls) == 2  # and once as the target, a copy with its hook
+    assert len(calls) == 3  # for the duals and the policy, and once as the target, a copy with its hook

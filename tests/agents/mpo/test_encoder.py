@@ -57,16 +57,16 @@ def test_the_config_says_which_losses_train_the_encoder(spec, encoder_loss, trai
     config = dataclasses.replace(CONFIG, encoder_loss=encoder_loss, m_steps=m_steps)
     learner, _, parts = make(spec, config)
     moved = set()
-    minimise = learner.updates.minimise
+    descend = learner.updates.descend
 
-    def spy(name, loss):
+    def spy(name):
         before = parts.encoder.linear.weight.detach().clone()
-        norm = minimise(name, loss)
+        norm = descend(name)
         if not torch.equal(before, parts.encoder.linear.weight):
             moved.add(name)
         return norm
 
-    learner.updates.minimise = spy
+    learner.updates.descend = spy
     for _ in range(3):
         learner.step()
     assert moved == trained_by
@@ -74,7 +74,7 @@ def test_the_config_says_which_losses_train_the_encoder(spec, encoder_loss, trai
 
 def test_a_state_is_encoded_once_however_many_actions_are_valued_there(spec):
     learner, _, parts = make(spec, CONFIG)
-    target_calls = learner._target.encoder.calls
+    target_calls = learner.networks.target.encoder.calls
     parts.encoder.calls.clear()
     target_calls.clear()
     learner.step()
@@ -105,11 +105,11 @@ def test_the_target_encoder_is_copied_with_the_target_critic(spec):
     equal = []
     for _ in range(4):
         learner.step()
-        equal.append(torch.equal(learner._target.encoder.linear.weight, parts.encoder.linear.weight))
+        equal.append(torch.equal(learner.networks.target.encoder.linear.weight, parts.encoder.linear.weight))
         if len(equal) == 3:
             online = parts.encoder.linear.weight.detach().clone()
     assert equal == [False] * 4  # each step ends with the online one ahead
-    assert torch.equal(learner._target.encoder.linear.weight, online)
+    assert torch.equal(learner.networks.target.encoder.linear.weight, online)
 
 
 def test_actors_get_the_policy_with_its_encoder(spec):
@@ -120,7 +120,10 @@ def test_actors_get_the_policy_with_its_encoder(spec):
     builder = mpo.MPOBuilder(CONFIG)
     actor = builder.make_policy(parts.copy(), spec, generator, evaluation=True)
     observation = {"a": np.ones(1, np.float32), "b": np.zeros(2, np.float32)}
-    for name, networks_of in (("policy", learner._online), ("target_policy", learner._target)):
+    for name, networks_of in (
+        ("policy", learner.networks.online),
+        ("target_policy", learner.networks.target),
+    ):
         actor.set_variables(learner.get_variables([name]))
         tensors = {key: torch.from_numpy(value) for key, value in observation.items()}
         expected = networks_of.policy(networks_of.encoder(tensors)).mean.clamp(-1.0, 1.0)
@@ -169,9 +172,7 @@ def test_statistics_inside_an_encoder_are_left_alone_with_a_warning(spec, caplog
     learner, _ = make_learner(spec, repeat(make_trajectory()), SMALL, networks=made)
     learner.step()
     assert float(made.encoder.norm.normalizer.count) < 1.0
-    assert (
-        "the `NormalizedEncoder` at `encoder.norm` are empty, and this learner does not update" in caplog.text
-    )
+    assert "the `NormalizedEncoder` at `policy.encoder.norm` are empty, and this learner" in caplog.text
     caplog.clear()
     made.encoder.norm.normalizer.update(torch.randn(10, 3))
     make_learner(spec, repeat(make_trajectory()), SMALL, networks=made)

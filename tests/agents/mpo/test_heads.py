@@ -11,7 +11,7 @@ from minerva_acme import distributions, losses, networks, specs, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, targets
 
-from .scene import SMALL, make_learner, make_trajectory, repeat
+from .scene import SMALL, losses_of, make_learner, make_trajectory, repeat
 
 HEADS = {
     "scalar": {"critic_head": "scalar", "num_critics": 2},
@@ -75,7 +75,8 @@ def test_a_critic_of_each_kind_descends_its_own_loss(spec, kind, head):
     )
     learner, rows, batch = scene(kind, spec, config)
     batch.discount[1, 2], batch.mask[2, 3:] = 0.0, 0.0
-    policy, critic = copy.deepcopy((learner._online.policy, learner._online.critic))
+    online = learner.networks.online
+    policy, critic = copy.deepcopy((online.policy, online.critic))
     generator = torch.Generator().set_state(learner.generator.get_state())
     with torch.no_grad():
         target = mpo.MPOBuilder(config).make_critic_target()(
@@ -93,8 +94,10 @@ def test_a_critic_of_each_kind_descends_its_own_loss(spec, kind, head):
     loss = critic.loss(prediction, target, batch.mask)
     loss.backward()
     learner.step()
-    assert float(rows[-1]["loss/q"]) == pytest.approx(loss.item(), rel=1e-5)
-    for (name, old), new in zip(critic.named_parameters(), learner._online.critic.parameters(), strict=True):
+    assert float(rows[-1]["loss/critic"]) == pytest.approx(loss.item(), rel=1e-5)
+    for (name, old), new in zip(
+        critic.named_parameters(), learner.networks.online.critic.parameters(), strict=True
+    ):
         expected = old.detach() - config.critic_learning_rate * old.grad
         torch.testing.assert_close(new.detach(), expected, msg=name)
     assert not torch.equal(new, old)
@@ -187,7 +190,7 @@ def test_a_critic_of_values_alone_descends_the_scalar_heads_loss(spec):
     """A first step of Adam is one of the learning rate, by the gradient's sign."""
     learner, _ = with_own_critic(spec, gives_predictions=True)
     learner.step()
-    torch.testing.assert_close(learner._online.critic.weight.detach(), torch.tensor([0.03, -0.03]))
+    torch.testing.assert_close(learner.networks.online.critic.weight.detach(), torch.tensor([0.03, -0.03]))
 
 
 def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):
@@ -214,13 +217,13 @@ def test_values_of_two_critics_are_their_minimum_or_mean(spec, kind, rule):
     learner, _, batch = scene(kind, spec, config)
     one, two = (
         critics.make_critic(member, DISCRETE if kind == "discrete" else spec.actions)
-        for member in learner._online.critic.members
+        for member in learner.networks.online.critic.members
     )
     features, action = batch.observation[:, 0], batch.action[:, 0]
     each = torch.stack([critic(features, action) for critic in (one, two)])
     assert (each[0] - each[1]).abs().min() > 1e-6
     expected = each.amin(dim=0) if rule == "min" else each.mean(dim=0)
-    torch.testing.assert_close(learner._critic(features, action), expected)
+    torch.testing.assert_close(losses_of(learner).online_q(features, action), expected)
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,10 @@ def test_a_run_says_once_that_its_means_stay_beyond_the_bounds(caplog):
     watch = health.Health()
     with caplog.at_level(logging.WARNING):
         for step, share in ((0, 0.9), (1000, 0.5), (1500, 0.9), (2000, 0.2), (3000, 0.6)):
-            watch.check({"policy/clipped_means": torch.tensor(share)}, step)
+            watch.after({"policy/clipped_means": torch.tensor(share)}, step)
         assert not caplog.records
         for step in (4000, 5000, 6000):
-            watch.check({"policy/clipped_means": torch.tensor(0.6)}, step)
+            watch.after({"policy/clipped_means": torch.tensor(0.6)}, step)
     (record,) = caplog.records
     assert "learner step 4000: 60 % of the policy's means lie beyond the bounds" in record.getMessage()
     assert "Set `bounded_mean`" in record.getMessage()

@@ -14,7 +14,7 @@ from minerva_acme.agents.mpo import optimizers, targets
 from minerva_acme.learners import finite
 from tests.closeness import assert_close_to_norm
 
-from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
+from .scene import SMALL, Sample, losses_of, make_learner, make_trajectory, repeat
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_step_reports_every_diagnostic(spec, trajectories):
         "steps",
         "walltime",
         "skipped_batches",
-        *(f"loss/{name}" for name in ("q", "policy", "alpha_mean", "alpha_stddev")),
+        *(f"loss/{name}" for name in ("critic", "policy", "duals", "alpha_mean", "alpha_stddev")),
         *(f"kl/{name}" for name in ("q_rel", "mean_rel", "stddev_rel")),
         "temperature",
         "alpha/mean",
@@ -58,6 +58,7 @@ def test_a_step_reports_every_diagnostic(spec, trajectories):
         "policy/clipped_means",
         "grad_norm/policy",
         "grad_norm/critic",
+        "grad_norm/duals",
     }
     assert all(np.isfinite(float(value)) for value in rows[0].values())
 
@@ -170,7 +171,10 @@ def test_with_a_target_rate_both_targets_move_that_far_at_every_step(spec, preci
                 far += (online - old).abs().sum()
             assert (far > 0.0) == (num_steps > 0)
         # What the E-step and the critic's targets are computed with is what has moved.
-        found, plain = learner._target_q(features, actions), learner._plain_target_q(features, actions)
+        found, plain = (
+            losses_of(learner).target_q(features, actions),
+            losses_of(learner).plain_target_q(features, actions),
+        )
         torch.testing.assert_close(found, plain, rtol=1e-5 if precision == "float32" else 0.02, atol=1e-3)
 
 
@@ -264,10 +268,10 @@ def test_the_policy_moves_towards_the_better_action(spec):
     )
     learner, rows = make_learner(spec, batches(), config, targets.one_step(num_actions=1))
     observation = torch.randn(32, 3, generator=torch.Generator().manual_seed(5))
-    before = learner._online.policy(observation).mean.mean(dim=0)
+    before = learner.networks.online.policy(observation).mean.mean(dim=0)
     for _ in range(80):
         learner.step()
-    after = learner._online.policy(observation).mean.mean(dim=0)
+    after = learner.networks.online.policy(observation).mean.mean(dim=0)
     assert after[0] > before[0] + 0.5
     assert np.mean([float(row["kl/mean_rel"]) for row in rows[40:]]) < 3.0
 

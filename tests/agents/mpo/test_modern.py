@@ -145,8 +145,8 @@ def test_acting_normalises_with_the_statistics_that_it_pulls(spec, said):
     learner.run(num_steps=3)
     policy.set_variables(learner.get_variables(builder.policy_variables))
     with torch.no_grad():
-        mean = learner._online.acting()(torch.from_numpy(observation)[None]).mean[0]
-        raw = learner._online.policy(torch.from_numpy(observation)[None]).mean[0]
+        mean = learner.networks.online.acting()(torch.from_numpy(observation)[None]).mean[0]
+        raw = learner.networks.online.policy(torch.from_numpy(observation)[None]).mean[0]
     assert_close_to_norm(policy(observation).action, mean.clamp(-1.0, 1.0))
     assert (mean - raw).abs().max() > 1e-3  # so that it tells whether it is normalised
 

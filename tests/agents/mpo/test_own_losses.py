@@ -150,7 +150,7 @@ def test_the_critic_is_trained_by_the_loss_that_it_is_given(shift, continuous_sp
     config = dataclasses.replace(SMALL, critic_learning_rate=0.1, critic_loss_steps="all")
     learner, rows = make_by_builder(Own(config), continuous_spec, repeat(make_trajectory()))
     learner.run(num_steps=30)
-    assert float(rows[-1]["loss/q"]) < 0.05 * (1.0 + shift)
+    assert float(rows[-1]["loss/critic"]) < 0.05 * (1.0 + shift)
     critic, target_shape, mask_shape = seen[0]
     assert isinstance(critic, torch.nn.Module) and target_shape == mask_shape == (BATCH_SIZE, 5)
     observation, action = make_trajectory().observation[:, :-1], make_trajectory().action

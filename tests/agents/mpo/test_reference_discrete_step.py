@@ -88,7 +88,7 @@ class Reference(reference.Reference):
             "critic", weights, loss, self._config.critic_learning_rate, self._config.max_grad_norm
         )
         q_values = torch.tensor(evaluation.q_values)
-        return {"loss/q": loss, "grad_norm/critic": grad_norm, **self.ranges(q_values)}
+        return {"loss/critic": loss, "grad_norm/critic": grad_norm, **self.ranges(q_values)}
 
     def _update_duals_and_policy(self, batch, evaluation):
         config, num_states = self._config, len(batch.reward)
@@ -107,15 +107,15 @@ class Reference(reference.Reference):
 
         kl = self._kl(self.modules["policy"], batch, evaluation)
         alpha_loss = reference.multiplier(duals["alpha_mean.raw"])[0] * (config.epsilon_mean - kl.detach())
-        of_temperature = {"temperature": temperature}
+        of_temperature, duals_loss, norms = {"temperature": temperature}, alpha_loss, []
         if config.temperature == "learned":
             leaves = {"temperature.raw": duals["temperature.raw"]}
-            self._descend("duals", leaves, dual, config.temperature_learning_rate)
+            norms.append(self._descend("duals", leaves, dual, config.temperature_learning_rate))
+            duals_loss = duals_loss + dual
             learned = reference.multiplier(self.modules["duals"]["temperature.raw"])
             of_temperature = {"temperature": learned, "loss/temperature": dual}
-        self._descend(
-            "duals", {"alpha_mean.raw": duals["alpha_mean.raw"]}, alpha_loss, config.alpha_learning_rate
-        )
+        leaves = {"alpha_mean.raw": duals["alpha_mean.raw"]}
+        norms.append(self._descend("duals", leaves, alpha_loss, config.alpha_learning_rate))
         alpha = reference.multiplier(self.modules["duals"]["alpha_mean.raw"])[0]
 
         for _ in range(config.m_steps):
@@ -132,6 +132,8 @@ class Reference(reference.Reference):
         return {
             **of_temperature,
             "loss/policy": loss,
+            "loss/duals": duals_loss,
+            "grad_norm/duals": sum(norm**2 for norm in norms).sqrt(),
             "loss/alpha_mean": alpha_loss,
             "kl/q_rel": torch.tensor(kl_to_prior / config.epsilon),
             "kl/mean_rel": kl / config.epsilon_mean,

@@ -103,7 +103,7 @@ def test_new_priorities_are_the_errors_of_the_first_steps_at_least_1(spec, num_c
     # Of two sequences the error is below 1.
     targets = torch.tensor([3.0, 0.2, -40.0, 0.1])[:, None] + torch.arange(5.0) * 100.0
     learner, _, client = make_prioritized(spec, config, trajectory, targets)
-    critic = learner._online.critic
+    critic = learner.networks.online.critic
     with torch.no_grad():
         prediction = critic(trajectory.observation[:, 0], trajectory.action[:, 0])
     members = prediction.members if num_critics == 2 else [prediction]
@@ -146,12 +146,12 @@ def test_importance_weights_scale_the_critics_loss_of_each_sequence(spec):
     config = dataclasses.replace(LAP, critic_loss_steps="all")
     learner, rows, _ = make_prioritized(spec, config, trajectory, targets, exponent=1.0)
     with torch.no_grad():
-        q = learner._online.critic(trajectory.observation[:, :-1], trajectory.action).mean()
+        q = learner.networks.online.critic(trajectory.observation[:, :-1], trajectory.action).mean()
     learner.step()
     # (100 P)^-1 over the largest: 1, 1/2, 1/4, 1/8.
     weights = torch.tensor([1.0, 0.5, 0.25, 0.125])[:, None]
     expected = (weights * (q - targets).square()).mean()
-    torch.testing.assert_close(torch.as_tensor(rows[-1]["loss/q"]), expected)
+    torch.testing.assert_close(torch.as_tensor(rows[-1]["loss/critic"]), expected)
 
 
 def test_without_importance_weights_a_step_is_the_one_of_a_uniform_table(spec):

@@ -118,7 +118,7 @@ def test_the_fast_target_critic_has_the_scale_of_the_plain_one(spec):
         batches = (Sample(with_sums(make_trajectory(seed=s), 50.0, s)) for s in range(6))
         learner, rows = make_learner(spec, batches, config)
         learner.run(num_steps=6)
-        losses.append([float(row["loss/q"]) for row in rows])
+        losses.append([float(row["loss/critic"]) for row in rows])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 

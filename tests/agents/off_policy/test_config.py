@@ -41,7 +41,8 @@ def documented(cls):
 def test_every_field_is_documented_once(cls, base):
     bases = base if isinstance(base, tuple) else (base,)
     inherited = {field.name for each in bases for field in dataclasses.fields(each)}
-    assert documented(cls) == {field.name for field in dataclasses.fields(cls)} - inherited
+    again = {"max_grad_norm"} & documented(cls) & inherited  # that of MPO is never None
+    assert documented(cls) - again == {field.name for field in dataclasses.fields(cls)} - inherited
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ class Reference:
         self._low = low
         self._high = high
         self._num_steps = 0
+        self._last = {}
 
     def smoothed(self, action):
         noise = torch.randn(action.shape, generator=self._generator, dtype=torch.float64)
@@ -47,6 +48,7 @@ class Reference:
             "q/mean": taken.min(dim=0).values.mean(),
             "q/target": target.mean(),
         }
+        metrics = {**self._last, **metrics}
         if self._num_steps % config.policy_period == 0:
             policy = plain.leaves(modules["policy"])
             action = plain.deterministic(policy, batch.observation)
@@ -63,6 +65,7 @@ class Reference:
                 metrics["policy/action_error"] = error
             modules["policy"], norm = plain.descend(policy, loss, config.learning_rate)
             metrics |= {"loss/policy": loss, "grad_norm/policy": norm}
+            self._last = metrics  # logged until the next step of the policy
             for name in ("policy", "critic"):
                 modules[f"target_{name}"] = plain.mixed(
                     modules[f"target_{name}"], modules[name], config.target_rate

@@ -45,7 +45,9 @@ def test_the_policy_is_trained_in_every_second_step_and_targets_move_with_it():
         learner.step()
         moved.append({name for name in nets._fields if not torch.equal(before[name], weights(name))})
     assert moved == [{"critic"}, set(nets._fields)] * 2
-    assert ["loss/policy" in row for row in rows] == [False, True] * 2
+    assert ["loss/policy" in row for row in rows] == [False, True, True, True]
+    losses = [float(row["loss/policy"]) for row in rows[1:]]
+    assert losses[0] == losses[1] != losses[2]  # the last one, until the next
 
 
 def test_recorded_actions_are_not_followed_with_a_memory():

@@ -1,0 +1,28 @@
+"""The parts of a learner that cross agents: each acts before the losses of a step, or after them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+
+class Part:
+    """Something that `LossLearner` does in each step besides minimising losses.
+
+    Attributes:
+        updated_encoders: The encoders whose statistics it updates.
+    """
+
+    updated_encoders: Sequence[nn.Module] = ()
+
+    def before(self, batch: Any, num_steps: int) -> None:
+        """Acts on a `Batch` before the estimates, after `num_steps` learner steps.
+
+        If the batch is skipped, buffers return to what they were.
+        """
+
+    def after(self, metrics: Mapping[str, Any], num_steps: int) -> None:
+        """Acts after a step with its metrics, which a skipped one lacks; `num_steps` is as in `before`."""
+
+    def restored(self) -> None:
+        """Acts after the learner was restored."""
