@@ -73,7 +73,6 @@ def make_learner(
         ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
     """
     accelerated = acceleration.Acceleration(config.acceleration)
-    accelerated.leaves_losses_plain("MPO's losses")
     on_device = [module.to(device) for module in networks]
     online = MPONetworks(*map(accelerated.network, networks._fields, on_device))
     online.critic.eval()  # and so its copy, the target; for training see `MPOLosses.critic`
@@ -129,6 +128,9 @@ def make_learner(
         modules |= {"encoder": online.encoder, "target_encoder": target.encoder}
     if floor is not None:
         modules |= {"temperature_floor": floor}
+    why_plain = {
+        name: why for name in ("critic", "duals", "policy") if (why := of_batch.why_plain(online, name))
+    }
     has_scale = any(isinstance(part, learners.ReturnStatistics) for part in parts)
     return learner_class(
         networks=mpo_losses.MPOModules(online, target, duals, floor),
@@ -159,6 +161,7 @@ def make_learner(
                 *["running_return"] * has_scale,
             ),
         ),
+        why_plain=why_plain,
     )
 
 

@@ -44,7 +44,7 @@ class Estimates(NamedTuple):
     observed: Observed
     features: torch.Tensor  # [B, T or 1, F]  the online encoder's
     acting: torch.Tensor  # the same as in acting, which differs if the encoder has dropout
-    critic_targets: CriticTargets  # [B, T], or [B, T, J]
+    critic_targets: CriticTargets  # [B, T], or [B, T, J], of the critic's loss
     states: improvement.States | None  # [S]  those in which the policy is improved; None if it is not
     where: tuple[Any, ...]  # the index of these states in tensors [B, T, ...]
     num_improved: int  # the number of steps of a sequence, from the first on, that they are among
@@ -125,7 +125,7 @@ class MPOLosses:
                 observed,
                 online_features,
                 acting,
-                critic_targets,
+                learners.at(critic_targets, (slice(None), self._loss_steps)),
                 states,
                 where,
                 num_improved,
@@ -151,7 +151,7 @@ class MPOLosses:
         else:
             prediction = self.online_q.predict(features, steps.action)
         critic.eval()
-        target = learners.at(estimates.critic_targets, (slice(None), self._loss_steps))
+        target = estimates.critic_targets
         loss = self.critic_loss(critic, prediction, target, steps.mask)
         priorities = None
         if isinstance(batch.weights, torch.Tensor):
@@ -195,6 +195,21 @@ class MPOLosses:
         if estimates.improved.temperature_loss is not None:
             metrics |= improvement.values_of_temperatures(nets.duals, self.config)
         return learners.Loss(estimates.share * loss, metrics | self._of_target_policy(estimates.states))
+
+    def why_plain(self, online: MPONetworks, name: str) -> str:
+        """Returns the reason why a loss of these networks cannot be compiled by itself, or ""."""
+        config, has_weights = self.config, any(True for _ in online.encoder.parameters())
+        if name == "critic":
+            if has_weights and config.trains_encoder("critic"):
+                return "it trains an encoder, whose features are part of the estimates"
+            return "it sees as many pairs as happened" if critics.has_batch_norm(online.critic) else ""
+        if name == "duals":
+            return "it is of a few numbers"  # of which KLs of 0, up to rounding, are compared with 0
+        if has_weights and config.trains_encoder("policy"):
+            return "the encoder is computed again in each step"
+        if config.policy_loss_steps == "all":
+            return "it is of as many states as happened"
+        return ""
 
     def _learned_from(self, nets: MPOModules, data: types.Trajectory) -> tuple[types.Trajectory, Observed]:
         """Returns the steps that are learned from, and their observations as the encoder takes them."""

@@ -71,10 +71,17 @@ class Acceleration:
         plain: Callable[..., Output],
         modules: Iterable[nn.Module],
         parameters: Callable[[], Sequence[nn.Parameter]],
+        why_plain: str = "",
     ) -> compiled.DifferentiatedLoss[Output]:
-        """Makes a loss with its gradients; see `compiled.DifferentiatedLoss`."""
+        """Makes a loss with its gradients; see `compiled.DifferentiatedLoss`.
+
+        With a reason `why_plain`, it is not compiled.
+        """
+        if self.compiles and why_plain:
+            notes.say(part, f"plain torch: {why_plain}")
+        backend = None if why_plain else self._backend
         return compiled.DifferentiatedLoss(
-            part, loss=loss, plain=plain, modules=modules, parameters=parameters, backend=self._backend
+            part, loss=loss, plain=plain, modules=modules, parameters=parameters, backend=backend
         )
 
     def leaves_losses_plain(self, part: str) -> None:
@@ -151,6 +158,8 @@ class Acceleration:
             return "they share parameters"
         if in_order:
             return "several learners make them together"
+        if self.compiles:
+            return "they are compiled"
         if self._updates_draw:
             return "they draw random numbers"
         if parallel.has_mode():

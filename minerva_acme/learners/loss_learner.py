@@ -99,6 +99,7 @@ class LossLearner(module_learner.ModuleLearner):
         modules: Mapping[str, nn.Module] = MappingProxyType({}),
         variables: Sequence[str] = (),
         takes: samples.Kind = samples.ANY,
+        why_plain: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Makes the learner.
 
@@ -131,6 +132,7 @@ class LossLearner(module_learner.ModuleLearner):
             modules: The modules to save, by name; {}: the networks.
             variables: The names of those that actors may ask for; (): all.
             takes: The kind of data that the losses take.
+            why_plain: The reasons why losses cannot be compiled, by name.
 
         Raises:
             ValueError: A loss has no module of its name, or no group.
@@ -178,6 +180,7 @@ class LossLearner(module_learner.ModuleLearner):
                 plain=functools.partial(_differentiated, name, compute, groups[name], others),
                 modules=modules.values(),
                 parameters=groups[name].parameters,
+                why_plain=why_plain.get(name, ""),
             )
         self._periods = periods
         self._update_targets = update_targets
@@ -250,15 +253,14 @@ class LossLearner(module_learner.ModuleLearner):
             )
             for chain in chains
         ]
-        in_order = self.ranks is not None or self._acceleration.compiles
+        in_order = self.ranks is not None
         return [
             each for chain in self._acceleration.side_by_side(*every, in_order=in_order) for each in chain
         ]
 
     def save(self) -> core.State:
         state = super().save()
-        ways = {name: loss.save() for name, loss in self._differentiated.items()}
-        if any(ways.values()):
+        if ways := {name: way for name, loss in self._differentiated.items() if (way := loss.save())}:
             state["ways"] = ways
         if self._last:
             state["improved"] = {name: torch.as_tensor(value) for name, value in self._last.items()}

@@ -3,6 +3,7 @@
 Some by `aot_eager` here, which writes no C++; all by inductor in `make test-compile`.
 """
 
+import dataclasses
 import importlib.util
 import itertools
 import sys
@@ -14,6 +15,7 @@ from minerva_acme import testing
 
 from . import transition_scene
 from .conftest import PPO
+from .mpo import scene as mpo_scene
 
 LOSSES = {
     "dqn": ["q_network"],
@@ -22,6 +24,7 @@ LOSSES = {
     "d4pg": ["critic", "policy"],
     "crr": ["critic", "policy"],
     "ppo": ["network"],
+    "mpo": ["critic", "policy"],
 }
 
 
@@ -39,6 +42,10 @@ def make(make_learner, make_rollout, continuous_spec):
             builder = PPO.builder(acceleration=mode, **settings)
             learner, _, rows = make_learner(builder, continuous_spec, rollouts)
             return learner, rows
+        if name == "mpo":
+            config = dataclasses.replace(mpo_scene.SMALL, **settings, acceleration=mode)
+            samples = (mpo_scene.Sample(mpo_scene.make_trajectory(seed=seed)) for seed in itertools.count())
+            return mpo_scene.make_learner(mpo_scene.SPEC, samples, config)
         agent = transition_scene.AGENTS[name]
         batches = (transition_scene.make_batch(agent.spec, seed) for seed in itertools.count())
         builder = agent.make(acceleration=mode, **settings)
@@ -71,7 +78,7 @@ def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
 
 
 @pytest.mark.parametrize(  # an agent on the kit, and one that is not
-    "name", ["dqn", pytest.param("ppo", marks=pytest.mark.compile)]
+    "name", ["dqn", *(pytest.param(name, marks=pytest.mark.compile) for name in ("ppo", "mpo"))]
 )
 @pytest.mark.usefixtures("by_aot_eager")
 def test_compiled_losses_train_as_plain_ones(name, make):
@@ -87,18 +94,33 @@ def test_a_memory_of_ppo_runs_plainly_which_is_said_in_one_line(run, said):
 
 
 def test_agents_whose_losses_are_not_compiled_say_so_and_train_as_by_default(learner_scene, said):
-    if learner_scene.name == "ppo":
-        pytest.skip("its loss is compiled")
+    if learner_scene.name != "vmpo":
+        pytest.skip("its losses are compiled")
     states = []
     for mode in ("compile", "auto"):
         learner, _ = learner_scene.make([learner_scene.make_batch(0)], acceleration=mode)
         learner.step()
         states.append(learner.save())
     testing.assert_nests_equal(*states, "The mode changed a number.")
-    name = {"mpo": "MPO", "vmpo": "V-MPO"}[learner_scene.name]
-    assert [line for line in said() if line.startswith(f"{name}'s losses")] == [
-        f"{name}'s losses: plain torch: `acceleration` compile does not support them"
+    assert [line for line in said() if line.startswith("V-MPO's losses")] == [
+        "V-MPO's losses: plain torch: `acceleration` compile does not support them"
     ]
+
+
+MPO_PLAIN = {
+    "multipliers": ({}, "duals", "it is of a few numbers"),
+    "all states": ({"policy_loss_steps": "all"}, "policy", "it is of as many states as happened"),
+    "batch norm": ({"critic_torso": "batch_norm"}, "critic", "it sees as many pairs as happened"),
+}
+
+
+@pytest.mark.parametrize("case", MPO_PLAIN)
+@pytest.mark.usefixtures("by_aot_eager")
+def test_losses_of_mpo_that_cannot_be_compiled_are_not_and_the_log_says_why(case, make, said):
+    settings, loss, reason = MPO_PLAIN[case]
+    make("mpo", "compile", **settings)
+    (line,) = [line for line in said() if line.startswith(f"{loss} loss: plain torch")]
+    assert reason in line
 
 
 def own_agent(repository, monkeypatch):
@@ -136,6 +158,8 @@ VARIANTS = {
     "dqn, prioritised bins": ("dqn", {"critic_head": "c51", "double": True}),
     "sac, mixture": ("sac", {"critic_head": "mixture", "num_critics": 2}),
     "sac, one encoder": ("sac", {"shared_encoder": True}),
+    "mpo, modern": ("mpo", {"torso": "simba", "normalize_observations": True, "critic_loss_steps": "all"}),
+    "mpo, bins": ("mpo", {"critic_head": "two_hot", "action_penalty": True, "m_steps": 2}),
     "td3, simba": ("td3", {"torso": "simba", "policy_layer_sizes": (8, 8)}),
     "ppo, squashed": ("ppo", {"squash_actions": True, "torso": "layer_norm", "state_dependent_stddev": True}),
 }

@@ -2,12 +2,19 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
-from minerva_acme import counting, losses, testing, types
+from minerva_acme import counting, losses, specs, testing, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
+SPEC = specs.EnvironmentSpec(
+    observations=specs.Array((3,), np.float32, name="observation"),
+    actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action"),
+    rewards=specs.Array((), np.float32, name="reward"),
+    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
+)
 SMALL = mpo.MPOConfig(
     policy_layer_sizes=(16, 16), critic_layer_sizes=(16, 16), batch_size=4, num_samples=6, min_replay_size=1
 )
