@@ -16,6 +16,7 @@ from minerva_acme.agents.off_policy import checks, schedules, sequences
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.agents.off_policy import networks as kit
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import selectors
 
 TABLE = "replay"
 
@@ -164,14 +165,14 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             discount=self.config.discount,
         )
 
-    def make_selector(self) -> replay.Selector:
+    def make_selector(self) -> selectors.Selector:
         """Makes the selector of sampled items: uniform or by priority, and by age if items fade."""
         config, priorities = self.config, self._by_priority
         # Ages are counted in items, of which there is one in so many environment steps.
         fading = config.replay_fading**self.steps_per_item, config.replay_fading_floor
         if priorities:
-            return replay.Prioritized(priorities.priority_exponent, *fading, priorities.new_priority)
-        return replay.Uniform() if config.replay_fading == 1.0 else replay.Prioritized(0.0, *fading)
+            return selectors.Prioritized(priorities.priority_exponent, *fading, priorities.new_priority)
+        return selectors.Uniform() if config.replay_fading == 1.0 else selectors.Prioritized(0.0, *fading)
 
     def make_rate_limiter(self) -> replay.RateLimiter:
         """Makes the table's rate limiter, from `num_actors` and the config's samples per insert."""

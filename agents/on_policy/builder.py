@@ -10,6 +10,7 @@ from minerva_acme.agents import acting, actions, choosing, placing, requirements
 from minerva_acme.agents.on_policy import batch, rounds
 from minerva_acme.agents.on_policy import config as on_policy_config
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import selectors
 
 TABLE = "rollouts"
 
@@ -107,7 +108,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
                 signature=self.make_layout(spec).signature,
                 max_size=capacity,
                 rate_limiter=replay.Queue(capacity),
-                sampler=replay.Fifo(),
+                sampler=selectors.Fifo(),
                 max_times_sampled=1,
                 contents={"discount": self.config.discount},  # of `return_so_far`
                 ring=None

@@ -15,6 +15,7 @@ from minerva_acme import core, specs, types
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import minari, playing
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import selectors
 from minerva_acme.replay.layouts import trajectories
 from minerva_acme.replay.memory import store
 
@@ -179,16 +180,12 @@ def check_tables(tables: Sequence[replay.TableConfig]) -> Sequence[replay.TableC
 
 def _own(table: replay.TableConfig, max_size: int) -> replay.TableConfig:
     """Returns the config of a table of demonstrations: all fit in, and none is older than others."""
-    sampler = table.sampler
-    if isinstance(sampler, replay.Prioritized):
-        plain = sampler._replace(fading=1.0)
-        sampler = plain if plain.exponent else replay.Uniform()
     return dataclasses.replace(
         table,
         max_size=max_size,
         rate_limiter=replay.MinSize(1),
-        sampler=sampler,
-        remover=replay.Fifo(),
+        sampler=table.sampler.ageless(),
+        remover=selectors.Fifo(),
         ring=None,
     )
 

@@ -12,11 +12,8 @@ from minerva_acme.replay.base import (
     BatchedWriter,
     ColumnSpec,
     FieldSpec,
-    Fifo,
     ItemSignature,
-    Lifo,
     MinSize,
-    Prioritized,
     Queue,
     ReplayClient,
     ReplayError,
@@ -28,13 +25,13 @@ from minerva_acme.replay.base import (
     SampleToInsertRatio,
     TableConfig,
     TableInfo,
-    Uniform,
     Window,
     Writer,
 )
 from minerva_acme.replay.memory.client import MemoryClient
 from minerva_acme.replay.memory.store import MemoryServer
 from minerva_acme.replay.reverb.store import ReverbClient, ReverbServer
+from minerva_acme.replay.selectors import Fifo, Items, Lifo, Prioritized, Selection, Selector, Uniform
 
 __all__ = [
     "BatchedWriter",
@@ -42,6 +39,7 @@ __all__ = [
     "FieldSpec",
     "Fifo",
     "ItemSignature",
+    "Items",
     "Lifo",
     "MemoryClient",
     "MemoryServer",
@@ -59,6 +57,8 @@ __all__ = [
     "SampleInfo",
     "SampleToInsertRatio",
     "Sampler",
+    "Selection",
+    "Selector",
     "TableConfig",
     "TableInfo",
     "Uniform",

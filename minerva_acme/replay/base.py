@@ -13,11 +13,12 @@ import abc
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from minerva_acme import constraints, core
+from minerva_acme.replay.selectors import Fifo, Selector, Uniform
 
 
 class ColumnSpec(NamedTuple):
@@ -50,52 +51,8 @@ class ItemSignature(NamedTuple):
     fields: Mapping[str, FieldSpec]
 
 
-class Uniform(NamedTuple):
-    """A selector that chooses every item with equal probability."""
-
-
-class Fifo(NamedTuple):
-    """A selector that chooses the oldest item."""
-
-
-class Lifo(NamedTuple):
-    """A selector that chooses the newest item."""
-
-
-class Prioritized(NamedTuple):
-    """A selector that chooses items by priority and, if they fade, by age.
-
-    An item's probability is proportional to max(fading ** age, floor) * priority ** exponent. Its age is the
-    number of items inserted after it; without fading, the first factor is 1. Only the store in memory
-    supports fading, and new items with the largest priority.
-
-    Sources: Schaul et al. 2016, "Prioritized experience replay", for the second factor; Lyu et al. 2026,
-    "Debiased model-based representations for sample-efficient continuous control" (DR.Q), for the first one,
-    with `fading` 0.9999 and `floor` 0.1.
-    """
-
-    exponent: Annotated[
-        float,
-        constraints.Constraint(
-            "finite and >= 0 (0 draws all items whose priority is above 0 with equal probability; `Uniform` "
-            "draws all, and faster)",
-            lambda value: 0.0 <= value < math.inf,
-        ),
-    ]
-    fading: float = 1.0
-    floor: float = 0.1  # the least value of the first factor
-    new_priority: Literal["given", "largest"] = "given"  # by the writer, or the largest that an item has had
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether every store supports it."""
-        return self.fading == 1.0 and self.new_priority == "given"
-
-
 TIMEOUT_SECONDS = 60.0
 """The default time for which a rate limiter may hold a writer back."""
-
-Selector = Uniform | Fifo | Lifo | Prioritized
 
 
 class MinSize(NamedTuple):
@@ -170,6 +127,8 @@ class TableConfig:
 
     def __post_init__(self) -> None:
         constraints.check_fields(self)
+        for role, selector in (("sampler", self.sampler), ("remover", self.remover)):
+            _require_selector(role, selector)
         if not self.name:
             raise ValueError("`name` of a table must not be empty.")
         for name, field in self.signature.fields.items():
@@ -179,12 +138,8 @@ class TableConfig:
                     f"Field '{name}' of table '{self.name}' must be of a column of its signature, "
                     f"{', '.join(map(repr, self.signature.columns))}, got '{field.column}'."
                 )
-        if isinstance(self.remover, Prioritized) and not self.remover.is_plain:
-            raise ValueError(
-                f"The remover must have no more than an `exponent`, got {self.remover}: samplers alone fade."
-            )
-        if isinstance(self.sampler, Prioritized) and self.sampler.fading != 1.0:
-            self._check_fading(self.sampler)
+        self.sampler.check(self, "sampler")
+        self.remover.check(self, "remover")
         limiter = self.rate_limiter
         if isinstance(limiter, MinSize | SampleToInsertRatio) and limiter.min_size > self.max_size:
             raise ValueError(
@@ -209,13 +164,12 @@ class TableConfig:
             self._check_ring(self.ring)
 
     def _check_ring(self, ring: Ring) -> None:
-        if any(isinstance(selector, Prioritized) for selector in (self.sampler, self.remover)):
+        if self.sampler.has_priorities or self.remover.has_priorities:
             raise ValueError(
                 f"Table '{self.name}' holds batched steps, whose items have no priorities, got "
                 f"{self.sampler} and {self.remover}. Sample uniformly (`prioritized` False, "
                 "`replay_fading` 1), or play environments that are not batched."
             )
-        # Selectors without settings are equal as tuples, whatever they select.
         found = (type(self.sampler).__name__, type(self.remover).__name__, self.max_times_sampled)
         expected = ("Uniform", "Fifo", 0) if ring.by_episode else ("Fifo", "Fifo", 1)
         if found != expected:
@@ -231,17 +185,13 @@ class TableConfig:
         if any(field.variable for field in self.signature.fields.values()):
             raise ValueError(f"The fields of table '{self.name}', a ring, must have fixed lengths.")
 
-    def _check_fading(self, sampler: Prioritized) -> None:
-        if not (0.0 < sampler.fading < 1.0 and 1e-6 <= sampler.floor < 1.0):
-            raise ValueError(
-                f"`fading` must be in (0, 1] and `floor` in [1e-6, 1), got {sampler.fading} and "
-                f"{sampler.floor}. A `fading` of 1 leaves all weights as they are."
-            )
-        if not isinstance(self.remover, Fifo) or self.max_times_sampled:
-            raise ValueError(
-                f"The items of table '{self.name}' fade only where the oldest one always leaves first, got "
-                f"{self.remover} and `max_times_sampled` {self.max_times_sampled}. Use `Fifo()` and 0."
-            )
+
+def _require_selector(role: str, value: Any) -> None:
+    """Raises ValueError unless a value is a selector."""
+    if not isinstance(value, Selector):
+        is_class = isinstance(value, type) and issubclass(value, Selector)
+        way_out = f"{value.__name__}(...)" if is_class else "replay.Uniform(), for example"
+        raise ValueError(f"`{role}` must be a `replay.Selector`, got {value!r}. Write {way_out}.")
 
 
 class TableInfo(NamedTuple):

@@ -125,16 +125,6 @@ def describe(
 ) -> TableDescription:
     """Describes a table."""
 
-    def describe_selector(selector: base.Selector) -> str:
-        if not isinstance(selector, base.Prioritized):
-            return type(selector).__name__
-        settings = [f"exponent={float(selector.exponent)}"]
-        if selector.fading != 1.0:
-            settings += [f"fading={selector.fading}", f"floor={selector.floor}"]
-        if selector.new_priority != "given":
-            settings.append(f"new_priority={selector.new_priority}")
-        return f"Prioritized({', '.join(settings)})"
-
     def describe_value(value: str | float) -> str:
         return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
@@ -142,8 +132,8 @@ def describe(
         name=config.name,
         max_size=config.max_size,
         max_times_sampled=config.max_times_sampled,
-        sampler=describe_selector(config.sampler),
-        remover=describe_selector(config.remover),
+        sampler=config.sampler.describe(),
+        remover=config.remover.describe(),
         limits=limits(config.rate_limiter),
         fields=field_specs(config.signature),
         size=size,

@@ -14,6 +14,7 @@ from minerva_acme.testing.environment_conformance import EnvironmentConformance,
 from minerva_acme.testing.fakes import FakeActor, FakeEnvironment, FakeLearner, FakeLogger, RepeatedBatch
 from minerva_acme.testing.logger_conformance import LoggerConformance
 from minerva_acme.testing.observer_conformance import ObserverConformance
+from minerva_acme.testing.selector_conformance import SelectorConformance
 from minerva_acme.testing.vector_conformance import VectorEnvironmentConformance
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "LoggerConformance",
     "ObserverConformance",
     "RepeatedBatch",
+    "SelectorConformance",
     "VariableSourceConformance",
     "VectorEnvironmentConformance",
     "WrapperConformance",

@@ -11,8 +11,8 @@ import torch
 from minerva_acme import environments, experiments, replay, specs, testing
 from minerva_acme.agents import mpo
 
-MAX_FILES = 11
-MAX_FILES_IN_TRAINING = 14
+MAX_FILES = 12
+MAX_FILES_IN_TRAINING = 15
 
 
 class Trace:

@@ -9,17 +9,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from minerva_acme.replay import base, messages
-from minerva_acme.replay.memory.fading_tree import FadingTree
+from minerva_acme.replay import base, messages, selectors
 from minerva_acme.replay.memory.rows import RowStore, check_array
-from minerva_acme.replay.memory.sum_tree import SumTree
 
 _MIN_CAPACITY = 16
 _COUNTS = ("size", "inserted", "sampled", "_capacity", "_first", "_end")  # attributes of a table
 _NUMBERS = (*_COUNTS, "_common_priority")
 _MAX_COUNT = 1 << 62
 _SPARSE = 4  # with more places per item than this, drawing places at random until one is alive is slower
-_LARGEST_WEIGHT = 1e290  # weights of as many items as there may be have a finite sum
 
 
 class Field(NamedTuple):
@@ -279,20 +276,21 @@ class Table(AnyTable):
             self._arrays["keys"] = np.empty(0, np.uint64)
         # The priority while all items have the same one; otherwise there is an array.
         self._common_priority: float | None = None
-        self._trees: dict[base.Prioritized, SumTree | FadingTree] = {}
         # The largest priority that an item has had, where a new item gets it.
         self._largest_priority = 0.0
-        selectors = (config.sampler, config.remover)
-        exponents = [each.exponent for each in selectors if isinstance(each, base.Prioritized)]
-        self._most = _LARGEST_WEIGHT ** (1.0 / max([1.0, *exponents]))  # the largest priority
-        self._begins_largest = getattr(config.sampler, "new_priority", "given") == "largest"
+        self._most = min(config.sampler.largest_priority, config.remover.largest_priority)
+        self._begins_largest = config.sampler.begins_with_largest
+        items = _Items(self)
+        self._sampling = config.sampler.start(items)
+        self._removing = self._sampling if config.remover == config.sampler else config.remover.start(items)
+        self._selections = [*dict.fromkeys((self._sampling, self._removing))]
         self._numbers = (*_NUMBERS, *["_largest_priority"] * self._begins_largest)  # of a checkpoint
         self._resize(min(_MIN_CAPACITY, self._max_capacity))
 
     @property
     def nbytes(self) -> int:
         """The size of the items in bytes, without their rows."""
-        parts: list[np.ndarray | SumTree | FadingTree] = [*self._arrays.values(), *self._trees.values()]
+        parts: list[np.ndarray | selectors.Selection] = [*self._arrays.values(), *self._selections]
         return sum(part.nbytes for part in parts)
 
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
@@ -336,22 +334,22 @@ class Table(AnyTable):
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
         if self._in_order:
             exists = (keys >= self._first) & (keys < self._end)
-            places = keys[exists].astype(np.intp) % self._capacity
+            numbers = keys[exists].astype(np.intp)
         else:
             known = self._arrays["keys"][: self._end]  # ascending from `_first` on
-            places = self._first + np.searchsorted(known[self._first :], keys)
-            exists = places < self._end
-            exists[exists] = known[places[exists]] == keys[exists]
-            exists[exists] = self._times[places[exists]] >= 0
-            places = places[exists]
+            numbers = self._first + np.searchsorted(known[self._first :], keys)
+            exists = numbers < self._end
+            exists[exists] = known[numbers[exists]] == keys[exists]
+            exists[exists] = self._times[numbers[exists]] >= 0
+            numbers = numbers[exists]
         priorities = priorities[exists]
         if (largest := float(priorities.max(initial=0.0))) > self._most:
             self._refuse(largest)
         self._largest_priority = max(self._largest_priority, largest)
         if "priorities" in self._arrays or np.any(priorities != self._common_priority):
-            self._each_priority()[places] = priorities
-        for selector, tree in self._trees.items():
-            tree.set_many(places, _weights(priorities, selector.exponent))
+            self._each_priority()[numbers % self._capacity] = priorities
+        for selection in self._selections:
+            selection.update(numbers, priorities)
 
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         numbers = {name: getattr(self, name) for name in self._numbers}
@@ -367,7 +365,7 @@ class Table(AnyTable):
         for name in self._numbers:
             setattr(self, name, numbers[name])
         self._generator.bit_generator.state = numbers["generator"]
-        self._plant()
+        self._rebuild()
         places = self._alive() % self._capacity
         self._check_items(places)
         for place in places.tolist():
@@ -392,7 +390,7 @@ class Table(AnyTable):
         self._largest_priority = state.get("largest_priority", self._largest_priority)
         self._times[places] = state["times"]
         self._each_priority()[places] = state["priorities"]
-        self._plant()
+        self._rebuild()
 
     def _check_numbers(self, numbers: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Checks the shapes of a state to restore, and the numbers that refer to the places of items."""
@@ -477,13 +475,13 @@ class Table(AnyTable):
             self._each_priority()[place] = priority
         if not self._in_order:
             self._arrays["keys"][place] = self.inserted
-        for selector, tree in self._trees.items():
-            tree.insert(place, _weight(priority, selector.exponent))
         self._end += 1
         self.size += 1
         self.inserted += 1
+        for selection in self._selections:
+            selection.insert(self._end - 1, priority)
         if self.size > self._max_size:
-            numbers, _ = self._choose(self.config.remover, 1)
+            numbers, _ = self._removing.choose(1)
             self._remove(int(numbers[0]))
 
     def _remove(self, number: int) -> None:
@@ -492,8 +490,8 @@ class Table(AnyTable):
         for store, start, length in self._windows(place):
             store.release(start, length)
         self.size -= 1
-        for tree in self._trees.values():
-            tree.set(place, 0.0)
+        for selection in self._selections:
+            selection.remove(number)
         if self._in_order:
             self._first += 1
             return
@@ -512,7 +510,7 @@ class Table(AnyTable):
 
     def _sample(self, count: int) -> "_Drawn":
         """Chooses items and counts the samples. An item that reaches its maximum number is removed."""
-        numbers, probabilities = self._choose(self.config.sampler, count)
+        numbers, probabilities = self._sampling.choose(count)
         places = numbers % self._capacity
         times = self._times[places] + 1
         if count > 1:
@@ -552,25 +550,7 @@ class Table(AnyTable):
             fields[field.name] = field.store.gather(starts, longest, lengths.get(field.name))
         return Batch(info, fields, lengths)
 
-    def _choose(self, selector: base.Selector, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the numbers of items that a selector chooses, and the probability of each.
-
-        The table must not be empty.
-        """
-        match selector:
-            case base.Fifo():
-                return np.full(count, self._first), np.ones(count)
-            case base.Lifo():
-                return np.full(count, self._end - 1), np.ones(count)
-            case base.Prioritized() if (total := self._trees[selector].total()) > 0.0:
-                tree = self._trees[selector]
-                places = tree.find(self._generator.random(count) * total)
-                return self._first + (places - self._first) % self._capacity, tree.weights(places) / total
-            case base.Uniform() | base.Prioritized():  # the latter if all priorities are 0
-                return self._choose_uniformly(count)
-        raise AssertionError(f"no selector of a `TableConfig`: {selector!r}")
-
-    def _choose_uniformly(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+    def _choose_uniformly(self, count: int) -> selectors.Choice:
         probabilities = np.full(count, 1.0 / self.size)
         span = self._end - self._first
         if self._is_sparse():
@@ -632,26 +612,47 @@ class Table(AnyTable):
             )
             for field in self.fields
         ]
-        self._plant()
+        self._rebuild()
 
-    def _plant(self) -> None:
-        """Builds the trees from the priorities."""
-        for selector in (self.config.sampler, self.config.remover):
-            if isinstance(selector, base.Prioritized):
-                places = self._alive() % self._capacity
-                tree = self._trees[selector] = self._make_tree(selector)
-                tree.set_many(places, _weights(self._priorities(places), selector.exponent))
+    def _rebuild(self) -> None:
+        """Lets the selections start anew."""
+        for selection in self._selections:
+            selection.rebuild()
 
-    def _make_tree(self, selector: base.Prioritized) -> SumTree | FadingTree:
-        if selector.fading == 1.0:
-            return SumTree(self._capacity)
-        return FadingTree(self._capacity, fading=selector.fading, floor=selector.floor, newest=self._end - 1)
+
+class _Items(selectors.Items):
+    """The items of a table, for its selections."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.generator = table._generator
+
+    @property
+    def capacity(self) -> int:
+        return self._table._capacity
+
+    @property
+    def first(self) -> int:
+        return self._table._first
+
+    @property
+    def end(self) -> int:
+        return self._table._end
+
+    def numbers(self) -> np.ndarray:
+        return self._table._alive()
+
+    def priorities(self, numbers: np.ndarray) -> np.ndarray:
+        return self._table._priorities(numbers % self._table._capacity)
+
+    def uniform(self, count: int) -> selectors.Choice:
+        return self._table._choose_uniformly(count)
 
 
 def _leaves_in_order(config: base.TableConfig) -> bool:
     """Returns whether a table always removes its oldest item."""
-    return isinstance(config.remover, base.Fifo) and (
-        not config.max_times_sampled or isinstance(config.sampler, base.Fifo)
+    return config.remover.takes_the_oldest and (
+        not config.max_times_sampled or config.sampler.takes_the_oldest
     )
 
 
@@ -662,13 +663,3 @@ def _earlier(places: np.ndarray) -> np.ndarray:
     earlier = np.empty_like(order)
     earlier[order] = np.arange(len(places)) - np.searchsorted(ordered, ordered)
     return earlier
-
-
-def _weight(priority: float, exponent: float) -> float:
-    return priority**exponent if priority else 0.0
-
-
-def _weights(priorities: np.ndarray, exponent: float) -> np.ndarray:
-    # One at a time: numpy's powers of arrays differ from those of floats in the last bit, on CPUs with
-    # AVX-512 for any exponent, and an item's weight must not depend on how it was computed.
-    return np.array([_weight(priority, exponent) for priority in priorities.tolist()])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minerva_acme import writing
-from minerva_acme.replay import base, messages, sizes, waiting
+from minerva_acme.replay import base, messages, selectors, sizes, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb import sampler as samplers
 from minerva_acme.replay.reverb.connection import ReverbConnection
@@ -257,7 +257,7 @@ def check_selectors(tables: Sequence[base.TableConfig]) -> None:
                 "batched steps in tensors. Replay in memory can do that, in a run of one process: --replay "
                 "memory, in Python replay='memory'."
             )
-        if isinstance(table.sampler, base.Prioritized) and not table.sampler.is_plain:
+        if table.sampler.reverb is None or table.remover.reverb is None:
             raise base.ReplayError(
                 f"Table '{table.name}' must be sampled uniformly, in order or by priorities that clients set "
                 f"to be on Reverb, got {messages.describe(table).sampler}. Replay in memory can do that, in "
@@ -283,9 +283,8 @@ def _explain_failure(found: str) -> str:
 
 
 def _make_table(pybind: ModuleType, config: base.TableConfig) -> Any:
-    def make_selector(selector: base.Selector) -> Any:
-        # Reverb uses the same names.
-        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector[:1])
+    def make_selector(selector: selectors.Selector) -> Any:
+        return getattr(pybind, f"{type(selector).__name__}Selector")(*selector.reverb or ())
 
     return pybind.Table(
         name=config.name,

@@ -12,7 +12,7 @@ import pytest
 
 from minerva_acme import replay
 from minerva_acme.replay import base
-from minerva_acme.replay.memory.fading_tree import FadingTree
+from minerva_acme.replay.fading_tree import FadingTree
 
 from .test_store import NUMBER, write_numbers
 

@@ -113,8 +113,7 @@ def test_weights_do_not_depend_on_how_an_item_got_its_priority(serve_memory, tab
                 writer.create_item("replay", priorities[t - 2], {"window": replay.Window("number", t - 2, 3)})
 
     def weights(server):
-        (tree,) = server._tables.tables["replay"]._trees.values()
-        return tree.weights(np.arange(8000))
+        return server._tables.tables["replay"]._sampling._tree.weights(np.arange(8000))
 
     inserted = weights(server)
     restored = serve_memory(config, restore_from=client.checkpoint())
@@ -562,17 +561,6 @@ def test_draws_that_are_restored_know_the_largest_priority(serve_memory, table):
     assert found[0] == found[1] and found[0][10] == 50.0
 
 
-class Newest:
-    """A selector of somebody's own, which no store knows."""
-
-    def __repr__(self):
-        return "Newest()"
-
-
-class Sooner(replay.Uniform):
-    """One that is derived from a known selector, and would be taken for it."""
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -580,11 +568,10 @@ class Sooner(replay.Uniform):
         ({"max_size": "9"}, "`max_size` must be a whole number of items >= 1, got '9'"),
         ({"max_times_sampled": 1.5}, "`max_times_sampled` must be a whole number, got 1.5"),
         ({"name": 3}, "`name` must be text, got 3"),
-        ({"sampler": Newest()}, "`sampler` must be Uniform or Fifo or Lifo or Prioritized, got Newest()"),
-        ({"remover": Sooner()}, "`remover` must be Uniform or Fifo or Lifo or Prioritized, got Sooner()"),
-        ({"sampler": "uniform"}, "`sampler` must be Uniform or Fifo or Lifo or Prioritized, got 'uniform'"),
-        ({"sampler": replay.Lifo}, "got <class 'minerva_acme.replay.base.Lifo'>. Write Lifo(...)."),
-        ({"sampler": None}, "`sampler` must be Uniform or Fifo or Lifo or Prioritized, got None"),
+        ({"sampler": 3}, "`sampler` must be a `replay.Selector`, got 3. Write replay.Uniform(), for example"),
+        ({"sampler": "uniform"}, "`sampler` must be a `replay.Selector`, got 'uniform'"),
+        ({"sampler": replay.Lifo}, "got <class 'minerva_acme.replay.selectors.Lifo'>. Write Lifo(...)."),
+        ({"sampler": None}, "`sampler` must be a `replay.Selector`, got None"),
         (
             {"sampler": replay.Prioritized("1")},
             "`exponent` of the sampler must be finite and >= 0 (0 draws",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from minerva_acme.replay.memory.sum_tree import SumTree
+from minerva_acme.replay.sum_tree import SumTree
 
 
 def tree_of(weights):

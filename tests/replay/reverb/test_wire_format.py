@@ -111,8 +111,7 @@ def test_a_table_is_read_as_it_was_described(serve, table, limiter, selector):
     client = serve(config).client()
     client.check_table(config)
     description = client._connection.table("replay")
-    exponent = f"(exponent={float(selector.exponent)})" if selector else ""
-    assert description.sampler == type(selector).__name__ + exponent
+    assert description.sampler == selector.describe()
     assert (description.remover, description.max_size, description.max_times_sampled) == ("Lifo", 1000, 3)
     assert description.fields == {
         "a": ((1, 4, 4, 3), np.uint8),

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minerva_acme.replay.memory.sum_tree import SumTree
+from minerva_acme.replay.sum_tree import SumTree
 
 
 class FadingTree:
