@@ -233,8 +233,8 @@ PLANTED = {
         "_is_open",
     ),
     "super()": (
-        "class Own(learners.LossLearner):\n    def other(self):\n        return super()._minimise(None, {})",
-        "_minimise",
+        "class Own(learners.LossLearner):\n    def other(self):\n        return super()._begin(None)",
+        "_begin",
     ),
     "a base with type arguments": (
         "class Own(off_policy.TransitionBuilder[int, int]):\n    @property\n    def _by_priority(self): ...",

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from minerva_acme import learners, losses
+import torch
+
+from minerva_acme import learners, losses, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.impala.config import IMPALAConfig
 
@@ -17,32 +19,31 @@ class IMPALALearner(on_policy.RolloutLearner[IMPALAConfig]):
 
     def __init__(self, **parts: Any) -> None:
         """Makes the learner from the arguments of `RolloutLearner`."""
-        super().__init__(**parts)
-        self.acceleration.leaves_losses_plain("IMPALA's losses")
+        super().__init__(losses={"network": self.loss}, **parts)
 
-    def improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
-        """Makes one gradient step."""
-        loss = self._loss(batch)
-        grad_norm = self.updates.minimise("network", loss.total)
-        return {
-            "loss/total": loss.total.detach(),
-            "loss/policy": loss.policy.detach(),
-            "loss/value": loss.value.detach(),
-            "policy/entropy": loss.entropy.detach(),
-            "grad_norm": grad_norm,
-            **batch.value_metrics(),
-        }
-
-    def _loss(self, batch: on_policy.RolloutBatch) -> losses.PolicyGradientLosses:
+    def loss(
+        self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
         """Computes the loss of a rollout."""
-        advantages = batch.weight * self.normalized(batch.advantage)
-        policy, value = self.network.from_normalized(batch.observation, batch.past)
-        return losses.policy_gradient_loss(
-            log_prob=policy.log_prob(batch.raw_action),
+        rollout: on_policy.RolloutBatch = batch.estimates
+        advantages = rollout.weight * self.normalized(rollout.advantage)
+        policy, value = nets.from_normalized(rollout.observation, rollout.past)
+        loss = losses.policy_gradient_loss(
+            log_prob=policy.log_prob(rollout.raw_action),
             advantages=advantages,
-            targets=batch.target,
+            targets=rollout.target,
             value=value,
             entropy=policy.entropy(),
             value_coef=self.config.value_coef,
             entropy_coef=self.config.entropy_coef,
+        )
+        return learners.Loss(
+            loss.total,
+            {
+                "loss/policy": loss.policy.detach(),
+                "loss/value": loss.value.detach(),
+                "policy/entropy": loss.entropy.detach(),
+                **rollout.metrics,
+                **rollout.value_metrics(),
+            },
         )

@@ -24,7 +24,7 @@ class Health(learners.Part):
         self._was_clipped = False  # at the last look
         self._has_warned = False  # of means beyond the bounds
 
-    def after(self, metrics: Mapping[str, torch.Tensor], num_steps: int) -> None:
+    def after(self, batch: learners.Batch, metrics: Mapping[str, torch.Tensor], num_steps: int) -> None:
         if num_steps % _PERIOD:
             return
         spread = metrics.get("q/spread_rel")

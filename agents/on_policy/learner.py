@@ -1,6 +1,5 @@
 """What the learners of on-policy agents have in common."""
 
-import abc
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -15,11 +14,12 @@ from minerva_acme.agents.on_policy import config as on_policy_config
 Config = TypeVar("Config", bound=on_policy_config.OnPolicyConfig)
 
 
-class RolloutLearner(learners.ModuleLearner, Generic[Config]):
-    """A learner that takes a new rollout in each step. A subclass defines `improve`.
+class RolloutLearner(learners.LossLearner, Generic[Config]):
+    """A `learners.LossLearner` of rollouts, each of which is learned from once.
 
-    A step that is not finite changes nothing. The observation statistics include a rollout only after the
-    step, and the learning rate of the network may fall to 0 over the run.
+    A subclass passes its losses. They find the prepared rollout, an `on_policy.RolloutBatch`, in
+    `batch.estimates`, and the network in `self.network`. The observation statistics include a rollout only
+    after the step, and the learning rate of the network may fall to 0 over the run.
 
     Variables: `network`, a dict of arrays, the observation statistics among them.
 
@@ -35,6 +35,7 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         self,
         *,
         network: networks.ActorCritic,
+        losses: Mapping[str, learners.LossFunction],
         dataset: Iterator[Any],
         preparer: on_policy_batch.RolloutPreparer,
         config: Config,
@@ -48,11 +49,13 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
         groups: Mapping[str, learners.Group] = MappingProxyType({}),
         ranks: learners.Ranks | None = None,
         spec: specs.EnvironmentSpec | None = None,
+        **options: Any,
     ) -> None:
         """Makes the learner.
 
         Args:
             network: The network, trained in place.
+            losses: The losses, in the order in which they are minimised; see `learners.LossLearner`.
             dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
                 `BehaviourExtras` as extras.
             preparer: Turns rollouts into batches, with this network's values.
@@ -62,18 +65,18 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             make_optimizer: Makes the optimiser of `network`.
             counter: Counts `steps` and `walltime`.
             logger: Receives one row of diagnostics per step.
-            generator: The generator for random numbers in `improve`, on the network's device; it is saved.
+            generator: The generator for random numbers of a step, on the network's device; it is saved.
             extras: The fields of `BehaviourExtras` that rollouts must have.
             modules: Modules other than the network that are saved, by name.
             groups: The optimisers of these modules, by name.
             ranks: The learners that make the same steps, each from its share of the rollouts, or None.
             spec: The environment's spec, by which the first rollout is checked, or None.
+            **options: Other arguments of `learners.LossLearner`.
 
         Raises:
             ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
         """
         _check_network(network)
-        learners.warn_of_fixed_statistics({"network": network})
         self.config = config
         self.acceleration = acceleration.Acceleration(config.acceleration)
         self.network = self.acceleration.network("network", network)
@@ -81,27 +84,32 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
         self.group = learners.Group(optimizer, config.max_grad_norm)
-        self._decay = learners.LinearDecay(
+        decay = learners.LinearDecay(
             optimizer, final_share=0.0 if config.anneal_learning_rate else 1.0, num_steps=num_updates
-        )
-        self._dataset = learners.checked_samples(
-            dataset, modules=[network], kind=types.Rollout, layout="RolloutLayout", extras=extras, spec=spec
         )
         self._preparer = preparer
         preparer.statistics.ranks = ranks
-        saved = {"network": network, **modules, **preparer.modules}
         super().__init__(
-            modules=saved,
-            variables=["network"],
-            updates=learners.Updates(
-                {"network": self.group, **groups},
-                modules=[*saved.values()],
-                max_skipped_batches=config.max_skipped_batches,
-                ranks=ranks,
-            ),
+            networks=network,
+            losses=losses,
+            groups={"network": self.group, **groups},
+            periods={},
+            update_targets=lambda networks, num_steps: None,
+            dataset=dataset,
+            priorities=None,
+            max_skipped_batches=config.max_skipped_batches,
+            acceleration=self.acceleration,
             counter=counter,
             logger=logger,
             generator=generator,
+            ranks=ranks,
+            spec=spec,
+            estimate=self._prepare,
+            parts=[decay, _Observations(preparer)],
+            modules={"network": network, **modules, **preparer.modules},
+            variables=["network"],
+            takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
+            **options,
         )
 
     def step(self) -> None:
@@ -111,13 +119,19 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             ValueError: The network has got hooks of its own, which nothing calls.
         """
         _check_network(self.network)
-        rollout = learners.next_batch(self._dataset, types.Rollout, "RolloutLayout")
-        learning_rate = self._decay.set(self.num_steps)
-        with self.updates.guarded(self.num_steps, rollout) as metrics:
-            batch = self._preparer.prepare(rollout)
-            metrics |= batch.metrics | self.improve(batch)
-            self._preparer.update_observation_statistics(rollout)
-        self.finish_step({**metrics, "learning_rate": learning_rate})
+        super().step()
+
+    def finish_step(self, metrics: Mapping[str, Any]) -> None:
+        super().finish_step({**metrics, "learning_rate": self.group.optimizer.param_groups[0]["lr"]})
+
+    def _prepare(
+        self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator
+    ) -> learners.Estimated:
+        return learners.Estimated(self.estimate(self._preparer.prepare(batch.data)))
+
+    def estimate(self, rollout: on_policy_batch.RolloutBatch) -> Any:
+        """Returns what the losses of a rollout share: the rollout, to which a subclass may add."""
+        return rollout
 
     def normalized(self, advantages: torch.Tensor) -> torch.Tensor:
         """Returns advantages, [n]; if the config says so, normalised over the rows of all learners."""
@@ -127,9 +141,15 @@ class RolloutLearner(learners.ModuleLearner, Generic[Config]):
             return losses.normalize_advantages(advantages, unbiased=True)
         return self.ranks.apply(lambda rows: losses.normalize_advantages(rows, unbiased=True), advantages)
 
-    @abc.abstractmethod
-    def improve(self, batch: on_policy_batch.RolloutBatch) -> learners.Metrics:
-        """Makes the gradient steps of a rollout; returns the metrics to log."""
+
+class _Observations(learners.Part):
+    """Updates the statistics of observations with each rollout, after it was learned from."""
+
+    def __init__(self, preparer: on_policy_batch.RolloutPreparer) -> None:
+        self._preparer = preparer
+
+    def after(self, batch: learners.Batch, metrics: Mapping[str, Any], num_steps: int) -> None:
+        self._preparer.update_observation_statistics(batch.data)
 
 
 def _check_network(network: nn.Module) -> None:

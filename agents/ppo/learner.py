@@ -3,7 +3,7 @@
 Shapes: n samples of a rollout; with a memory, n after the burn-in of T steps of E environments, time first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -39,38 +39,29 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
 
     def __init__(self, **parts: Any) -> None:
         """Makes the learner from the arguments of `RolloutLearner`."""
-        super().__init__(**parts)
+        super().__init__(losses={"network": self.loss}, **parts)
         self._agreement = acceleration.Agreement("PPO's updates")
-        self._differentiated_loss = self.acceleration.loss(
-            "PPO's updates",
-            loss=self._loss,
-            plain=self._loss_by_autograd,
-            modules=[parts["network"]],
-            parameters=self.group.parameters,
-        )
-
-    def save(self) -> core.State:
-        way = self._differentiated_loss.save()
-        return {**super().save(), **({"ways": {"network": way}} if way else {})}
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
         self._agreement.forget()
-        self._differentiated_loss.restore(state.get("ways", {}).get("network", ""))
 
-    def improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
+    def minimise(
+        self, batch: learners.Batch, num_rows: Mapping[str, int]
+    ) -> Sequence[tuple[str, learners.Loss]]:
         """Makes a few epochs of gradient steps on shuffled minibatches."""
+        rollout: on_policy.RolloutBatch = batch.estimates
         config = self.config
         samples = Samples(
-            observation=batch.observation,
-            raw_action=batch.raw_action,
+            observation=rollout.observation,
+            raw_action=rollout.raw_action,
             # The Jacobian of a squashed action does not change in an update: it cancels in the ratio.
-            raw_log_prob=batch.log_prob,
-            value=batch.value,
-            advantage=batch.advantage,
-            weight=batch.weight,
-            target=batch.target,
-            past=batch.past,
+            raw_log_prob=rollout.log_prob,
+            value=rollout.value,
+            advantage=rollout.advantage,
+            weight=rollout.weight,
+            target=rollout.target,
+            past=rollout.past,
         )
         num_samples = len(tree.flatten(samples.observation)[0])
         num_minibatches = num_samples // config.minibatch_size
@@ -102,20 +93,20 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))
         metrics = {
-            "loss/total": mean["total"],
             "loss/policy": mean["policy"],
             "loss/value": mean["value"],
             "policy/entropy": mean["entropy"],
             "policy/approx_kl": rows[-1][_APPROX_KL],  # of the last minibatch
             "policy/approx_kl_first": rows[0][_APPROX_KL],  # 0 except for rounding: nothing has changed yet
             "policy/clip_fraction": mean["clip_fraction"],
-            "grad_norm": mean["grad_norm"],
+            "grad_norm/network": mean["grad_norm"],
             "epochs": len(rows) // num_minibatches,
-            **batch.value_metrics(),
+            **rollout.metrics,
+            **rollout.value_metrics(),
         }
         if config.target_kl:
             metrics["kl/approx_rel"] = rows[-1][_APPROX_KL] / config.target_kl
-        return metrics
+        return [("network", learners.Loss(mean["total"], metrics))]
 
     def _last_kl(self, rows: list[torch.Tensor]) -> Any:
         """Returns the approximate KL of the last minibatch, of all learners."""
@@ -125,30 +116,29 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
 
     def _step_on(self, minibatch: Samples) -> torch.Tensor:
         """Makes one gradient step; returns `PPOLosses` and the norm of the gradient before clipping, [7]."""
-        loss = self._differentiated_loss(minibatch)
+        batch = learners.Batch(minibatch, 1.0, estimates=minibatch)
+        loss = self.differentiated["network"](self.networks, batch, None)
         grad_norm = self.updates.descend("network")
-        return torch.stack([*loss, grad_norm]).detach()
+        return torch.stack([*loss.metrics.values(), grad_norm]).detach()
 
-    def _loss_by_autograd(self, minibatch: Samples) -> losses.PPOLosses:
-        """Computes the loss of a minibatch, and its gradients into `.grad`."""
-        loss = self._loss(minibatch)
-        learners.differentiate(loss.total, self.group.parameters())
-        return loss
-
-    def _loss(self, minibatch: Samples) -> losses.PPOLosses:
-        """Computes the loss of a minibatch."""
-        advantages = minibatch.weight * self.normalized(minibatch.advantage)
-        policy, value = self.network.from_normalized(minibatch.observation, minibatch.past)
-        return losses.ppo_loss(
-            log_prob=policy.log_prob(minibatch.raw_action),
-            behaviour_log_prob=minibatch.raw_log_prob,
+    def loss(
+        self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
+        """Computes the loss of a minibatch; its metrics are `losses.PPOLosses`."""
+        samples: Samples = batch.estimates
+        advantages = samples.weight * self.normalized(samples.advantage)
+        policy, value = nets.from_normalized(samples.observation, samples.past)
+        loss = losses.ppo_loss(
+            log_prob=policy.log_prob(samples.raw_action),
+            behaviour_log_prob=samples.raw_log_prob,
             advantages=advantages,
-            targets=minibatch.target,
+            targets=samples.target,
             value=value,
-            behaviour_value=minibatch.value,
+            behaviour_value=samples.value,
             entropy=policy.entropy(),
             **self._loss_settings(),
         )
+        return learners.Loss(loss.total, loss._asdict())
 
     def _loss_settings(self) -> dict[str, Any]:
         config = self.config

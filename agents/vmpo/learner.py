@@ -4,14 +4,21 @@ Shapes: n samples of a rollout, D action dimensions, K discrete actions.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from minerva_acme import learners, losses
+from minerva_acme import learners, losses, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo.config import VMPOConfig
+
+
+class Estimates(NamedTuple):
+    """A rollout with the E-step of its samples."""
+
+    rollout: on_policy.RolloutBatch
+    e_step: losses.VMPOEStep
 
 
 class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
@@ -45,8 +52,10 @@ class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
             make_optimizer: Makes the optimisers of `network`, `temperature` and `alphas`.
             **parts: The other arguments of `RolloutLearner`. Rollouts have the parameters of the policy, too.
         """
+        self._duals = duals
         alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
         super().__init__(
+            losses={"temperature": self.temperature_loss, "network": self.network_loss},
             config=config,
             make_optimizer=make_optimizer,
             extras=("log_prob", "raw_action", "parameters"),
@@ -60,50 +69,53 @@ class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
                     ("alphas", alphas, config.alpha_learning_rate),
                 )
             },
+            trains={"temperature": ["temperature"], "network": ["alphas", "network"]},
+            chains=[["temperature", *["network"] * config.m_steps]],
+            why_plain={"temperature": "it is part of the E-step"},
             **parts,
         )
-        self.acceleration.leaves_losses_plain("V-MPO's losses")
-        self._duals = duals
 
-    def improve(self, batch: on_policy.RolloutBatch) -> learners.Metrics:
-        """Makes a step of the temperature, then `m_steps` of the alphas, policy and value."""
-        e_step, e_metrics = self._improve_temperature(batch)
-        for _ in range(self.config.m_steps):
-            m_metrics = self._improve_policy_and_value(batch, e_step)
-        return e_metrics | m_metrics
-
-    def _improve_temperature(
-        self, batch: on_policy.RolloutBatch
-    ) -> tuple[losses.VMPOEStep, learners.Metrics]:
-        config, temperature = self.config, self._duals.temperature()
-        advantage = batch.advantage
+    def estimate(self, rollout: on_policy.RolloutBatch) -> Estimates:
+        """Computes the E-step, whose loss trains the temperature."""
+        config, advantage = self.config, rollout.advantage
         if config.normalize_advantages:
             advantage = losses.normalize_advantages(advantage, unbiased=False)
         e_step = losses.vmpo_e_step(
             advantages=advantage,
-            temperature=temperature,
+            temperature=self._duals.temperature(),
             epsilon=config.epsilon_temperature,
             top_k_fraction=config.top_k_fraction,
-            importance_weights=batch.weight,
+            importance_weights=rollout.weight,
         )
-        self.updates.minimise("temperature", e_step.temperature_loss)
-        return e_step, {
-            "loss/temperature": e_step.temperature_loss.detach(),
-            "temperature": temperature.detach(),
-            "policy/effective_sample_size": e_step.effective_sample_size,
-            "policy/selected_share": e_step.selected_share,
-            **batch.value_metrics(),
-            "advantage/min": batch.advantage.min(),
-            "advantage/max": batch.advantage.max(),
-        }
+        return Estimates(rollout, e_step)
 
-    def _improve_policy_and_value(
-        self, batch: on_policy.RolloutBatch, e_step: losses.VMPOEStep
-    ) -> learners.Metrics:
+    def temperature_loss(
+        self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
+        """Returns the loss of the temperature, which the E-step has computed."""
+        rollout, e_step = batch.estimates
+        return learners.Loss(
+            e_step.temperature_loss,
+            {
+                "temperature": self._duals.temperature().detach(),
+                "policy/effective_sample_size": e_step.effective_sample_size,
+                "policy/selected_share": e_step.selected_share,
+                **rollout.metrics,
+                **rollout.value_metrics(),
+                "advantage/min": rollout.advantage.min(),
+                "advantage/max": rollout.advantage.max(),
+            },
+        )
+
+    def network_loss(
+        self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator | None
+    ) -> learners.Loss:
+        """Computes the losses of policy, value and alphas, of which none trains what another one does."""
         config, duals = self.config, self._duals
-        policy, value = self.network.from_normalized(batch.observation, batch.past)
+        rollout, e_step = batch.estimates
+        policy, value = nets.from_normalized(rollout.observation, rollout.past)
         metrics = {f"policy/{name}": value for name, value in policy.diagnostics().items()}
-        kls = losses.vmpo_kls(policy, batch.parameters, e_step.selected)
+        kls = losses.vmpo_kls(policy, rollout.parameters, e_step.selected)
         multipliers = {
             "mean": (duals.alpha_mean(), config.epsilon_mean),
             "stddev": (duals.alpha_stddev(), config.epsilon_stddev),
@@ -118,14 +130,12 @@ class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
                 f"alpha/{name}": alpha.detach(),
                 f"loss/alpha_{name}": (alpha * (epsilon - kl)).detach(),
             }
-        log_prob = policy.log_prob(batch.raw_action) - batch.log_det
-        policy_loss = losses.vmpo_policy_loss(e_step.weights, log_prob) + penalty
-        value_loss = losses.value_loss(value, batch.target)
-        self.updates.minimise("alphas", alpha_loss)
-        grad_norm = self.updates.minimise("network", policy_loss + value_loss)
-        return metrics | {
+        log_prob = policy.log_prob(rollout.raw_action) - rollout.log_det
+        policy_loss = losses.vmpo_policy_loss(e_step.weights.detach(), log_prob) + penalty
+        value_loss = losses.value_loss(value, rollout.target)
+        metrics |= {
             "loss/policy": policy_loss.detach(),
             "loss/value": value_loss.detach(),
             "policy/entropy": policy.entropy().detach().mean(),
-            "grad_norm": grad_norm,
         }
+        return learners.Loss(alpha_loss + policy_loss + value_loss, metrics)

@@ -138,7 +138,7 @@ def make_step(
 
 
 # The learner's methods that the step on arrays does not call, but computes itself.
-_METHODS = ("normalized", "_loss", "_loss_by_autograd", "_step_on")
+_METHODS = ("normalized", "loss", "_step_on")
 
 
 def _replaced(plain: Step) -> str:

@@ -84,11 +84,6 @@ class Acceleration:
             part, loss=loss, plain=plain, modules=modules, parameters=parameters, backend=backend
         )
 
-    def leaves_losses_plain(self, part: str) -> None:
-        """Warns that the losses of an agent are not compiled, if they should be."""
-        if self.compiles:
-            notes.warn(part, "plain torch: `acceleration` compile does not support them")
-
     def network(self, name: str, network: Network) -> Network:
         """Gives the layers of a network faster kernels, in place; parameters and hooks stay.
 

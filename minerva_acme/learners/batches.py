@@ -62,7 +62,7 @@ def checked_fields(batch: Any) -> Mapping[str, types.NestedTensor]:
     """Returns the fields of a batch that must be finite, by name in the plural, for `require_finite`.
 
     Masked steps of a `Trajectory` are not checked, nor are extras: what a behaviour policy recorded may
-    rightly be infinite.
+    rightly be infinite. Of the returns of a `Rollout` only statistics are made, which leave extremes out.
     """
     if isinstance(batch, types.Trajectory):
         # [B, T + 1]  the states that a step begins or ends with
@@ -76,4 +76,5 @@ def checked_fields(batch: Any) -> Mapping[str, types.NestedTensor]:
         )
     if not hasattr(batch, "_asdict"):
         return {"batches": batch}
-    return {f"{name.replace('_', ' ')}s": x for name, x in batch._asdict().items() if name != "extras"}
+    checked = {name: x for name, x in batch._asdict().items() if name not in ("extras", "return_so_far")}
+    return {f"{name.replace('_', ' ')}s": x for name, x in checked.items()}

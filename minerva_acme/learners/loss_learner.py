@@ -74,6 +74,7 @@ class LossLearner(module_learner.ModuleLearner):
     Attributes:
         networks: The networks, as the losses get them.
         losses: The loss functions by name.
+        differentiated: The same with their gradients, which they leave in `.grad`: by autograd, or compiled.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class LossLearner(module_learner.ModuleLearner):
         modules: Mapping[str, nn.Module] = MappingProxyType({}),
         variables: Sequence[str] = (),
         takes: samples.Kind = samples.ANY,
+        trains: Mapping[str, Sequence[str]] = MappingProxyType({}),
         why_plain: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Makes the learner.
@@ -132,15 +134,16 @@ class LossLearner(module_learner.ModuleLearner):
             modules: The modules to save, by name; {}: the networks.
             variables: The names of those that actors may ask for; (): all.
             takes: The kind of data that the losses take.
+            trains: The names of the groups that a loss trains, if they are not the one with its name.
             why_plain: The reasons why losses cannot be compiled, by name.
 
         Raises:
-            ValueError: A loss has no module of its name, or no group.
+            ValueError: A loss has no module of its name, or no group, and none that it `trains`.
             TypeError: `dataset` is not an iterator.
         """
         modules = modules or networks._asdict()
         for name in losses:
-            if name not in modules or name not in groups:
+            if name not in trains and (name not in modules or name not in groups):
                 raise ValueError(
                     f"Each loss must have the name of a module and of a group, got '{name}'. The modules are "
                     f"{sorted(modules)}, the groups {sorted(groups)}."
@@ -164,22 +167,24 @@ class LossLearner(module_learner.ModuleLearner):
         self._parts = parts
         self._chains = chains or [[*losses]]
         self._acceleration = acceleration
-        self._groups = groups
+        self._trained = {name: [groups[each] for each in trains.get(name, [name])] for name in losses}
+        self._trains = {name: trains.get(name, [name]) for name in losses}
         updated = [encoder for part in parts for encoder in part.updated_encoders]
         trained = {name: module for name, module in modules.items() if "target" not in name}
         statistics.warn_of_fixed_statistics(trained, updated=updated)
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
-        self._differentiated = {}
+        self.differentiated = {}
         for name, compute in losses.items():
-            own = set(groups[name].parameters())
+            own_parameters = functools.partial(_parameters, self._trained[name])
+            own = set(own_parameters())
             # Chains may run at the same time, and use none of what the other ones train.
             others = [] if len(self._chains) > 1 else [each for each in parameters if each not in own]
-            self._differentiated[name] = acceleration.loss(
+            self.differentiated[name] = acceleration.loss(
                 f"{name} loss",
                 loss=compute,
-                plain=functools.partial(_differentiated, name, compute, groups[name], others),
+                plain=functools.partial(_differentiated, name, compute, own_parameters, others),
                 modules=modules.values(),
-                parameters=groups[name].parameters,
+                parameters=own_parameters,
                 why_plain=why_plain.get(name, ""),
             )
         self._periods = periods
@@ -218,29 +223,38 @@ class LossLearner(module_learner.ModuleLearner):
             finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
             metrics |= self._last  # which the losses that are due replace
             new_priorities = None
-            for name, loss in self._minimise(batch._replace(estimates=found.estimates), found.num_rows):
+            batch = batch._replace(estimates=found.estimates)
+            for name, loss in self.minimise(batch, found.num_rows):
                 metrics |= {f"loss/{name}": loss.value.detach(), **loss.metrics}
                 new_priorities = new_priorities if loss.priorities is None else loss.priorities
             if self._priorities is not None and new_priorities is not None:
                 self._priorities.update(sample.info, new_priorities)
             self._update_targets(self.networks, self.num_steps + 1)
+            for part in self._parts:
+                part.after(batch, metrics, self.num_steps)
         if len(due) == len(self.losses) and max(self._periods.values(), default=1) > 1:
             self._last = {name: value for name, value in metrics.items() if name != "skipped_batches"}
-        for part in self._parts:
-            part.after(metrics, self.num_steps)
         self.finish_step(metrics)
 
-    def _minimise(self, batch: Batch, num_rows: Mapping[str, int]) -> list[tuple[str, Loss]]:
-        """Makes the gradient steps of all losses that are due; returns the losses by name, with the norms."""
+    def minimise(self, batch: Batch, num_rows: Mapping[str, int]) -> Sequence[tuple[str, Loss]]:
+        """Makes the gradient steps of all losses that are due, one for each place in the chains.
+
+        Args:
+            batch: The batch, with the names of the losses and the estimates.
+            num_rows: The rows of the losses' forward passes, by name, if there are several chains.
+
+        Returns:
+            The losses by name, in order, with the norms of their gradients among the metrics.
+        """
         chains = [[name for name in chain if name in batch.due] for chain in self._chains]
         chains = [chain for chain in chains if chain]
 
         def run(chain: Sequence[str]) -> list[tuple[str, Loss]]:
             found = []
             for name in chain:
-                loss = self._differentiated[name](self.networks, batch, self.generator)
-                norm = self.updates.descend(name)
-                found.append((name, loss._replace(metrics={**loss.metrics, f"grad_norm/{name}": norm})))
+                loss = self.differentiated[name](self.networks, batch, self.generator)
+                norms = {f"grad_norm/{each}": self.updates.descend(each) for each in self._trains[name]}
+                found.append((name, loss._replace(metrics={**loss.metrics, **norms})))
             return found
 
         if len(chains) == 1:
@@ -248,7 +262,7 @@ class LossLearner(module_learner.ModuleLearner):
         every = [
             (
                 functools.partial(run, chain),
-                nn.ParameterList(each for name in {*chain} for each in self._groups[name].parameters()),
+                nn.ParameterList(each for name in {*chain} for each in _parameters(self._trained[name])),
                 max(num_rows[name] for name in chain),
             )
             for chain in chains
@@ -260,7 +274,7 @@ class LossLearner(module_learner.ModuleLearner):
 
     def save(self) -> core.State:
         state = super().save()
-        if ways := {name: way for name, loss in self._differentiated.items() if (way := loss.save())}:
+        if ways := {name: way for name, loss in self.differentiated.items() if (way := loss.save())}:
             state["ways"] = ways
         if self._last:
             state["improved"] = {name: torch.as_tensor(value) for name, value in self._last.items()}
@@ -268,17 +282,22 @@ class LossLearner(module_learner.ModuleLearner):
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
-        for name, loss in self._differentiated.items():
+        for name, loss in self.differentiated.items():
             loss.restore(state.get("ways", {}).get(name, ""))
         self._last = state.get("improved", {})
         for part in self._parts:
             part.restored()
 
 
+def _parameters(groups: Sequence[updates.Group]) -> list[nn.Parameter]:
+    """Returns the parameters of groups as they are now: some may have been added."""
+    return [parameter for group in groups for parameter in group.parameters()]
+
+
 def _differentiated(
     name: str,
     compute: LossFunction,
-    group: updates.Group,
+    parameters: Callable[[], list[nn.Parameter]],
     others: Sequence[nn.Parameter],
     nets: Any,
     batch: Batch,
@@ -287,13 +306,13 @@ def _differentiated(
     """Computes a loss by autograd, and leaves the gradients of the trained parameters in their `.grad`."""
     with _without_gradient(others):
         loss = compute(nets, batch, generator)
-        _check_loss(name, loss, group)
+        _check_loss(name, loss, parameters())
         # Within the block: layers that are computed again for their gradient must be what they were.
-        updates.differentiate(loss.value, group.parameters())
+        updates.differentiate(loss.value, parameters())
     return loss
 
 
-def _check_loss(name: str, loss: Any, group: updates.Group) -> None:
+def _check_loss(name: str, loss: Any, parameters: Sequence[nn.Parameter]) -> None:
     """Checks what a loss function returned.
 
     Raises:
@@ -312,7 +331,7 @@ def _check_loss(name: str, loss: Any, group: updates.Group) -> None:
             f"The value of the loss '{name}' must be one number, got the shape {list(loss.value.shape)}. "
             "Return the mean over the batch: learners.Loss(batch.mean(values))."
         )
-    if not loss.value.requires_grad and any(p.requires_grad for p in group.parameters()):
+    if not loss.value.requires_grad and any(p.requires_grad for p in parameters):
         raise ValueError(
             f"The value of the loss '{name}' must depend on what it trains, got one without a gradient. "
             "Compute it without detach() and outside of torch.no_grad()."

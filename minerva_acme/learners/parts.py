@@ -21,8 +21,8 @@ class Part:
         If the batch is skipped, buffers return to what they were.
         """
 
-    def after(self, metrics: Mapping[str, Any], num_steps: int) -> None:
-        """Acts after a step with its metrics, which a skipped one lacks; `num_steps` is as in `before`."""
+    def after(self, batch: Any, metrics: Mapping[str, Any], num_steps: int) -> None:
+        """Acts after the losses and targets of a batch that was not skipped before; otherwise as `before`."""
 
     def restored(self) -> None:
         """Acts after the learner was restored."""

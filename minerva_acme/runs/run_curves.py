@@ -36,7 +36,7 @@ def read_curve(directory: str | os.PathLike[str], metric: str, x: str = STEPS) -
 
     Args:
         directory: The run's folder.
-        metric: The metric as `<file>/<column>`, such as evaluator/episode_return or learner/loss/total.
+        metric: The metric as `<file>/<column>`, such as evaluator/episode_return or learner/loss/network.
         x: The column of the same file for the horizontal axis; its values must increase.
 
     Returns:

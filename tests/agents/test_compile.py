@@ -14,7 +14,7 @@ import torch
 from minerva_acme import testing
 
 from . import transition_scene
-from .conftest import PPO
+from .conftest import IMPALA, PPO, VMPO
 from .mpo import scene as mpo_scene
 
 LOSSES = {
@@ -24,8 +24,12 @@ LOSSES = {
     "d4pg": ["critic", "policy"],
     "crr": ["critic", "policy"],
     "ppo": ["network"],
+    "vmpo": ["network"],
+    "impala": ["network"],
     "mpo": ["critic", "policy"],
 }
+
+ROLLOUTS = {"ppo": PPO, "vmpo": VMPO, "impala": IMPALA}
 
 
 @pytest.fixture
@@ -33,13 +37,14 @@ def make(make_learner, make_rollout, continuous_spec):
     """Makes a small learner of an agent, and the rows that it logs."""
 
     def make_agents_learner(name, mode, **settings):
-        if name == "ppo":
-            # 16 samples in three minibatches, of 6, 5 and 5.
-            settings = {"minibatch_size": 5, "num_epochs": 1, **settings}
-            plain = PPO.builder(acceleration="off", **settings)
+        if name in ROLLOUTS:
+            if name == "ppo":  # 16 samples in three minibatches, of 6, 5 and 5
+                settings = {"minibatch_size": 5, "num_epochs": 1, **settings}
+            rollout_agent = ROLLOUTS[name]
+            plain = rollout_agent.builder(acceleration="off", **settings)
             network = plain.make_networks(continuous_spec, torch.Generator().manual_seed(1))
             rollouts = (make_rollout(plain, network, continuous_spec, seed) for seed in itertools.count())
-            builder = PPO.builder(acceleration=mode, **settings)
+            builder = rollout_agent.builder(acceleration=mode, **settings)
             learner, _, rows = make_learner(builder, continuous_spec, rollouts)
             return learner, rows
         if name == "mpo":
@@ -78,7 +83,7 @@ def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
 
 
 @pytest.mark.parametrize(  # an agent on the kit, and one that is not
-    "name", ["dqn", *(pytest.param(name, marks=pytest.mark.compile) for name in ("ppo", "mpo"))]
+    "name", ["dqn", *(pytest.param(name, marks=pytest.mark.compile) for name in ("ppo", "vmpo", "mpo"))]
 )
 @pytest.mark.usefixtures("by_aot_eager")
 def test_compiled_losses_train_as_plain_ones(name, make):
@@ -89,22 +94,8 @@ def test_compiled_losses_train_as_plain_ones(name, make):
 def test_a_memory_of_ppo_runs_plainly_which_is_said_in_one_line(run, said):
     builder = PPO.builder(acceleration="compile", memory="gru", minibatch_size=16)
     run(builder, lambda seed: testing.FakeEnvironment(), 48)
-    (line,) = [line for line in said() if line.startswith("PPO's updates")]
+    (line,) = [line for line in said() if line.startswith("network loss")]
     assert "plain torch from now on, because it cannot be compiled" in line
-
-
-def test_agents_whose_losses_are_not_compiled_say_so_and_train_as_by_default(learner_scene, said):
-    if learner_scene.name != "vmpo":
-        pytest.skip("its losses are compiled")
-    states = []
-    for mode in ("compile", "auto"):
-        learner, _ = learner_scene.make([learner_scene.make_batch(0)], acceleration=mode)
-        learner.step()
-        states.append(learner.save())
-    testing.assert_nests_equal(*states, "The mode changed a number.")
-    assert [line for line in said() if line.startswith("V-MPO's losses")] == [
-        "V-MPO's losses: plain torch: `acceleration` compile does not support them"
-    ]
 
 
 MPO_PLAIN = {

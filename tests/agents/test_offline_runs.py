@@ -65,8 +65,7 @@ def rates_after_each_step(learner, names):
 
 
 def decay_of(learner):
-    parts = getattr(learner, "_parts", None) or [learner._decay]
-    (decay,) = (part for part in parts if isinstance(part, learners.LinearDecay))
+    (decay,) = (part for part in learner._parts if isinstance(part, learners.LinearDecay))
     return decay
 
 

@@ -104,8 +104,10 @@ def test_a_factory_makes_loggers_that_get_the_rows_of_the_files_and_are_closed(t
     for label, logger in made.items():
         assert logger.is_closed
         written = rows(tmp_path, label)
-        assert [float(row["episode_return" if label != "learner" else "loss/total"]) for row in written] == [
-            pytest.approx(row["episode_return" if label != "learner" else "loss/total"])
+        assert [
+            float(row["episode_return" if label != "learner" else "loss/network"]) for row in written
+        ] == [
+            pytest.approx(row["episode_return" if label != "learner" else "loss/network"])
             for row in logger.rows
         ]
         assert len(written) >= 2

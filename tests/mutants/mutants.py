@@ -461,8 +461,8 @@ MPO = [
         breakage("an agent's transitions are of one step", "n_step=self.config.n_step", "n_step=1"),
         breakage(
             "the draw lacks the priorities' exponent",
-            "replay.Prioritized(priorities.priority_exponent, ",
-            "replay.Prioritized(1.0, ",
+            "selectors.Prioritized(priorities.priority_exponent, ",
+            "selectors.Prioritized(1.0, ",
         ),
         breakage(
             "importance weights never correct fully",
@@ -737,8 +737,8 @@ ON_POLICY_AGENTS = [
         PPO_LEARNER,
         breakage(
             "PPO takes the density of the executed action for that of the raw one",
-            "raw_log_prob=batch.log_prob,",
-            "raw_log_prob=batch.log_prob - batch.log_det,",
+            "raw_log_prob=rollout.log_prob,",
+            "raw_log_prob=rollout.log_prob - rollout.log_det,",
         ),
         breakage(
             "PPO never shuffles",
@@ -756,23 +756,16 @@ ON_POLICY_AGENTS = [
         PPO_LEARNER,
         breakage(
             "PPO's statistics change before its update",
-            "batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= batch.metrics | self.improve(batch)\n"
-            "            self._preparer.update_observation_statistics(rollout)",
-            "self._preparer.update_observation_statistics(rollout)\n"
-            "            batch = self._preparer.prepare(rollout)\n"
-            "            metrics |= batch.metrics | self.improve(batch)",
+            "def after(self, batch: learners.Batch, metrics: Mapping[str, Any], num_steps: int)",
+            "def before(self, batch: learners.Batch, num_steps: int)",
         ),
+        breakage("PPO's learning rate stays", "parts=[decay, _Observations", "parts=[_Observations"),
         breakage(
             "PPO's gradient is not clipped",
             "learners.Group(optimizer, config.max_grad_norm)",
             'learners.Group(optimizer, float("inf"))',
         ),
-        breakage(
-            "PPO does not save what it shuffles by",
-            "            generator=generator,\n        )\n\n    def step",
-            "        )\n\n    def step",
-        ),
+    ),
     ),
     *of(
         "minerva_acme/acceleration/array_ppo.py",
@@ -1013,30 +1006,44 @@ REPLAY = [
         "minerva_acme/replay/memory/table.py",
         ("tests/replay/memory/test_store.py", "tests/replay/test_conformance.py"),
         breakage(
-            "first in, first out gives the newest",
-            "return np.full(count, self._first)",
-            "return np.full(count, self._end - 1)",
-        ),
-        breakage(
-            "last in, first out gives the oldest",
-            "return np.full(count, self._end - 1)",
-            "return np.full(count, self._first)",
-        ),
-        breakage(
             "the newest item is never drawn",
             "(self._generator.random(count) * span).astype",
             "(self._generator.random(count) * max(span - 1, 1)).astype",
         ),
+        breakage("selections do not know what leaves", "selection.remove(number)", "pass"),
+        breakage("a restored table has the selections of an empty one", '["generator"]\n        self._rebuild()', '["generator"]'),
+    ),
+    *of(
+        "minerva_acme/replay/selectors.py",
+        (
+            "tests/replay/memory/test_store.py",
+            "tests/replay/memory/test_selectors.py",
+            "tests/replay/test_conformance.py",
+        ),
+        breakage(
+            "first in, first out gives the newest",
+            "np.full(count, self._items.first)",
+            "np.full(count, self._items.end - 1)",
+        ),
+        breakage(
+            "last in, first out gives the oldest",
+            "np.full(count, self._items.end - 1)",
+            "np.full(count, self._items.first)",
+        ),
         breakage(
             "priorities lack their exponent",
-            "priority**exponent if priority else 0.0",
+            "float(priority**self._selector.exponent) if priority else 0.0",
             "priority",
         ),
         breakage(
             "changed priorities lack their exponent",
-            "np.array([_weight(priority, exponent) for priority in priorities.tolist()])",
+            "np.array([self._weight(priority) for priority in priorities.tolist()])",
             "priorities",
         ),
+        breakage(
+            "a probability is a weight", "self._tree.weights(places) / total", "self._tree.weights(places)"
+        ),
+        breakage("an item that left keeps its weight", "self._tree.set(number % self._capacity, 0.0)", "pass"),
     ),
     *of(
         "minerva_acme/replay/messages.py",

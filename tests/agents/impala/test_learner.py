@@ -12,11 +12,11 @@ ROW = {
     "walltime",
     "skipped_batches",
     "learning_rate",
-    "grad_norm",
+    "grad_norm/network",
     "policy/entropy",
     "stale/clipped_share",
     "stale/weight",
-    *(f"loss/{name}" for name in ("total", "policy", "value")),
+    *(f"loss/{name}" for name in ("network", "policy", "value")),
     *(f"value/{name}" for name in ("explained_variance", "mean", "target_mean")),
 }
 
@@ -87,8 +87,3 @@ def test_the_preset_remembers_20_steps():
     memories = {name: preset.memory for name, preset in impala.PRESETS.items()}
     assert memories == {"default": "none", "memory": "lstm"}
     assert impala.PRESETS["memory"].rollout_length == 20
-
-
-def test_compiling_says_that_it_leaves_the_losses(impala_agent, make_learner, continuous_spec, said):
-    make_learner(impala_agent.builder(acceleration="compile"), continuous_spec)
-    assert "IMPALA's losses: plain torch: `acceleration` compile does not support them" in said()

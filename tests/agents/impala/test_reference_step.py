@@ -37,11 +37,11 @@ class IMPALAReference(reference.OnPolicyReference):
         entropy = policy.entropy().mean()  # of the raw action
         total = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         return {
-            "loss/total": total.item(),
+            "loss/network": total.item(),
             "loss/policy": policy_loss.item(),
             "loss/value": value_loss.item(),
             "policy/entropy": entropy.item(),
-            "grad_norm": self.minimise(self.adam, total, config.max_grad_norm),
+            "grad_norm/network": self.minimise(self.adam, total, config.max_grad_norm),
         }
 
 

@@ -133,7 +133,7 @@ def test_a_run_says_once_that_its_means_stay_beyond_the_bounds(caplog):
     watch = health.Health()
     with caplog.at_level(logging.WARNING):
         for step, share in ((0, 0.9), (1000, 0.5), (1500, 0.9), (2000, 0.2), (3000, 0.6)):
-            watch.after({"policy/clipped_means": torch.tensor(share)}, step)
+            watch.after(None, {"policy/clipped_means": torch.tensor(share)}, step)
         assert not caplog.records
         for step in (4000, 5000, 6000):
             watch.after({"policy/clipped_means": torch.tensor(0.6)}, step)

@@ -17,8 +17,8 @@ def test_a_step_reports_every_diagnostic(ppo_agent, make_learner, spec):
         "skipped_batches",
         "learning_rate",
         "epochs",
-        "grad_norm",
-        *(f"loss/{name}" for name in ("total", "policy", "value")),
+        "grad_norm/network",
+        *(f"loss/{name}" for name in ("network", "policy", "value")),
         *(f"policy/{name}" for name in ("entropy", "approx_kl", "approx_kl_first", "clip_fraction")),
         *(f"value/{name}" for name in ("explained_variance", "mean", "target_mean")),
     }
@@ -139,8 +139,8 @@ def test_one_gradient_step_is_the_plain_one(ppo_agent, make_learner, make_rollou
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
     optimizer.step()
-    assert float(rows[0]["loss/total"]) == pytest.approx(loss.item(), rel=1e-4)
-    assert float(rows[0]["grad_norm"]) == pytest.approx(norm.item(), rel=1e-4)
+    assert float(rows[0]["loss/network"]) == pytest.approx(loss.item(), rel=1e-4)
+    assert float(rows[0]["grad_norm/network"]) == pytest.approx(norm.item(), rel=1e-4)
     for mine, theirs in zip(network.parameters(), plain.parameters(), strict=True):
         assert_close_to_norm(mine, theirs)
 

@@ -62,10 +62,11 @@ class PPOReference(reference.OnPolicyReference):
             return sum(row[name] for row in rows) / len(rows)
 
         return {
-            **{f"loss/{name}": mean(name) for name in ("total", "policy", "value")},
+            "loss/network": mean("total"),
+            **{f"loss/{name}": mean(name) for name in ("policy", "value")},
             "policy/entropy": mean("entropy"),
             "policy/clip_fraction": mean("clip_fraction"),
-            "grad_norm": mean("grad_norm"),
+            "grad_norm/network": mean("grad_norm"),
             "policy/approx_kl_first": rows[0]["approx_kl"],
             "policy/approx_kl": rows[-1]["approx_kl"],
             "epochs": num_epochs,

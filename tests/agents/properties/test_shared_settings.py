@@ -227,7 +227,7 @@ def test_the_parts_of_a_step_come_in_their_order():
         def before(self, batch, num_steps):
             seen.append((self.name, "before", num_steps))
 
-        def after(self, metrics, num_steps):
+        def after(self, batch, metrics, num_steps):
             seen.append((self.name, "after", num_steps, "loss/q_network" in metrics))
 
     agent = AGENTS["dqn"]

@@ -74,7 +74,7 @@ class VMPOReference(reference.OnPolicyReference):
         psi = [(exponential / sum(exponentials)).item() for exponential in exponentials]
         mean_exponential = sum(exponentials) / len(top)
         temperature_loss = eta * (config.epsilon_temperature + torch.log(mean_exponential))
-        self.minimise(self.temperature_adam, temperature_loss)
+        grad_norm = self.minimise(self.temperature_adam, temperature_loss)
         behaviour = behaviour_policy(rollout)
         if config.asynchronous:
             with torch.no_grad():
@@ -84,6 +84,7 @@ class VMPOReference(reference.OnPolicyReference):
         return {
             **m_metrics,
             "loss/temperature": temperature_loss.item(),
+            "grad_norm/temperature": grad_norm,
             "temperature": eta.item(),
             "policy/effective_sample_size": 1.0 / sum(weight**2 for weight in psi),
             "policy/selected_share": len(top) / n,
@@ -120,7 +121,7 @@ class VMPOReference(reference.OnPolicyReference):
             metrics[f"loss/alpha_{name}"] = alpha.item() * violation
         n = len(value)
         value_loss = sum((value[i] - batch.target[i]) ** 2 for i in range(n)) / (2 * n)
-        self.minimise(self.alpha_adam, alpha_loss)
+        of_alphas = self.minimise(self.alpha_adam, alpha_loss)
         grad_norm = self.minimise(self.adam, policy_loss + value_loss, config.max_grad_norm)
         return {
             **metrics,
@@ -128,7 +129,9 @@ class VMPOReference(reference.OnPolicyReference):
             "loss/value": value_loss.item(),
             # Of the raw action: that of a squashed one has no closed form.
             "policy/entropy": policy.entropy().mean().item(),
-            "grad_norm": grad_norm,
+            "loss/network": (alpha_loss + policy_loss + value_loss).item(),
+            "grad_norm/network": grad_norm,
+            "grad_norm/alphas": of_alphas,
         }
 
 
