@@ -164,7 +164,7 @@ class Resume:
     """New total of environment steps (decisions), to train for longer than first requested."""
     num_learner_steps: int | None = None
     """New total of learner steps, for a run that makes no environment steps."""
-    stop_at_return: float | None = None
+    stop_at: float | None = None
     """New mean evaluation return at which to stop; inf for none."""
     stop_after_minutes: float | None = None
     """New time limit in minutes; inf for none. Each session gets the full time."""

@@ -22,7 +22,7 @@ _CHANGED_ON_RESUMING = (
     "num_env_steps",
     "num_learner_steps",
     "device",
-    "stop_at_return",
+    "stop_at",
     "stop_after_minutes",
     "record",
     "dataset",
@@ -179,7 +179,7 @@ def resume(command: commands.Resume) -> int:
         and stopping.is_complete(checkpoint, description.options)
         and is_recorded(description.options)
     ):
-        made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
+        made, goal = checkpointing.env_steps(checkpoint), options.stop_at
         if made >= options.num_steps:
             name = description.steps_option
             longer = [] if planned > made else _longer(description, made)
@@ -188,11 +188,11 @@ def resume(command: commands.Resume) -> int:
                 f"{options.num_steps:,}. To train for longer: "
                 + description.command("resume", directory, *longer)
             )
-        reached = stopping.reached_return(checkpoint, goal)
+        reached = stopping.reached(checkpoint, goal)
         raise ValueError(
-            f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
+            f"`stop_at` must be above the {reached} that {directory} has reached after "
             f"{made:,} steps, got {goal:g}. To train until the last step: "
-            + description.command("resume", directory, "--stop-at-return", "inf")
+            + description.command("resume", directory, "--stop-at", "inf")
         )
     _run(description, directory, checkpoint, import_code=command.import_code)
     return 0
@@ -282,10 +282,10 @@ def _tell_of_checkpoint(
         if not run_lock.is_held(directory):  # otherwise this process is refused
             console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     elif made < options[description.steps_option]:
-        reached = stopping.reached_return(checkpoint, options["stop_at_return"])
-        further = description.command("resume", directory, "--stop-at-return", "inf")
+        reached = stopping.reached(checkpoint, options["stop_at"])
+        further = description.command("resume", directory, "--stop-at", "inf")
         console.print(
-            f"This run has reached a return of {reached:.1f} after {made:,} steps. To train until the last "
+            f"This run has reached the {reached} after {made:,} steps. To train until the last "
             f"step: {further}. {over}"
         )
     else:

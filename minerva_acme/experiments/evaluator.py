@@ -84,6 +84,7 @@ class Evaluator(evaluation.Evaluations):
             run: The run, which makes the actors.
         """
         self._run = run
+        self.metric = run.config.metric
         self._clock = _Clock()
         self._random_actor = None
         try:
@@ -132,6 +133,7 @@ class Evaluator(evaluation.Evaluations):
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
+        self.check_metric(self._run.config.metric)
         self._clock = _Clock(*self.walltime)
 
     def _warn_if_long(self, stop: signals.StopRequest) -> None:
@@ -143,7 +145,7 @@ class Evaluator(evaluation.Evaluations):
             clock = _Limit(stop)
             num_played = 0
             while not clock:
-                if evaluation.evaluate(environment, actor, self._num_environments, lambda: bool(clock)):
+                if self._evaluate(environment, actor, self._num_environments, lambda: bool(clock)):
                     num_played += self._num_environments
         # An episode that has not ended takes longer, so that this is the least.
         per_episode = clock.seconds / max(1, num_played)
@@ -192,7 +194,37 @@ class Evaluator(evaluation.Evaluations):
             return None
         with self._prepare(make_actor, num_environments) as (environment, actor):
             num_episodes = self._run.config.evaluation_episodes
-            return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+            result = self._evaluate(environment, actor, num_episodes, lambda: bool(stop))
+        if result is not None and self.metric not in (seen := result.metrics()):
+            if self.best is None:
+                raise ValueError(
+                    f"`metric` must be a number that the evaluation reports of every episode, got "
+                    f"'{self.metric}'. It reported {', '.join(seen)}; of what begins with info/, /mean, /min, "
+                    "/max or /sum may be named as well. More come from the environment's `info`, or from "
+                    "`evaluation_observers` in Python."
+                )
+            _logger.warning(
+                "not every episode of the evaluation at %d steps reported '%s': it is not compared",
+                self._run.steps,
+                self.metric,
+            )
+        return result
+
+    def _evaluate(
+        self,
+        environment: experiment_config.Environment,
+        actor: evaluation.Actor,
+        num_episodes: int,
+        should_stop: Callable[[], bool],
+    ) -> evaluation.Evaluation | None:
+        return evaluation.evaluate(
+            environment,
+            actor,
+            num_episodes,
+            should_stop,
+            observers=self._run.config.evaluation_observers,
+            metric=self.metric,
+        )
 
     @contextlib.contextmanager
     def _prepare(
@@ -239,7 +271,8 @@ class Evaluator(evaluation.Evaluations):
         wall, cpu = self._clock.read()
         spent = {"wall_seconds": wall, "cpu_seconds": cpu}
         counts = {run.config.steps_key: 0, **run.counter.get_counts()}
-        run.logs.evaluator.write({**counts, **result.metrics(), **spent})
+        # The counts come first, and no metric replaces them.
+        run.logs.evaluator.write({**counts, **result.metrics(), **counts, **spent})
         episodes = readable.count(len(result.returns), "episode")
         described = f"return {result.mean:.1f} ± {result.std:.1f} over {episodes}"
         _logger.info("%d steps: %s", run.steps, described)

@@ -35,7 +35,7 @@ OPTIONS = (
     "demonstrations",
     "demonstration_share",
     "final_demonstration_share",
-    "stop_at_return",
+    "stop_at",
     "replay",
     "environment_processes",
     "evaluation_period",
@@ -212,7 +212,7 @@ def _settings(description: run_folder.RunDescription) -> Mapping[str, Any]:
         "agent": description.agent,
         **description.hyperparameters,
         **description.data(),
-        "stop_at_return": description.options.get("stop_at_return"),
+        "stop_at": description.options.get("stop_at"),
     }
 
 

@@ -139,7 +139,7 @@ def test_whole_numbers_lists_and_none_are_read_as_their_fields_have_them():
         num_env_steps=1e4,
         learning_rate=1,
         policy_layer_sizes=[8, 4.0],
-        stop_at_return=None,
+        stop_at=None,
         target_kl=None,
         directory="runs/x",
         env_kwargs={"gravity": 2, "name": "--env x:Y"},
@@ -151,7 +151,7 @@ def test_whole_numbers_lists_and_none_are_read_as_their_fields_have_them():
         (8, 4),
     )
     assert type(config.learning_rate) is float and type(command.run.num_env_steps) is int
-    assert (command.run.stop_at_return, config.target_kl, str(command.directory)) == (None, None, "runs/x")
+    assert (command.run.stop_at, config.target_kl, str(command.directory)) == (None, None, "runs/x")
     assert command.env_kwargs == ("gravity=2", 'name="--env x:Y"')
 
 

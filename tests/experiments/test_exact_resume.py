@@ -274,6 +274,8 @@ def make_config(directory, builder, **overrides):
             "log_period_seconds": 0.0,
             "tensorboard": False,
             "observers": [observers.ActionNorm()],
+            "evaluation_observers": [observers.ActionNorm()],
+            "metric": "action_norm/mean",
             **overrides,
         }
     )
