@@ -132,8 +132,8 @@ class Sweep:
     """Only show the plan and its commands."""
     optuna: int | None = None
     """Instead of all combinations, try this many settings that Optuna chooses, towards the highest mean over
-    the seeds of the last evaluation. Several values of a flag are choices; the numbers are those of
-    --search."""
+    the seeds of the last evaluation's --metric. Several values of a flag are choices; the numbers are those
+    of --search."""
     search: tuple[str, ...] = ()
     """The settings that --optuna varies: NAME, or with a range of your own NAME=LOW..HIGH or
     NAME=LOW..HIGH:log, such as policy-learning-rate=1e-5..1e-3:log. By default all settings of the agent that

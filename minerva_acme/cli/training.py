@@ -17,6 +17,7 @@ from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_logs, run_names
+from minerva_acme.runs import options as run_options
 
 _CHANGED_ON_RESUMING = (
     "num_env_steps",
@@ -308,14 +309,20 @@ def _show(
     to_resume: str,
 ) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
-    table = Table("policy", Column("return", justify="right"), title=title)
+    metric = description.options["metric"]
+    others = [] if metric == run_options.RETURN else [metric]
+    columns = [Column(name, justify="right", overflow="fold") for name in ("return", *others)]
+    table = Table("policy", *columns, title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
     rows = [("random actions", result.random), ("before training", result.before), (trained, result.after)]
     has_better = result.best is not None and result.best[1] != result.after
     if result.best is not None and has_better:
         rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
-        table.add_row(name, f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-")
+        returns = f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-"
+        table.add_row(
+            name, returns, *(f"{evaluation.score(metric):.4g}" if evaluation else "-" for _ in others)
+        )
     if description.options.get("evaluation_episodes", 1):
         console.print(table, soft_wrap=False)
     files = result.directory

@@ -198,13 +198,13 @@ class Evaluator(evaluation.Evaluations):
         if result is not None and self.metric not in (seen := result.metrics()):
             if self.best is None:
                 raise ValueError(
-                    f"`metric` must be a number that the evaluation reports of every episode, got "
-                    f"'{self.metric}'. It reported {', '.join(seen)}; of what begins with info/, /mean, /min, "
-                    "/max or /sum may be named as well. More come from the environment's `info`, or from "
-                    "`evaluation_observers` in Python."
+                    "`metric` must be a number that evaluations have for every episode, got "
+                    f"{self.metric!r}. This one had {', '.join(seen)}. Of a number in the environment's "
+                    "`info`, /last, /mean, /min, /max or /sum may be named, such as info/success/max; "
+                    "`evaluation_observers` (in Python) measure others."
                 )
             _logger.warning(
-                "not every episode of the evaluation at %d steps reported '%s': it is not compared",
+                "not every episode of the evaluation at %d steps had '%s': it is not compared",
                 self._run.steps,
                 self.metric,
             )

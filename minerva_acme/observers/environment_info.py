@@ -19,7 +19,7 @@ class EnvironmentInfo(base.SummarisingObserver):
     Evaluations have one of their own, see `runs.evaluate`.
     """
 
-    statistics = ("mean", "min", "max", "last", "sum")
+    statistics: tuple[str, ...] = ("mean", "min", "max", "last", "sum")
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
         """Args: keys: The keys to report, or None for all whose value is one number or boolean."""

@@ -61,6 +61,11 @@ class Evaluation(NamedTuple):
             **{name: float(np.mean(values)) for name, values in self.measured.items()},
         }
 
+    def beside_return(self, metric: str = options.RETURN) -> dict[str, float]:
+        """Returns the means of a metric and of all that was measured, for display beside the return."""
+        names = dict.fromkeys((metric, *self.measured))
+        return {name: self.score(name) for name in names if name != options.RETURN}
+
     def score(self, metric: str) -> float:
         """Returns one of the `metrics`, by which evaluations are compared; nan if it was not measured."""
         return self.metrics().get(metric, math.nan)
@@ -228,11 +233,12 @@ def evaluate(
                 "single environment (`evaluation_environment_factory`)."
             )
         return _evaluate_batch(environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
-    is_vector = isinstance(environment, environments.VectorEnvironment)
-    num_environments = environment.num_environments if is_vector else 1
-    make_loop: Any = environments.VectorEnvironmentLoop if is_vector else environments.EnvironmentLoop
+    make_loop: Any = environments.EnvironmentLoop
+    has_info, num_environments = callable(getattr(environment, "get_info", None)), 1
+    if isinstance(environment, environments.VectorEnvironment):
+        make_loop = environments.VectorEnvironmentLoop
+        has_info, num_environments = True, environment.num_environments
     own = copy.deepcopy(list(observers))  # nothing of an evaluation reaches the next one
-    has_info = is_vector or callable(getattr(environment, "get_info", None))
     if has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
         own.append(_InfoAtTheEnd(metric))
     playing = make_loop(environment=environment, actor=actor, observers=own)

@@ -36,7 +36,8 @@ class RunOptions(foreign_names.Translated):
     as info/is_success/last: the highest mean is the best. Of a number in the environment's info, /mean, /min,
     /max or /sum over the episode's steps may be named as well."""
     stop_at: float | None = None
-    """Stops the run once an evaluation during or after training reaches this mean of `metric`; None: never."""
+    """Stops the run once the mean of `metric` in an evaluation during or after training reaches this; None:
+    never."""
     stop_after_minutes: float | None = None
     """Stops the run after this many minutes; a final evaluation and checkpoint follow. None: no time limit. A
     resumed run starts counting again from zero."""

@@ -35,6 +35,7 @@ OPTIONS = (
     "demonstrations",
     "demonstration_share",
     "final_demonstration_share",
+    "metric",
     "stop_at",
     "replay",
     "environment_processes",
@@ -212,6 +213,7 @@ def _settings(description: run_folder.RunDescription) -> Mapping[str, Any]:
         "agent": description.agent,
         **description.hyperparameters,
         **description.data(),
+        "metric": description.options.get("metric", options.RETURN),
         "stop_at": description.options.get("stop_at"),
     }
 

@@ -19,7 +19,12 @@ class Reach(gymnasium.Env):
         self._at = float(np.clip(self._at + 0.5 * float(action[0]), -4.0, 4.0))
         self._steps += 1
         distance = abs(self._at - self._goal)
-        info = {"is_success": distance < 0.5, "distance": distance, "energy": float(action[0] ** 2), "name": "x"}
+        info = {
+            "is_success": distance < 0.5,
+            "distance": distance,
+            "energy": float(action[0] ** 2),
+            "name": "x",
+        }
         return self._observe(), 0.0, False, self._steps == 8, info
 
     def _observe(self):

@@ -40,7 +40,7 @@ def successes(seed, num_episodes):
     return found
 
 
-class Stays(testing.FakeActor, core.VectorActor):
+class Stays(core.VectorActor):
     """Plays the action 0 in one environment, or in each of a vector."""
 
     def select_action(self, observation):
@@ -50,7 +50,10 @@ class Stays(testing.FakeActor, core.VectorActor):
     def observe_first(self, *arguments):
         pass
 
-    def observe(self, *arguments):
+    def observe(self, *arguments, **named):
+        pass
+
+    def update(self, wait=False):
         pass
 
 
@@ -136,11 +139,18 @@ def test_copies_of_observers_watch_and_what_every_episode_has_is_averaged():
 
     counts = Counts()
     for _ in range(2):  # the second knows nothing of the first
-        result = runs.evaluate(testing.FakeEnvironment(), Stays(), 3, observers=[counts])
+        result = runs.evaluate(
+            testing.FakeEnvironment(), testing.FakeActor(np.zeros(2, np.float32)), 3, observers=[counts]
+        )
         assert result.measured == {"seen": (1.0, 2.0, 3.0)}
     assert counts.num_seen == 0
     with pytest.raises(ValueError, match="must have names of their own, got `seen` of Counts twice"):
-        runs.evaluate(testing.FakeEnvironment(), Stays(), 1, observers=[counts, counts])
+        runs.evaluate(
+            testing.FakeEnvironment(),
+            testing.FakeActor(np.zeros(2, np.float32)),
+            1,
+            observers=[counts, counts],
+        )
 
 
 def test_an_own_observer_of_the_info_takes_the_place_of_the_usual_one():
@@ -169,7 +179,7 @@ def test_the_metric_stops_a_run(tmp_path):
 
 
 def test_a_metric_that_is_unknown_is_refused_before_training_with_those_that_are(tmp_path):
-    with pytest.raises(ValueError, match="got 'succes'. It reported episode_return, .*info/success/last;"):
+    with pytest.raises(ValueError, match="got 'succes'. This one had episode_return, .*info/success/last"):
         run(tmp_path, metric="succes")
     assert run(tmp_path, num_env_steps=8).env_steps == 8  # in the same folder
 
@@ -185,7 +195,7 @@ def test_a_metric_that_only_some_episodes_have_is_refused(tmp_path):
         def get_info(self):
             return {"success": True} if self.num_resets > 1 else {}
 
-    with pytest.raises(ValueError, match="reports of every episode, got 'info/success/last'"):
+    with pytest.raises(ValueError, match="have for every episode, got 'info/success/last'"):
         run(tmp_path, making=lambda seed: Sometimes())
 
 
@@ -193,7 +203,7 @@ def test_an_evaluation_without_the_metric_is_not_the_best(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         result = run(tmp_path, [0.0, 0.0, 0.3, None, 0.2, 0.4, 0.1])
     assert result.best[0] == 32
-    assert "evaluation at 16 steps reported 'info/success/last': it is not compared" in caplog.text
+    assert "evaluation at 16 steps had 'info/success/last': it is not compared" in caplog.text
     assert column(tmp_path, "info/success/last") == ["0.0", "0.3", "", "0.2", "0.4", "0.1"]
 
 

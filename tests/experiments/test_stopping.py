@@ -148,11 +148,11 @@ def test_an_evaluation_at_the_end_that_was_interrupted_is_made_on_resuming(tmp_p
     words += ["--num-envs", "1", "--minibatch-size", "4", "--evaluation-episodes", "2", "--log", "csv"]
     calls = []
 
-    def interrupt(*arguments):
+    def interrupt(*arguments, **named):
         calls.append(arguments)
         if len(calls) == 3:  # after random actions and the untrained policy
             signal.raise_signal(signal.SIGTERM)
-        return evaluate(*arguments)
+        return evaluate(*arguments, **named)
 
     monkeypatch.setattr(evaluation, "evaluate", interrupt)
     assert main([*words, "--directory", str(directory)]) == 0
