@@ -26,6 +26,10 @@ _MEASURED_SECONDS = 1.0
 _LONG_SECONDS = 3600.0
 
 
+class UnknownMetric(ValueError):
+    """The run's `metric` is none that its first evaluation has."""
+
+
 class EvaluationLogs(Protocol):
     """The logs of evaluations."""
 
@@ -96,6 +100,9 @@ class Evaluator(evaluation.Evaluations):
         """Evaluates random actions and the untrained policy, unless that was done or training has begun.
 
         If the evaluations of the whole run will take long, a warning says how long before the first begins.
+
+        Raises:
+            UnknownMetric: They do not have the run's `metric`.
         """
         if self.before is not None or self._run.steps:
             return
@@ -117,6 +124,9 @@ class Evaluator(evaluation.Evaluations):
 
         Returns:
             Whether there is a new evaluation; False also if a stop request interrupted it.
+
+        Raises:
+            UnknownMetric: It is the first, and does not have the run's `metric`.
         """
         if self.latest is not None and self.latest[0] == self._run.steps:
             return False
@@ -197,7 +207,7 @@ class Evaluator(evaluation.Evaluations):
             result = self._evaluate(environment, actor, num_episodes, lambda: bool(stop))
         if result is not None and self.metric not in (seen := result.metrics()):
             if self.best is None:
-                raise ValueError(
+                raise UnknownMetric(
                     "`metric` must be a number that evaluations have for every episode, got "
                     f"{self.metric!r}. This one had {', '.join(seen)}. Of a number in the environment's "
                     "`info`, /last, /mean, /min, /max or /sum may be named, such as info/success/max; "

@@ -128,8 +128,8 @@ def run_experiment(
             occasional lines where stdout is a file or a pipe.
 
     Raises:
-        ValueError: The agent cannot handle the environment, another run is using the directory, or `progress`
-            is something else.
+        ValueError: The agent cannot handle the environment, another run is using the directory, `metric` is
+            none that the first evaluation has, or `progress` is something else.
         ReplayError: Replay is deadlocked, for example because the learner waits for items that nothing will
             write.
         KeyboardInterrupt: A second signal came before the run was saved; it names the newest checkpoint.

@@ -196,6 +196,7 @@ def test_the_values_are_json_where_it_is_asked_for(capsys):
         "steps": 2_004,
         "num_steps": 2_000,
         "score": 475.25,
+        "metric": "episode_return",
         "settings": {
             "environment": "CartPole-v1",
             "agent": "ppo",
