@@ -324,6 +324,9 @@ class Report:
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    metric: str = "avg_return"
+    """What is compared: a metric of the rows. Those of a run have its own --metric by name, such as
+    info/is_success/last, which needs a --range for each environment and has no published results."""
     min_seeds: int = 1
     """Leave out environments in which an experiment has fewer seeds than this."""
     output: pathlib.Path = pathlib.Path("report")

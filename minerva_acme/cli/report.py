@@ -10,6 +10,7 @@ from rich.table import Table as RichTable
 from minerva_acme import plotting, reading, results
 from minerva_acme.cli import choices, commands, extras
 from minerva_acme.cli.console import Console
+from minerva_acme.plotting import report as report_tables
 from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results
@@ -30,7 +31,8 @@ def run(command: commands.Report) -> int:
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
     against = read_against(command.against)
-    if command.against is None:
+    is_return = command.metric == report_tables.RETURN
+    if command.against is None and is_return:
         against = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
     report = plotting.make_report(
         experiments,
@@ -38,6 +40,7 @@ def run(command: commands.Report) -> int:
         ranges=dict(map(read_range, command.range)),
         step=command.step,
         min_seeds=command.min_seeds,
+        metric=command.metric,
     )
     for note in report.notes:
         console.print(note)
@@ -55,7 +58,7 @@ def run(command: commands.Report) -> int:
         caption = plotting.make_caption([report.aggregate], **drawing)
         drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
     if report.by_environment:
-        drawing = {"y_label": "Return", "x_label": report.x_label}
+        drawing = {"y_label": "Return" if is_return else command.metric, "x_label": report.x_label}
         curves = figure.draw(report.by_environment, labels=labels, **drawing)
         caption = plotting.make_caption(report.by_environment, **drawing)
         drawn.append(("environments", "Environments", caption, curves))

@@ -144,11 +144,16 @@ def _make_experiment(
 ) -> results.Experiment:
     steps = description.steps_key
     logged = run_curves.list_metrics(directory)
-    stored_as = _AT_EACH_EVALUATION | {
-        metric: results.RETURN_OF + metric.removeprefix(_LEAF)
-        for metric in logged
-        if metric.startswith(_LEAF)
-    }
+    own = str(description.options.get("metric", options.RETURN))
+    stored_as = (
+        {f"evaluator/{own}": own}
+        | _AT_EACH_EVALUATION
+        | {
+            metric: results.RETURN_OF + metric.removeprefix(_LEAF)
+            for metric in logged
+            if metric.startswith(_LEAF)
+        }
+    )
     values = {
         (stored, int(step)): value
         for metric, stored in stored_as.items()

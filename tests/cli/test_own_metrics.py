@@ -3,11 +3,12 @@
 import contextlib
 import io
 import json
+import re
 import shutil
 
 import pytest
 
-from minerva_acme import plotting
+from minerva_acme import plotting, results
 from minerva_acme.cli import main
 from minerva_acme.runs import checkpointing
 
@@ -86,3 +87,22 @@ def test_a_metric_that_is_unknown_is_told_with_those_that_are(call, tmp_path):
     status, _, err = call(*words, "--metric", "success_rate")
     assert status == 2
     assert "got 'success_rate'. This one had episode_return, " in err and "info/is_success/last" in err
+
+
+def test_rows_hold_the_metric_and_a_report_compares_it(trained, call, tmp_path, unpainted):
+    unpainted()
+    directory, _ = trained
+    assert call("collect", directory, "--name", "mine", "--out", tmp_path / "rows")[0] == 0
+    (one,) = results.read(tmp_path / "rows" / "mine.csv")
+    assert {row.env_step: row.value for row in one.rows if row.metric == METRIC} == means(directory)
+    words = ("report", tmp_path / "rows", "--metric", METRIC, "--output", tmp_path / "report")
+    status, _, err = call(*words)
+    assert status == 2 and f"The range of {METRIC} of tests.experiments.reaching:Reach must be known" in err
+    status, out, err = call(*words, "--range", "tests.experiments.reaching:Reach=0:1")
+    assert status == 0, err
+    assert re.search(rf"mine 1 {means(directory)[64]:.3f} ", out)
+    assert f"{METRIC} by environment" in out
+    status, _, err = call(*words, "--against", "mpo")
+    assert status == 2 and "published results are returns" in err
+    status, _, err = call("report", tmp_path / "rows", "--metric", "speed")
+    assert status == 2 and "must have rows of `speed`, got" in err

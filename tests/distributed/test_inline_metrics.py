@@ -35,5 +35,7 @@ def test_the_best_and_the_stop_go_by_the_metric(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_unknown_metric_ends_the_run_with_those_that_are_known(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(distributed.ProgramFailed, match=f"got 'unknown'. This one had episode_return, .*{NORM}"):
+    with pytest.raises(
+        distributed.ProgramFailed, match=f"got 'unknown'. This one had episode_return, .*{NORM}"
+    ):
         play(tmp_path, metric="unknown")
