@@ -10,7 +10,6 @@ from rich.table import Table as RichTable
 from minerva_acme import plotting, reading, results
 from minerva_acme.cli import choices, commands, extras
 from minerva_acme.cli.console import Console
-from minerva_acme.plotting import report as report_tables
 from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results
@@ -31,7 +30,7 @@ def run(command: commands.Report) -> int:
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
     against = read_against(command.against)
-    is_return = command.metric == report_tables.RETURN
+    is_return = command.metric == results.RETURN
     if command.against is None and is_return:
         against = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
     report = plotting.make_report(

@@ -7,7 +7,7 @@ returns on a common scale: 0 to 1 is the range of returns of a suite.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,10 +25,6 @@ _SHOWN_THRESHOLDS = np.linspace(0.1, 0.9, 9)  # in the table of profiles
 _MOST_LISTED = 3  # environments; of more, only the number is shown
 _MORE = 1.25  # ratio of updates from which they are named; a run that ends early has fewer per frame
 _NOTHING = "-"
-
-
-RETURN = "avg_return"
-"""The metric of the rows that is compared by default."""
 
 
 class Table(NamedTuple):
@@ -93,7 +89,7 @@ def make_report(
     step: int | None = None,
     min_seeds: int = 1,
     seed: int = 0,
-    metric: str = RETURN,
+    metric: str = results.RETURN,
 ) -> Report:
     """Compares experiments with each other, and with published results.
 
@@ -116,8 +112,8 @@ def make_report(
         raise ValueError("`experiments` must hold at least one, got none.")
     if min_seeds < 1:
         raise ValueError(f"`min_seeds` must be >= 1, got {min_seeds}.")
-    if against and metric != RETURN:
-        raise ValueError(f"`against` must be none with `metric` {metric}: published results are returns.")
+    if metric != results.RETURN:
+        check_against(against, metric)
     generator = np.random.default_rng(seed)
     methods, kept, few = [], [], []
     for one in experiments:
@@ -160,7 +156,7 @@ def make_report(
         _improvement(one.name, other.name, by_name, generator)
         for one, other in itertools.combinations(methods, 2)
     ]
-    fronts = front.make_fronts(experiments) if metric == RETURN else []
+    fronts = front.make_fronts(experiments) if metric == results.RETURN else []
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
         _score_table(bars, by_name, experiments, compared, comparison, metric),
@@ -284,7 +280,9 @@ def _effort(one: results.Experiment | results.PublishedResult) -> tuple[int | No
     return one.action_repeat, one.updates_per_frame
 
 
-def read_runs(experiment: results.Experiment, metric: str = RETURN) -> dict[str, dict[int, run_curves.Curve]]:
+def read_runs(
+    experiment: results.Experiment, metric: str = results.RETURN
+) -> dict[str, dict[int, run_curves.Curve]]:
     """Returns the return of every run at its evaluations, or another metric, by environment and seed.
 
     If a run was not evaluated at its last step during training, its final return is the last point.
@@ -293,7 +291,9 @@ def read_runs(experiment: results.Experiment, metric: str = RETURN) -> dict[str,
         ValueError: There are no returns, or there is no such metric.
     """
     points: dict[str, dict[int, dict[int, float]]] = {}
-    names = ("final_return", RETURN) if metric == RETURN else (metric,)  # the second has precedence
+    names = (
+        ("final_return", results.RETURN) if metric == results.RETURN else (metric,)
+    )  # the second has precedence
     for name in names:
         for row in experiment.rows:
             if row.metric == name:
@@ -321,18 +321,20 @@ def _published(name: str) -> _Method:
     return _Method(name, runs)
 
 
-def check_against(names: Iterable[str]) -> None:
-    """Checks the names of published results.
+def check_against(names: Sequence[str], metric: str = results.RETURN) -> None:
+    """Checks the names of published results, with which a metric is to be compared.
 
     Raises:
-        ValueError: There is no such published result.
+        ValueError: There is no such published result, or it is of returns and the metric is another.
     """
     known = results.load_published()
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"`against` must be among {', '.join(known)} or none, got '{unknown[0]}'.")
+    if names and metric != results.RETURN:
+        raise ValueError(f"`against` must be none with `metric` {metric}: published results are returns.")
 
 
-def find_range(env: str, ranges: Ranges, metric: str = RETURN) -> tuple[float, float]:
+def find_range(env: str, ranges: Ranges, metric: str = results.RETURN) -> tuple[float, float]:
     """Returns the lowest and highest return of an environment: the given range, or that of its suite.
 
     Of another metric, only a given range is known.
@@ -354,12 +356,12 @@ def find_range(env: str, ranges: Ranges, metric: str = RETURN) -> tuple[float, f
 
 
 def _known_range(env: str, metric: str) -> tuple[float, float] | None:
-    suites = _SUITES.items() if metric == RETURN else ()
+    suites = _SUITES.items() if metric == results.RETURN else ()
     return next((limits for prefix, limits in suites if env.startswith(prefix)), None)
 
 
 def _what(metric: str) -> str:
-    return "returns" if metric == RETURN else metric
+    return "returns" if metric == results.RETURN else metric
 
 
 def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None, unit: str) -> _Comparison:
@@ -484,7 +486,7 @@ def _panels(
             row.value
             for one in experiments
             for row in one.rows
-            if (row.env_name, row.metric, metric) == (env, "random_return", RETURN)
+            if (row.env_name, row.metric, metric) == (env, "random_return", results.RETURN)
         ]
         limits = _known_range(env, metric)
         yield panels.Panel(
@@ -561,6 +563,7 @@ def _environment_table(
     methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison, metric: str
 ) -> Table:
     rows, at_one = [], len(set(comparison.steps.values())) == 1
+    title = "Returns" if metric == results.RETURN else metric
     for env, at in comparison.steps.items():
         cells = []
         for method in methods:
@@ -573,7 +576,7 @@ def _environment_table(
             cells.append(_short(float(np.interp(at, *method.runs[env][0]))) if reaches else _NOTHING)
         rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
     return Table(
-        f"{'Returns' if metric == RETURN else metric} by environment{_at(comparison) if at_one else ''}",
+        f"{title} by environment{_at(comparison) if at_one else ''}",
         "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest; for "
         "published results, the mean over seeds.",
         [

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from minerva_acme import plotting, results
-from minerva_acme.cli import main
+from minerva_acme.cli import main, parsing, search, sweep_plan
 from minerva_acme.runs import checkpointing
 
 TRAIN = (
@@ -106,3 +106,19 @@ def test_rows_hold_the_metric_and_a_report_compares_it(trained, call, tmp_path, 
     assert status == 2 and "published results are returns" in err
     status, _, err = call("report", tmp_path / "rows", "--metric", "speed")
     assert status == 2 and "must have rows of `speed`, got" in err
+
+
+def test_a_sweep_reports_the_metric_of_its_runs(trained, call, tmp_path, unpainted):
+    unpainted()
+    words = ["sweep", *TRAIN.split()[1:], "--num-env-steps", "64", "--metric", METRIC]
+    words = [word.replace("--num-environments", "--num-envs") for word in words]
+    status, _, err = call(*words, "--directory", tmp_path, "--dry-run")
+    assert status == 2 and f"The range of {METRIC} of tests.experiments.reaching:Reach must be known" in err
+    (run,) = sweep_plan.make_plan(parsing.parse([*words, "--directory", str(tmp_path)]))
+    shutil.copytree(trained[0], run.directory)  # the run that it asks for is done
+    known = ("--range", "tests.experiments.reaching:Reach=0:1", "--directory", tmp_path)
+    status, out, err = call(*words, *known)
+    assert status == 0, err
+    assert "1 of them done" in out and f"{METRIC} by environment" in out
+    values = search.read_values([run])
+    assert values == {step: value for step, value in means(run.directory).items() if step > 0}
