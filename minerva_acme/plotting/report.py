@@ -291,10 +291,8 @@ def read_runs(
         ValueError: There are no returns, or there is no such metric.
     """
     points: dict[str, dict[int, dict[int, float]]] = {}
-    names = (
-        ("final_return", results.RETURN) if metric == results.RETURN else (metric,)
-    )  # the second has precedence
-    for name in names:
+    names = ("final_return", metric) if metric == results.RETURN else (metric,)
+    for name in names:  # the second has precedence
         for row in experiment.rows:
             if row.metric == name:
                 points.setdefault(row.env_name, {}).setdefault(row.seed, {})[row.env_step] = row.value
