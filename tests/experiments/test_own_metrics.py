@@ -10,6 +10,7 @@ import pytest
 
 from minerva_acme import core, environments, experiments, observers, runs, testing
 from minerva_acme.agents import ppo
+from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, evaluation
 from tests.experiments import reaching
 
@@ -135,7 +136,8 @@ def test_copies_of_observers_watch_and_what_every_episode_has_is_averaged():
 
         def get_metrics(self):
             self.num_seen += 1
-            return {"seen": self.num_seen, "text": "x"} | ({"late": 1.0} if self.num_seen > 1 else {})
+            sometimes = {"early": 1.0} if self.num_seen == 1 else {"late": 1.0}
+            return {"seen": self.num_seen, "text": "x"} | sometimes
 
     counts = Counts()
     for _ in range(2):  # the second knows nothing of the first
@@ -176,6 +178,9 @@ def test_the_metric_stops_a_run(tmp_path):
     assert result.env_steps == 16
     assert result.stopped_by == "the evaluation info/success/last of 0.4 has reached `stop_at` 0.4"
     assert run(tmp_path, stop_at=0.4).env_steps == 16
+    newest = checkpointing.find(tmp_path)
+    assert stopping.reached(newest, 0.4) == "info/success/last of 0.4"
+    assert stopping.reached(newest, 0.41) is None
 
 
 def test_a_metric_that_is_unknown_is_refused_before_training_with_those_that_are(tmp_path):
@@ -193,7 +198,7 @@ def test_a_metric_that_only_some_episodes_have_is_refused(tmp_path):
             return super().reset()
 
         def get_info(self):
-            return {"success": True} if self.num_resets > 1 else {}
+            return {"success": True} if self.num_resets == 1 else {}
 
     with pytest.raises(ValueError, match="have for every episode, got 'info/success/last'"):
         run(tmp_path, making=lambda seed: Sometimes())
