@@ -309,7 +309,7 @@ def _show(
     to_resume: str,
 ) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
-    metric = description.options["metric"]
+    metric = description.options.get("metric", run_options.RETURN)
     others = [] if metric == run_options.RETURN else [metric]
     columns = [Column(name, justify="right", overflow="fold") for name in ("return", *others)]
     table = Table("policy", *columns, title=title)
