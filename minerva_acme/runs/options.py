@@ -8,6 +8,7 @@ import importlib.util
 import math
 import os
 from numbers import Real
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ from minerva_acme import constraints, foreign_names
 
 RETURN = "episode_return"
 """The name of the return among the metrics of an evaluation."""
+
+RENAMED = MappingProxyType({"stop_at_return": "stop_at"})
+"""Options by their names in the run.json of older versions."""
 
 _PATHS = ("dataset", "from_run", "record", "demonstrations")  # text in a run's description
 

@@ -34,9 +34,6 @@ _ADDED = {"init_log_temperature": {"bounded_mean": False, "temperature": "learne
 """Values that later hyperparameters have in files of older formats, by one that marks the agent, MPO."""
 
 
-_RENAMED = {"stop_at_return": "stop_at"}
-"""Options by their names in files of older versions."""
-
 _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
 """The largest values that a file may ask for: making more would take hours before any message."""
 
@@ -444,7 +441,7 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
             if found < FORMAT and mark in description.hyperparameters:
                 hyperparameters = {**values, **description.hyperparameters}
                 description = dataclasses.replace(description, hyperparameters=hyperparameters)
-        named = {_RENAMED.get(name, name): value for name, value in description.options.items()}
+        named = {options.RENAMED.get(name, name): value for name, value in description.options.items()}
         description = dataclasses.replace(description, options=named)
         for name, value in {**description.hyperparameters, **description.options}.items():
             if name in _MAX and isinstance(value, int | float) and not value <= _MAX[name]:

@@ -193,3 +193,7 @@ def test_a_file_is_no_pipe_not_too_large_and_not_too_deep(here):
 def test_a_command_is_checked_once_with_all_of_its_values():
     command = parse_settings("--seed 3")
     assert dataclasses.replace(command.run) == command.run and command.run.seed == 3
+
+
+def test_the_file_of_an_older_run_has_options_by_their_old_names():
+    assert parse_settings(num_env_steps=9, stop_at_return=7.0, target_kl=None).run.stop_at == 7.0
