@@ -99,7 +99,7 @@ def test_a_result_is_what_it_holds_line_by_line() -> None:
         after=MANY,
         best=(40_000, MANY),
         interrupted_by=None,
-        stopped_by="`stop_at_return`",
+        stopped_by="`stop_at`",
         given_up=("actor/1 failed",),
     )
     assert repr(result).splitlines() == [
@@ -107,7 +107,7 @@ def test_a_result_is_what_it_holds_line_by_line() -> None:
         "  before      return 10.0 ± 1.0, 2 episodes of 8 to 12 steps",
         "  after       return 1,002.5, 1 episode of 1,000 steps",
         "  best        return 1,002.5, 1 episode of 1,000 steps, after 40,000 steps",
-        "  stopped_by  `stop_at_return`",
+        "  stopped_by  `stop_at`",
         "  given_up    actor/1 failed",
     ]
 

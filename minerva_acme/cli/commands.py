@@ -132,8 +132,8 @@ class Sweep:
     """Only show the plan and its commands."""
     optuna: int | None = None
     """Instead of all combinations, try this many settings that Optuna chooses, towards the highest mean over
-    the seeds of the last evaluation. Several values of a flag are choices; the numbers are those of
-    --search."""
+    the seeds of the last evaluation's --metric. Several values of a flag are choices; the numbers are those
+    of --search."""
     search: tuple[str, ...] = ()
     """The settings that --optuna varies: NAME, or with a range of your own NAME=LOW..HIGH or
     NAME=LOW..HIGH:log, such as policy-learning-rate=1e-5..1e-3:log. By default all settings of the agent that
@@ -164,7 +164,7 @@ class Resume:
     """New total of environment steps (decisions), to train for longer than first requested."""
     num_learner_steps: int | None = None
     """New total of learner steps, for a run that makes no environment steps."""
-    stop_at_return: float | None = None
+    stop_at: float | None = None
     """New mean evaluation return at which to stop; inf for none."""
     stop_after_minutes: float | None = None
     """New time limit in minutes; inf for none. Each session gets the full time."""
@@ -324,6 +324,9 @@ class Report:
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
     """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    metric: str = "avg_return"
+    """What is compared: a metric of the rows. Those of a run have its own --metric by name, such as
+    info/is_success/last, which needs a --range for each environment and has no published results."""
     min_seeds: int = 1
     """Leave out environments in which an experiment has fewer seeds than this."""
     output: pathlib.Path = pathlib.Path("report")

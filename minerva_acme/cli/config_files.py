@@ -122,7 +122,7 @@ def read(path: pathlib.Path) -> ConfigFile:
         raise ValueError(f"`config` must hold settings by name, got {path} with {content!r}.")
     settings = dict(_flatten(content, path))
     if is_run:
-        settings = _of_run(settings, path)
+        settings = {options.RENAMED.get(key, key): value for key, value in _of_run(settings, path).items()}
     agent = settings.pop("agent", "")
     if not isinstance(agent, str):
         raise ValueError(f"In {path}: `agent` must be a name, got {agent!r}.")

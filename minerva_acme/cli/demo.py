@@ -51,7 +51,7 @@ def run(
     recording.choose_renderer()
     console = Console()
     words = [*words, "--seed", str(command.seed)]
-    words += ["--stop-at-return", str(command.goal), "--stop-after-minutes", str(command.minutes)]
+    words += ["--stop-at", str(command.goal), "--stop-after-minutes", str(command.minutes)]
     asked = parsing.parse(words)
     directory = _find_folder(command.directory, asked, console)
     asked = parsing.parse([*words, "--directory", str(directory)])
@@ -89,7 +89,7 @@ def _find_folder(first: pathlib.Path, asked: Any, console: Console) -> pathlib.P
         checkpoint = checkpointing.find_to_resume(directory)
         if checkpoint is None or not stopping.is_complete(checkpoint, description.options):
             break
-        has_reached = stopping.reached_return(checkpoint, asked.run.stop_at_return) is not None
+        has_reached = stopping.reached(checkpoint, asked.run.stop_at) is not None
         what = "reached its goal" if has_reached else "made all its steps"
         console.print(f"{directory} holds a demo that {what}; it is left unchanged.")
     return directory
@@ -134,7 +134,7 @@ def _show_curve(
     limits = _LIMITS
     if values.min() < _LIMITS[0] or values.max() > _LIMITS[1]:  # not a task of dm_control
         limits = float(values.min()) - 1.0, float(values.max()) + 1.0
-    goal = asked.run.stop_at_return
+    goal = asked.run.stop_at
     repeat = task_settings.split_repeat(asked.env).action_repeat or 1
     unit = "environment steps" if repeat == 1 else f"decisions, each of {repeat} frames"
     text = terminal.draw_curves(
@@ -202,7 +202,7 @@ def _what_is_left(
     behind: Sequence[plotting.Curve],
 ) -> str:
     """Returns how far a run got that has not reached its goal, and how long the rest would take."""
-    made, goal, minutes = result.env_steps, options.stop_at_return, options.stop_after_minutes
+    made, goal, minutes = result.env_steps, options.stop_at, options.stop_after_minutes
     assert goal is not None and minutes is not None
     best = -math.inf if result.best is None else result.best[1].mean
     sentences = [

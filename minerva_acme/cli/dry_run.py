@@ -172,7 +172,7 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
                 checkpoint_replay=False,
                 checkpoint_best=False,
                 record=None,
-                stop_at_return=None,
+                stop_at=None,
                 stop_after_minutes=None,
                 tensorboard=False,
                 wandb=False,

@@ -1,11 +1,12 @@
 """`minerva eval`."""
 
 import contextlib
+import statistics
 
 from minerva_acme import readable, runs
 from minerva_acme.cli import commands, environment_choice, json_output
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import policies
+from minerva_acme.runs import options, policies
 
 
 def run(command: commands.Eval) -> int:
@@ -14,6 +15,9 @@ def run(command: commands.Eval) -> int:
     with json_output.alone() if command.json else contextlib.nullcontext():
         found, result = _evaluate(command)
     description = found.description
+    measured = {
+        name: (statistics.fmean(each), statistics.pstdev(each)) for name, each in result.measured.items()
+    }
     if command.json:
         json_output.show(
             {
@@ -29,6 +33,10 @@ def run(command: commands.Eval) -> int:
                 "lengths": result.lengths,
                 "mean": result.mean,
                 "std": result.std,
+                "metrics": {
+                    name: {"mean": mean, "std": std, "episodes": result.measured[name]}
+                    for name, (mean, std) in measured.items()
+                },
             }
         )
         return 0
@@ -39,6 +47,8 @@ def run(command: commands.Eval) -> int:
         f"{description.steps_name}: "
         f"return {result.mean:.2f} ± {result.std:.2f} over {readable.count(command.episodes, 'episode')}"
     )
+    for name, (mean, std) in measured.items():
+        console.print(f"{name} {mean:.4g} ± {std:.4g}")
     return 0
 
 
@@ -50,6 +60,12 @@ def _evaluate(command: commands.Eval) -> tuple[policies.Found, runs.Evaluation]:
     description, make_environment = environment_choice.choose(found.description, command)
     with contextlib.closing(make_environment(seed)) as environment:
         result = runs.evaluate_checkpoint(
-            found.path, builder, environment, command.episodes, seed=seed, explore=command.explore
+            found.path,
+            builder,
+            environment,
+            command.episodes,
+            seed=seed,
+            explore=command.explore,
+            metric=found.description.options.get("metric", options.RETURN),
         )
     return found._replace(description=description), result

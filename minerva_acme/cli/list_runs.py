@@ -25,7 +25,8 @@ class _Run(NamedTuple):
     status: str  # running, finished, interrupted or unreadable
     steps: int
     num_steps: int | None  # in total; None if unknown
-    score: float  # the mean return of the last evaluation; nan if there is none
+    score: float  # the mean of `metric` in the last evaluation; nan if there is none
+    metric: str
     settings: Mapping[str, Any]  # those that are neither a preset's nor a default
     problem: str = ""  # why it is unreadable
 
@@ -86,7 +87,8 @@ def _look(
         options_ = description.options
         num_steps = options_.get("num_env_steps") or options_.get("num_learner_steps")
         row = _last_evaluation(directory)
-        score = _number(row.get("episode_return"))
+        metric = str(options_.get("metric", options.RETURN))
+        score = _number(row.get(metric))
         checkpoint = checkpointing.latest(directory / "checkpoints")
         if run_lock.is_held(directory):
             counted = _number(row.get("actor_steps" if options_.get("num_env_steps") else "learner_steps"))
@@ -96,9 +98,10 @@ def _look(
         else:
             status = "finished" if stopping.is_complete(checkpoint, options_) else "interrupted"
             made = checkpointing.env_steps(checkpoint)
-        return _Run(str(directory), status, made, num_steps, score, _settings(description, others))
+        return _Run(str(directory), status, made, num_steps, score, metric, _settings(description, others))
     except (OSError, ValueError, csv.Error) as error:
-        return _Run(str(directory), "unreadable", 0, None, math.nan, {}, " ".join(str(error).split()))
+        problem = " ".join(str(error).split())
+        return _Run(str(directory), "unreadable", 0, None, math.nan, options.RETURN, {}, problem)
 
 
 def _last_evaluation(directory: pathlib.Path) -> Mapping[str, str]:
@@ -165,7 +168,8 @@ def _in_common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _text(one: _Run, common: Mapping[str, Any]) -> str:
     """Returns the lines of a run, with the settings that not all runs have in common."""
     steps = f"{one.steps:,} of {'?' if one.num_steps is None else f'{one.num_steps:,}'} steps"
-    score = "no evaluation" if math.isnan(one.score) else f"return {one.score:,.1f}"
+    number = f"return {one.score:,.1f}" if one.metric == options.RETURN else f"{one.metric} {one.score:.4g}"
+    score = "no evaluation" if math.isnan(one.score) else number
     own = {name: value for name, value in one.settings.items() if name not in common}
     words = one.problem or ", ".join(filter(None, [steps, score, _format(own)]))
     return "\n".join([one.directory, *_wrap(f"{one.status}, {words}", _INDENT, 2 * _INDENT)])

@@ -30,7 +30,8 @@ def run(command: commands.Report) -> int:
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
     against = read_against(command.against)
-    if command.against is None:
+    is_return = command.metric == results.RETURN
+    if command.against is None and is_return:
         against = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
     report = plotting.make_report(
         experiments,
@@ -38,6 +39,7 @@ def run(command: commands.Report) -> int:
         ranges=dict(map(read_range, command.range)),
         step=command.step,
         min_seeds=command.min_seeds,
+        metric=command.metric,
     )
     for note in report.notes:
         console.print(note)
@@ -55,7 +57,7 @@ def run(command: commands.Report) -> int:
         caption = plotting.make_caption([report.aggregate], **drawing)
         drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
     if report.by_environment:
-        drawing = {"y_label": "Return", "x_label": report.x_label}
+        drawing = {"y_label": "Return" if is_return else command.metric, "x_label": report.x_label}
         curves = figure.draw(report.by_environment, labels=labels, **drawing)
         caption = plotting.make_caption(report.by_environment, **drawing)
         drawn.append(("environments", "Environments", caption, curves))

@@ -1,4 +1,4 @@
-"""`minerva sweep --optuna`: a search for settings with a high return."""
+"""`minerva sweep --optuna`: a search for settings with a high return, or another high metric."""
 
 import contextlib
 import math
@@ -23,6 +23,7 @@ from minerva_acme.cli import (
 )
 from minerva_acme.cli.console import Console
 from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
+from minerva_acme.runs import options as run_options
 
 if TYPE_CHECKING:
     from minerva_acme.cli import study as studies
@@ -190,10 +191,8 @@ class _Generation(sweep.Display):
             if not math.isfinite(value):
                 running.error, state, value = f"the last evaluation is {value}", "failed", None
         self._study.add(running.trial, state, value, running.values, running.error)
-        self._console.print(
-            f"trial {number} is {state}: {running.error if value is None else f'{value:.1f}'}, "
-            f"{_shown(running.trial.params)}"
-        )
+        outcome = running.error if value is None else _value(value, running.runs[0].train.run.metric)
+        self._console.print(f"trial {number} is {state}: {outcome}, {_shown(running.trial.params)}")
         return True
 
 
@@ -208,7 +207,7 @@ def read_values(runs: Sequence[sweep_plan.PlannedRun]) -> dict[int, float]:
     ended: list[float] = []
     for index, run in enumerate(runs):
         options = run.train.run
-        curve = _read_evaluations(run.directory, options.steps_key)
+        curve = _read_evaluations(run.directory, options)
         for step, value in zip(curve.x, curve.values, strict=True):
             made = min(int(step), options.num_steps)
             if 0 < made < options.num_steps and options.evaluation_period:
@@ -221,18 +220,18 @@ def read_values(runs: Sequence[sweep_plan.PlannedRun]) -> dict[int, float]:
     return values
 
 
-def _read_evaluations(directory: pathlib.Path, steps_key: str) -> plotting.Curve:
+def _read_evaluations(directory: pathlib.Path, run: run_options.RunOptions) -> plotting.Curve:
     if not (directory / "evaluator.csv").exists():
         return plotting.Curve((), ())  # type: ignore[arg-type]
-    return plotting.read_curve(directory, "evaluator/episode_return", steps_key)
+    return plotting.read_curve(directory, f"evaluator/{run.metric}", run.steps_key)
 
 
 def _last_mean(directory: pathlib.Path) -> float:
-    """Returns the mean return of a finished run's last evaluation."""
+    """Returns the score of a finished run's last evaluation, the mean of its metric."""
     checkpoint = checkpointing.latest(directory / "checkpoints")
     assert checkpoint is not None
-    latest = evaluation.Evaluations.of(checkpointing.load_state(checkpoint)).latest
-    return math.nan if latest is None else latest[1].mean
+    known = evaluation.Evaluations.of(checkpointing.load_state(checkpoint))
+    return math.nan if known.latest is None else known.latest[1].score(known.metric)
 
 
 def _check(command: commands.Sweep, space: search_space.Space) -> sweep_plan.PlannedRun:
@@ -297,16 +296,22 @@ def _show(
     if not complete:
         console.print(f"The logs: {search_space.directory_of(command)}/trial*/**/{sweep.LOG}")
         return 1
-    table = Table(Column("trial", justify="right"), Column("mean return", justify="right"), "settings")
-    for trial in complete[:_NUM_SHOWN]:
-        table.add_row(str(trial.number), f"{trial.value:.1f}", _shown(trial.params))
-    console.print(table, soft_wrap=False)
     best = complete[0]
     run = search_space.plan_trial(command, space, best.number, best.params)[0]
+    metric = run.train.run.metric
+    scored = "mean return" if metric == run_options.RETURN else metric
+    table = Table(Column("trial", justify="right"), Column(scored, justify="right"), "settings")
+    for trial in complete[:_NUM_SHOWN]:
+        table.add_row(str(trial.number), _value(trial.value or 0.0, metric), _shown(trial.params))
+    console.print(table, soft_wrap=False)
     words = shlex.join(["minerva", *run.words[: run.words.index("--seed")]])
     unseen = max(command.seeds) + 1
     console.print(f"To train with the best settings and a new seed: {words} --seed {unseen}")
     return 0
+
+
+def _value(value: float, metric: str) -> str:
+    return f"{value:.1f}" if metric == run_options.RETURN else f"{value:.4g}"
 
 
 def _shown(params: Mapping[str, int | float | str]) -> str:

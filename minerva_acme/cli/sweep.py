@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import datasets, distributed, plotting, task_settings
+from minerva_acme import datasets, distributed, plotting, results, task_settings
 from minerva_acme.cli import (
     collect,
     commands,
@@ -24,7 +24,7 @@ from minerva_acme.cli import (
 from minerva_acme.cli.console import Console
 from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import progress_display, stopping
-from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_results
+from minerva_acme.runs import checkpointing, env_kwargs, options, run_folder, run_lock, run_results
 
 LOG = "train.log"
 """The file in a run's folder that has its output."""
@@ -51,7 +51,7 @@ def run(command: commands.Sweep) -> int:
         raise ValueError("`search` is only for a search of settings. Add its number of trials: --optuna 30")
     plan = sweep_plan.make_plan(command)
     if command.report and any(run.train.run.evaluation_episodes for run in plan):
-        _check_report(command)
+        _check_report(command, _metric(plan))
     console = Console()
     if not command.dry_run:
         wait_until_saved(plan, console)
@@ -158,16 +158,23 @@ def _check_data(run: sweep_plan.PlannedRun, checkpoint: pathlib.Path) -> None:
         ) from error
 
 
-def _check_report(command: commands.Sweep) -> None:
+def _metric(plan: Iterable[sweep_plan.PlannedRun]) -> str:
+    """Returns the metric of rows that a report compares: the one that all runs go by, or else the return."""
+    found = {run.train.run.metric for run in plan}
+    metric = found.pop() if len(found) == 1 else options.RETURN
+    return results.RETURN if metric == options.RETURN else metric
+
+
+def _check_report(command: commands.Sweep, metric: str) -> None:
     """Raises the errors that a report at the end would raise."""
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
-    plotting.check_against(report.read_against(command.against))
+    plotting.check_against(report.read_against(command.against), metric)
     ranges = dict(map(report.read_range, command.range))
     arguments = env_kwargs.read(command.env_kwargs)
     for environment in command.env:
         name = task_settings.split_repeat(environment).env_name
-        plotting.find_range(env_kwargs.with_settings(name, arguments), ranges)
+        plotting.find_range(env_kwargs.with_settings(name, arguments), ranges, metric)
 
 
 def _print_plan(
@@ -214,6 +221,7 @@ def _report(command: commands.Sweep, done: Sequence[sweep_plan.PlannedRun], cons
                 env=tuple(sorted(environments)),
                 against=command.against,
                 range=command.range,
+                metric=_metric(done),
                 output=directory / "report",
             )
         )

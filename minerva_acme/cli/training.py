@@ -17,12 +17,13 @@ from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.console import Console
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_logs, run_names
+from minerva_acme.runs import options as run_options
 
 _CHANGED_ON_RESUMING = (
     "num_env_steps",
     "num_learner_steps",
     "device",
-    "stop_at_return",
+    "stop_at",
     "stop_after_minutes",
     "record",
     "dataset",
@@ -179,7 +180,7 @@ def resume(command: commands.Resume) -> int:
         and stopping.is_complete(checkpoint, description.options)
         and is_recorded(description.options)
     ):
-        made, goal = checkpointing.env_steps(checkpoint), options.stop_at_return
+        made, goal = checkpointing.env_steps(checkpoint), options.stop_at
         if made >= options.num_steps:
             name = description.steps_option
             longer = [] if planned > made else _longer(description, made)
@@ -188,11 +189,11 @@ def resume(command: commands.Resume) -> int:
                 f"{options.num_steps:,}. To train for longer: "
                 + description.command("resume", directory, *longer)
             )
-        reached = stopping.reached_return(checkpoint, goal)
+        reached = stopping.reached(checkpoint, goal)
         raise ValueError(
-            f"`stop_at_return` must be above the return of {reached:.1f} that {directory} has reached after "
+            f"`stop_at` must be above the {reached} that {directory} has reached after "
             f"{made:,} steps, got {goal:g}. To train until the last step: "
-            + description.command("resume", directory, "--stop-at-return", "inf")
+            + description.command("resume", directory, "--stop-at", "inf")
         )
     _run(description, directory, checkpoint, import_code=command.import_code)
     return 0
@@ -282,10 +283,10 @@ def _tell_of_checkpoint(
         if not run_lock.is_held(directory):  # otherwise this process is refused
             console.print(f"Resuming at {made:,} steps; to start over, remove the folder.")
     elif made < options[description.steps_option]:
-        reached = stopping.reached_return(checkpoint, options["stop_at_return"])
-        further = description.command("resume", directory, "--stop-at-return", "inf")
+        reached = stopping.reached(checkpoint, options["stop_at"])
+        further = description.command("resume", directory, "--stop-at", "inf")
         console.print(
-            f"This run has reached a return of {reached:.1f} after {made:,} steps. To train until the last "
+            f"This run has reached the {reached} after {made:,} steps. To train until the last "
             f"step: {further}. {over}"
         )
     else:
@@ -308,14 +309,20 @@ def _show(
     to_resume: str,
 ) -> None:
     title = "Evaluation return, mean and standard deviation over the episodes"
-    table = Table("policy", Column("return", justify="right"), title=title)
+    metric = description.options.get("metric", run_options.RETURN)
+    others = [] if metric == run_options.RETURN else [metric]
+    columns = [Column(name, justify="right", overflow="fold") for name in ("return", *others)]
+    table = Table("policy", *columns, title=title)
     trained = f"after {result.env_steps:,} environment and {result.learner_steps:,} learner steps"
     rows = [("random actions", result.random), ("before training", result.before), (trained, result.after)]
     has_better = result.best is not None and result.best[1] != result.after
     if result.best is not None and has_better:
         rows.append((f"best checkpoint, after {result.best[0]:,} steps", result.best[1]))
     for name, evaluation in rows:
-        table.add_row(name, f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-")
+        returns = f"{evaluation.mean:.1f} ± {evaluation.std:.1f}" if evaluation else "-"
+        table.add_row(
+            name, returns, *(f"{evaluation.score(metric):.4g}" if evaluation else "-" for _ in others)
+        )
     if description.options.get("evaluation_episodes", 1):
         console.print(table, soft_wrap=False)
     files = result.directory

@@ -64,7 +64,10 @@ class EvaluatorNode(graph.Part):
             evaluations = evaluator.Evaluator(run)
             if (known := reporter.facts.get("evaluations")) is not None:
                 evaluations.restore(known)
-            self._evaluate(run, evaluations, reporter, follower)
+            try:
+                self._evaluate(run, evaluations, reporter, follower)
+            except evaluator.UnknownMetric as error:
+                raise graph.NodeDoomed(str(error)) from error
 
     def _evaluate(
         self,

@@ -371,7 +371,7 @@ class LearnerNode(graph.Part):
         env_steps = self._env_steps()
         evaluations = self._evaluations()
         state = self._state(env_steps, evaluations)
-        self._checkpointer.save(env_steps, state, files, evaluation=evaluations.mean_at(env_steps))
+        self._checkpointer.save(env_steps, state, files, evaluation=evaluations.score_at(env_steps))
         self._saved_at, self._evaluated = env_steps, max(0, evaluations.logged_until)
         _logger.info("saved at %d environment steps", env_steps)
 
@@ -383,11 +383,11 @@ class LearnerNode(graph.Part):
             evaluations, variables = self._best.pop(0)
             assert evaluations.latest is not None
             env_steps, _ = evaluations.latest
-            mean = evaluations.mean_at(env_steps)
-            if self._checkpointer.is_best(mean):
+            score = evaluations.score_at(env_steps)
+            if self._checkpointer.is_best(score):
                 try:
                     state = self._state(env_steps, evaluations) | checkpointing.policy_state(variables)
-                    self._checkpointer.save(env_steps, state, evaluation=mean, light=True)
+                    self._checkpointer.save(env_steps, state, evaluation=score, light=True)
                 except OSError as error:  # training continues, and the next checkpoint may fit
                     _logger.warning("the best weights so far are not kept separately: %s", error)
 

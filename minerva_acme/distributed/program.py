@@ -58,6 +58,7 @@ def make_program(
     counts = state.get("counter", {})
     env_steps = int(counts.get("actor_steps", 0))
     known = evaluation.Evaluations.of(state)
+    known.check_metric(config.metric)
     config = dataclasses.replace(config, builder=config.builder.for_actors(num_actors))
     if num_learners != 1:
         config.builder.for_learners(num_learners)  # raises

@@ -413,8 +413,9 @@ class _Run:
         status_of = {**self._launched.about(), **overview["status"]}  # a node's own report has priority
         self._overview = {**overview, "status": status_of}
         known = evaluation.Evaluations.of(overview["facts"].get("evaluations") or {})
-        if known.latest == self._evaluations.latest:
-            known.latest = self._evaluations.latest  # the same one stays the same object
+        before = self._evaluations.latest
+        if before is not None and known.latest is not None and known.latest[0] == before[0]:
+            known.latest = before  # the same one stays the same object
         self._evaluations = known
 
     def _progress(self, phase: str) -> run_progress.Progress:
@@ -429,6 +430,7 @@ class _Run:
             num_episodes=int(counts.get("actor_episodes", 0)),
             metrics={**self._overview["row"], **self._status.metrics},
             replay_memory=self._replay_memory,
+            metric=self._config.metric,
             nodes=self._status.nodes,
         )
 

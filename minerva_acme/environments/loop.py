@@ -17,6 +17,9 @@ from minerva_acme.wrappers import calls, leafwise, reward_sum
 EpisodeResult: TypeAlias = dict[str, Any]
 """The result of an episode, as a row for a logger; see `EnvironmentLoop` for its entries."""
 
+_NAMES = ("episode_length", "steps_per_second", "steps", "episodes", "environment")
+_GROUPS = ("episode_return", "seconds/")
+
 EnvironmentT = TypeVar("EnvironmentT")
 ActorT = TypeVar("ActorT")
 
@@ -125,10 +128,20 @@ class Loop(abc.ABC, Generic[EnvironmentT, ActorT]):
     def _finish(
         self, result: EpisodeResult, observers: Sequence[Observer], num_episodes: int = 1
     ) -> EpisodeResult:
-        """Counts episodes, adds the observers' metrics to their result, and logs it."""
+        """Counts episodes, adds the observers' metrics to their result, and logs it.
+
+        Raises:
+            ValueError: Two of them have the same name, or one has a name of the loop.
+        """
         self._num_episodes += num_episodes
         for observer in observers:
-            result |= observer.get_metrics()
+            metrics = observer.get_metrics()
+            if taken := [name for name in metrics if name in result]:
+                raise ValueError(
+                    f"An observer's metrics must have names of their own, got `{taken[0]}` of "
+                    f"{type(observer).__name__} twice. Put another name before it, such as my/{taken[0]}."
+                )
+            result |= metrics
         if self._logger is not None:
             self._logger.write(result)
         return result
@@ -291,6 +304,11 @@ class Episode:
                 for phase, spent in self._clock.seconds.items()
             },
         }
+
+
+def is_of_loops(name: str) -> bool:
+    """Returns whether an entry of a result is the loop's own, and not an observer's metric."""
+    return name in _NAMES or name.startswith(_GROUPS)
 
 
 def check_budget(num_episodes: int | None, num_steps: int | None) -> None:

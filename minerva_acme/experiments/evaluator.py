@@ -26,6 +26,10 @@ _MEASURED_SECONDS = 1.0
 _LONG_SECONDS = 3600.0
 
 
+class UnknownMetric(ValueError):
+    """The run's `metric` is none that its first evaluation has."""
+
+
 class EvaluationLogs(Protocol):
     """The logs of evaluations."""
 
@@ -84,6 +88,7 @@ class Evaluator(evaluation.Evaluations):
             run: The run, which makes the actors.
         """
         self._run = run
+        self.metric = run.config.metric
         self._clock = _Clock()
         self._random_actor = None
         try:
@@ -95,6 +100,9 @@ class Evaluator(evaluation.Evaluations):
         """Evaluates random actions and the untrained policy, unless that was done or training has begun.
 
         If the evaluations of the whole run will take long, a warning says how long before the first begins.
+
+        Raises:
+            UnknownMetric: They do not have the run's `metric`.
         """
         if self.before is not None or self._run.steps:
             return
@@ -116,6 +124,9 @@ class Evaluator(evaluation.Evaluations):
 
         Returns:
             Whether there is a new evaluation; False also if a stop request interrupted it.
+
+        Raises:
+            UnknownMetric: It is the first, and does not have the run's `metric`.
         """
         if self.latest is not None and self.latest[0] == self._run.steps:
             return False
@@ -132,6 +143,7 @@ class Evaluator(evaluation.Evaluations):
 
     def restore(self, state: core.State) -> None:
         super().restore(state)
+        self.check_metric(self._run.config.metric)
         self._clock = _Clock(*self.walltime)
 
     def _warn_if_long(self, stop: signals.StopRequest) -> None:
@@ -143,7 +155,7 @@ class Evaluator(evaluation.Evaluations):
             clock = _Limit(stop)
             num_played = 0
             while not clock:
-                if evaluation.evaluate(environment, actor, self._num_environments, lambda: bool(clock)):
+                if self._evaluate(environment, actor, self._num_environments, lambda: bool(clock)):
                     num_played += self._num_environments
         # An episode that has not ended takes longer, so that this is the least.
         per_episode = clock.seconds / max(1, num_played)
@@ -192,7 +204,37 @@ class Evaluator(evaluation.Evaluations):
             return None
         with self._prepare(make_actor, num_environments) as (environment, actor):
             num_episodes = self._run.config.evaluation_episodes
-            return evaluation.evaluate(environment, actor, num_episodes, lambda: bool(stop))
+            result = self._evaluate(environment, actor, num_episodes, lambda: bool(stop))
+        if result is not None and self.metric not in (seen := result.metrics()):
+            if self.best is None:
+                raise UnknownMetric(
+                    "`metric` must be a number that evaluations have for every episode, got "
+                    f"{self.metric!r}. This one had {', '.join(seen)}. Of a number in the environment's "
+                    "`info`, /last, /mean, /min, /max or /sum may be named, such as info/success/max; "
+                    "`evaluation_observers` (in Python) measure others."
+                )
+            _logger.warning(
+                "not every episode of the evaluation at %d steps had '%s': it is not compared",
+                self._run.steps,
+                self.metric,
+            )
+        return result
+
+    def _evaluate(
+        self,
+        environment: experiment_config.Environment,
+        actor: evaluation.Actor,
+        num_episodes: int,
+        should_stop: Callable[[], bool],
+    ) -> evaluation.Evaluation | None:
+        return evaluation.evaluate(
+            environment,
+            actor,
+            num_episodes,
+            should_stop,
+            observers=self._run.config.evaluation_observers,
+            metric=self.metric,
+        )
 
     @contextlib.contextmanager
     def _prepare(
@@ -239,7 +281,8 @@ class Evaluator(evaluation.Evaluations):
         wall, cpu = self._clock.read()
         spent = {"wall_seconds": wall, "cpu_seconds": cpu}
         counts = {run.config.steps_key: 0, **run.counter.get_counts()}
-        run.logs.evaluator.write({**counts, **result.metrics(), **spent})
+        # The counts come first, and no metric replaces them.
+        run.logs.evaluator.write({**counts, **result.metrics(), **counts, **spent})
         episodes = readable.count(len(result.returns), "episode")
         described = f"return {result.mean:.1f} ± {result.std:.1f} over {episodes}"
         _logger.info("%d steps: %s", run.steps, described)

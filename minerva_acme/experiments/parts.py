@@ -457,7 +457,8 @@ def _for_batches(
             device, or the agent cannot be trained in such an environment.
     """
     name = type(environment).__name__
-    for option in ("record", "demonstrations", "dataset", "observers"):
+    in_batches = () if config.evaluation_environment_factory else ("evaluation_observers",)
+    for option in ("record", "demonstrations", "dataset", "observers", *in_batches):
         if found := getattr(config, option):
             raise ValueError(
                 f"`{option}` must be left out in a batched environment, {name}, which has no timesteps of "

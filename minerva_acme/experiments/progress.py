@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from minerva_acme import environments, loggers
 from minerva_acme.experiments import evaluator, parts
 from minerva_acme.replay import backends
-from minerva_acme.runs import evaluation
+from minerva_acme.runs import evaluation, options
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ class Progress(NamedTuple):
     metrics: Mapping[str, float] = types.MappingProxyType({})
     replay_memory: str = ""  # in words: the memory that a full replay takes, and the free memory
     num_learner_steps: int = 0  # of the whole run, if it makes no environment steps
+    metric: str = options.RETURN  # of evaluations, which chooses the best
     # For a distributed run: the state of each node in words, by name, and under `waits` the last status line.
     nodes: Mapping[str, str] = types.MappingProxyType({})
 
@@ -117,6 +118,7 @@ class Reporter:
                 metrics=self._metrics,
                 num_learner_steps=self._run.config.num_learner_steps,
                 replay_memory=self._replay_memory,
+                metric=self._run.config.metric,
             )
         )
 

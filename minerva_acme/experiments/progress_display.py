@@ -28,6 +28,7 @@ _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_OF_SPEED = 30.0
 _NUM_RETURNS = 10
 _MAX_LOSSES = 4
+_MAX_METRICS = 4
 _MAX_NODES = 12
 
 
@@ -82,6 +83,7 @@ class ProgressDisplay(LiveDisplay):
     speed      95 environment steps/s, 24 learner steps/s, 2,837 made
     returns    last 512.3, mean of the last 10: 498.2, episode 12
     evaluation 455.2 ± 12.1 at 10,000 steps, best 455.2
+    metrics    info/is_success/last 0.7
     losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196
     KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
@@ -186,10 +188,16 @@ class ProgressDisplay(LiveDisplay):
         assert self._evaluation is not None
         # On the first call of a resumed run this evaluation is an earlier one.
         self._evaluated_at = progress.steps
-        self._best = max(self._best, self._evaluation.mean)
+        self._best = max(self._best, self._evaluation.score(progress.metric))
         if not self.is_live:
             mean, std = self._evaluation.mean, self._evaluation.std
-            self._print(f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} ± {std:.1f}")
+            returns = f"{progress.steps:>9,} steps: evaluation return {mean:8.1f} ± {std:.1f}"
+            self._print(", ".join([returns, *self._metrics(progress)]))
+
+    def _metrics(self, progress: run_progress.Progress) -> list[str]:
+        """Returns the first metrics beside the return of the last evaluation; what chooses the best leads."""
+        found = {} if self._evaluation is None else self._evaluation.beside_return(progress.metric)
+        return [f"{name} {_number(value)}" for name, value in [*found.items()][:_MAX_METRICS]]
 
     def _print(self, text: str) -> None:
         if self._console.is_jupyter:  # plain text, which every viewer of notebooks shows
@@ -229,10 +237,14 @@ class ProgressDisplay(LiveDisplay):
                 f"{statistics.fmean(self._returns):,.1f}, episode {progress.num_episodes:,}"
             )
         if self._evaluation is not None:
+            is_return = progress.metric == options.RETURN
+            best = f"{self._best:,.1f}" if is_return else f"{progress.metric} {_number(self._best)}"
             rows["evaluation"] = (
                 f"{self._evaluation.mean:,.1f} ± {self._evaluation.std:,.1f} at "
-                f"{self._evaluated_at:,} steps, best {self._best:,.1f}"
+                f"{self._evaluated_at:,} steps, best {best}"
             )
+            if found := self._metrics(progress):
+                rows["metrics"] = "  ".join(found)
         if losses := _losses(metrics):
             rows["losses"] = "  ".join(f"{name} {_number(value)}" for name, value in losses)
         if kls := _kls(metrics):

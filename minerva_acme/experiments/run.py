@@ -44,7 +44,7 @@ class ExperimentResult:
     interrupted_by: str | None
     """The signal that stopped the run early, or None."""
     stopped_by: str | None = None
-    """Why a callback, `stop_at_return` or `stop_after_minutes` stopped the run early, or None. Unlike after a
+    """Why a callback, `stop_at` or `stop_after_minutes` stopped the run early, or None. Unlike after a
     signal, `after` was evaluated."""
     given_up: tuple[str, ...] = ()
     """The actors, and possibly the evaluator, that a distributed run gave up because they failed repeatedly,
@@ -114,7 +114,7 @@ def run_experiment(
     A run without environment steps makes the config's `num_learner_steps` instead, one per turn, from the
     builder's dataset; periods, checkpoints and evaluations then count learner steps.
 
-    `stop_at_return` and `stop_after_minutes` stop the run like a callback that raises `StopRun`. A run that
+    `stop_at` and `stop_after_minutes` stop the run like a callback that raises `StopRun`. A run that
     has reached its return makes no more steps until the option is changed; one whose time was up gets the
     full time again.
 
@@ -128,8 +128,8 @@ def run_experiment(
             occasional lines where stdout is a file or a pipe.
 
     Raises:
-        ValueError: The agent cannot handle the environment, another run is using the directory, or `progress`
-            is something else.
+        ValueError: The agent cannot handle the environment, another run is using the directory, `metric` is
+            none that the first evaluation has, or `progress` is something else.
         ReplayError: Replay is deadlocked, for example because the learner waits for items that nothing will
             write.
         KeyboardInterrupt: A second signal came before the run was saved; it names the newest checkpoint.

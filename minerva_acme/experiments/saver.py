@@ -67,7 +67,7 @@ class Saver:
 
     def is_best(self) -> bool:
         """Returns whether the policy was evaluated at this step, with a better result than any checkpoint."""
-        return self._run.checkpointer.is_best(self._evaluations.mean_at(self._run.steps))
+        return self._run.checkpointer.is_best(self._evaluations.score_at(self._run.steps))
 
     @waiting.alone()  # not ended by a request to stop, which is a request to save
     def save(self, *, after_error: bool = False) -> None:
@@ -94,7 +94,7 @@ class Saver:
             run.steps,
             self._state(after_error),
             replay_files,
-            evaluation=self._evaluations.mean_at(run.steps),
+            evaluation=self._evaluations.score_at(run.steps),
         )
         self._saved()
 
@@ -108,8 +108,8 @@ class Saver:
             OSError: The checkpoint could not be written.
         """
         run = self._run
-        mean = self._evaluations.mean_at(run.steps)
-        run.checkpointer.save(run.steps, self._state(), evaluation=mean, light=True)
+        score = self._evaluations.score_at(run.steps)
+        run.checkpointer.save(run.steps, self._state(), evaluation=score, light=True)
 
     def _state(self, after_error: bool = False) -> core.State:
         run = self._run

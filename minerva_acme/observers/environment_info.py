@@ -15,9 +15,11 @@ class EnvironmentInfo(base.SummarisingObserver):
 
     For environments with a `get_info()`, such as a `GymnasiumEnvironment` in any wrappers. A key that is
     only in the info of some steps is summarised over these steps. The info of the reset is left out.
+
+    Evaluations have one of their own, see `runs.evaluate`.
     """
 
-    statistics = ("mean", "min", "max", "last", "sum")
+    statistics: tuple[str, ...] = ("mean", "min", "max", "last", "sum")
 
     def __init__(self, keys: Sequence[str] | None = None) -> None:
         """Args: keys: The keys to report, or None for all whose value is one number or boolean."""

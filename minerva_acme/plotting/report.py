@@ -7,7 +7,7 @@ returns on a common scale: 0 to 1 is the range of returns of a suite.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +89,7 @@ def make_report(
     step: int | None = None,
     min_seeds: int = 1,
     seed: int = 0,
+    metric: str = results.RETURN,
 ) -> Report:
     """Compares experiments with each other, and with published results.
 
@@ -100,19 +101,23 @@ def make_report(
             an environment has reached.
         min_seeds: The number of seeds from which the runs of an experiment in an environment are used, >= 1.
         seed: The seed of all bootstraps.
+        metric: The metric of the rows that is compared. Published results and known ranges are of returns:
+            with another metric there can be none of the first, and `ranges` has those of all environments.
 
     Raises:
-        ValueError: An experiment has no returns, a range is unknown or invalid, there is no such published
-            result, or nothing can be compared.
+        ValueError: An experiment does not have the metric, a range is unknown or invalid, there is no such
+            published result, or nothing can be compared.
     """
     if not experiments:
         raise ValueError("`experiments` must hold at least one, got none.")
     if min_seeds < 1:
         raise ValueError(f"`min_seeds` must be >= 1, got {min_seeds}.")
+    if metric != results.RETURN:
+        check_against(against, metric)
     generator = np.random.default_rng(seed)
     methods, kept, few = [], [], []
     for one in experiments:
-        runs = read_runs(one)
+        runs = read_runs(one, metric)
         enough = {env: found for env, found in runs.items() if len(found) >= min_seeds}
         if not enough:
             raise ValueError(
@@ -138,7 +143,7 @@ def make_report(
         )
     comparison = _compare(methods, shared, step, unit)
     shared = list(comparison.steps)
-    limits = {env: find_range(env, ranges or {}) for env in shared}
+    limits = {env: find_range(env, ranges or {}, metric) for env in shared}
     compared = [method for method in published if not _lacking(method, comparison)]
     by_name = {method.name: _scores(method, comparison.steps, limits) for method in [*methods, *compared]}
     profiles = {
@@ -151,13 +156,13 @@ def make_report(
         _improvement(one.name, other.name, by_name, generator)
         for one, other in itertools.combinations(methods, 2)
     ]
-    fronts = front.make_fronts(experiments)
+    fronts = front.make_fronts(experiments) if metric == results.RETURN else []
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
-        _score_table(bars, by_name, experiments, compared, comparison),
+        _score_table(bars, by_name, experiments, compared, comparison, metric),
         _profile_table(profiles),
         *([_improvement_table(improvements)] if improvements else []),
-        _environment_table(methods, published, comparison),
+        _environment_table(methods, published, comparison, metric),
         *(_front_table(one, index) for index, one in enumerate(fronts)),
         _experiment_table(experiments),
         *([_source_table(published)] if published else []),
@@ -166,7 +171,7 @@ def make_report(
         notes=[*few, *_notes(experiments, methods, published, comparison)],
         tables=tables,
         aggregate=_aggregate(methods, compared, limits, generator) if len(shared) > 1 else None,
-        by_environment=list(_panels(experiments, methods, published, generator)),
+        by_environment=list(_panels(experiments, methods, published, generator, metric)),
         scores=bars,
         profiles=profiles,
         improvements=improvements,
@@ -275,22 +280,25 @@ def _effort(one: results.Experiment | results.PublishedResult) -> tuple[int | No
     return one.action_repeat, one.updates_per_frame
 
 
-def read_runs(experiment: results.Experiment) -> dict[str, dict[int, run_curves.Curve]]:
-    """Returns the return of every run at its evaluations, by environment and seed.
+def read_runs(
+    experiment: results.Experiment, metric: str = results.RETURN
+) -> dict[str, dict[int, run_curves.Curve]]:
+    """Returns the return of every run at its evaluations, or another metric, by environment and seed.
 
-    If a run was not evaluated at its last step during training, its final score is the last point.
+    If a run was not evaluated at its last step during training, its final return is the last point.
 
     Raises:
-        ValueError: There are no returns.
+        ValueError: There are no returns, or there is no such metric.
     """
     points: dict[str, dict[int, dict[int, float]]] = {}
-    for metric in ("final_return", "avg_return"):  # the second has precedence
+    names = ("final_return", metric) if metric == results.RETURN else (metric,)
+    for name in names:  # the second has precedence
         for row in experiment.rows:
-            if row.metric == metric:
+            if row.metric == name:
                 points.setdefault(row.env_name, {}).setdefault(row.seed, {})[row.env_step] = row.value
     if not points:
         raise ValueError(
-            f"{experiment.exp_name} must have rows of `avg_return` or `final_return`, got "
+            f"{experiment.exp_name} must have rows of `{'` or `'.join(names[::-1])}`, got "
             f"{', '.join(sorted({row.metric for row in experiment.rows})) or 'no row'}."
         )
     return {
@@ -311,33 +319,47 @@ def _published(name: str) -> _Method:
     return _Method(name, runs)
 
 
-def check_against(names: Iterable[str]) -> None:
-    """Checks the names of published results.
+def check_against(names: Sequence[str], metric: str = results.RETURN) -> None:
+    """Checks the names of published results, with which a metric is to be compared.
 
     Raises:
-        ValueError: There is no such published result.
+        ValueError: There is no such published result, or it is of returns and the metric is another.
     """
     known = results.load_published()
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"`against` must be among {', '.join(known)} or none, got '{unknown[0]}'.")
+    if names and metric != results.RETURN:
+        raise ValueError(f"`against` must be none with `metric` {metric}: published results are returns.")
 
 
-def find_range(env: str, ranges: Ranges) -> tuple[float, float]:
+def find_range(env: str, ranges: Ranges, metric: str = results.RETURN) -> tuple[float, float]:
     """Returns the lowest and highest return of an environment: the given range, or that of its suite.
+
+    Of another metric, only a given range is known.
 
     Raises:
         ValueError: The range is unknown or empty.
     """
-    known = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
+    known = _known_range(env, metric)
     found = ranges.get(env, known)
     if found is None:
         raise ValueError(
-            f"The range of returns of {env} must be known, to put scores of several environments on one "
-            f"scale. Set it: --range {env}=LOWEST:HIGHEST"
+            f"The range of {_what(metric)} of {env} must be known, to put scores of several environments on "
+            f"one scale. Set it: --range {env}=LOWEST:HIGHEST"
         )
     if not found[0] < found[1]:
-        raise ValueError(f"The range of returns of {env} must increase, got {found[0]:g} to {found[1]:g}.")
+        what = f"The range of {_what(metric)} of {env}"
+        raise ValueError(f"{what} must increase, got {found[0]:g} to {found[1]:g}.")
     return found
+
+
+def _known_range(env: str, metric: str) -> tuple[float, float] | None:
+    suites = _SUITES.items() if metric == results.RETURN else ()
+    return next((limits for prefix, limits in suites if env.startswith(prefix)), None)
+
+
+def _what(metric: str) -> str:
+    return "returns" if metric == results.RETURN else metric
 
 
 def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None, unit: str) -> _Comparison:
@@ -443,6 +465,7 @@ def _panels(
     methods: Sequence[_Method],
     published: Sequence[_Method],
     generator: np.random.Generator,
+    metric: str,
 ) -> Iterator[panels.Panel]:
     for env in sorted({env for method in methods for env in method.runs}):
         groups = [
@@ -461,9 +484,9 @@ def _panels(
             row.value
             for one in experiments
             for row in one.rows
-            if (row.env_name, row.metric) == (env, "random_return")
+            if (row.env_name, row.metric, metric) == (env, "random_return", results.RETURN)
         ]
-        limits = next((limits for prefix, limits in _SUITES.items() if env.startswith(prefix)), None)
+        limits = _known_range(env, metric)
         yield panels.Panel(
             panels.make_title(env), groups, behind, float(np.mean(randoms)) if randoms else None, limits
         )
@@ -475,6 +498,7 @@ def _score_table(
     experiments: Sequence[results.Experiment],
     published: Sequence[_Method],
     comparison: _Comparison,
+    metric: str,
 ) -> Table:
     rows = []
     others = [results.load_published()[method.name] for method in published]
@@ -496,11 +520,11 @@ def _score_table(
     number = len(comparison.steps)
     return Table(
         f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
-        "Returns normalised to 0 to 1. IQM: interquartile mean over runs and environments; all environments "
-        "have equal weight, whatever their number of seeds. The interval is the 95% stratified percentile "
-        f"bootstrap interval of the IQM ({statistics.NUM_RESAMPLES} resamples); of two or three seeds in "
-        "one environment it is the range. For published results only the means over seeds are known: compare "
-        f"them by mean and IQM of means. {_UNITS[comparison.unit]}",
+        f"Scores: {_what(metric)} normalised to 0 to 1. IQM: interquartile mean over runs and environments; "
+        "all environments have equal weight, whatever their number of seeds. The interval is the 95% "
+        f"stratified percentile bootstrap interval of the IQM ({statistics.NUM_RESAMPLES} resamples); of two "
+        "or three seeds in one environment it is the range. For published results only the means over seeds "
+        f"are known: compare them by mean and IQM of means. {_UNITS[comparison.unit]}",
         ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
         rows,
         figure="scores",
@@ -534,9 +558,10 @@ def _improvement_table(improvements: Sequence[Bar]) -> Table:
 
 
 def _environment_table(
-    methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison
+    methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison, metric: str
 ) -> Table:
     rows, at_one = [], len(set(comparison.steps.values())) == 1
+    title = "Returns" if metric == results.RETURN else metric
     for env, at in comparison.steps.items():
         cells = []
         for method in methods:
@@ -549,7 +574,7 @@ def _environment_table(
             cells.append(_short(float(np.interp(at, *method.runs[env][0]))) if reaches else _NOTHING)
         rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
     return Table(
-        f"Returns by environment{_at(comparison) if at_one else ''}",
+        f"{title} by environment{_at(comparison) if at_one else ''}",
         "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest; for "
         "published results, the mean over seeds.",
         [

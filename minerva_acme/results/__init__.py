@@ -12,7 +12,7 @@ from minerva_acme.results.experiment import (
 )
 from minerva_acme.results.names import check_name, make_name, with_repeat
 from minerva_acme.results.published import PublishedResult, load_published
-from minerva_acme.results.rows import METRICS, RETURN_OF, Row, format_rows, parse_rows, read_rows
+from minerva_acme.results.rows import METRICS, RETURN, RETURN_OF, Row, format_rows, parse_rows, read_rows
 from minerva_acme.results.stored_weights import list_weights
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Experiment",
     "METRICS",
     "PublishedResult",
+    "RETURN",
     "RETURN_OF",
     "Row",
     "check_name",

@@ -35,7 +35,11 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "cpu_seconds": "CPU time of the run's process and its finished children, at each evaluation",
     }
 )
-"""The metrics of this library's rows, with descriptions. Rows from elsewhere may have other metrics."""
+"""The metrics of this library's rows, with descriptions. A run's own `metric` has the name of its column, and
+rows from elsewhere may have other metrics."""
+
+RETURN = "avg_return"
+"""The metric that is compared unless another is asked for."""
 
 RETURN_OF = "avg_return/"
 """The beginning of the metric of one reward among several, by name: avg_return/energy. `avg_return` is then

@@ -11,7 +11,8 @@ manifest.json is an object with these members:
 
     format      1. Any other format is refused.
     env_steps   The environment steps that the run had made.
-    evaluation  The mean return of the evaluation at that step, or null. The highest marks the "best".
+    evaluation  The score of the evaluation at that step, the mean of the run's `metric`, or null. The highest
+                marks the "best".
     light       Whether it was saved because it was the best: without replay, in the middle of an episode.
     player      [actors, environment steps, learner steps], see `Player`. Missing in older versions.
     files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
@@ -134,7 +135,7 @@ class Checkpointer:
                 same number is replaced.
             state: A value that `torch.load(weights_only=True)` can read, see `core.Saveable`.
             replay_files: A folder that is moved into the checkpoint, or copied if it is on another disk.
-            evaluation: The mean return of the policy's evaluation at this step, if there was one.
+            evaluation: The score of the policy's evaluation at this step, if there was one.
             light: Whether it is saved only for its evaluation; then only other light ones are removed.
 
         Raises:
@@ -178,7 +179,7 @@ class Checkpointer:
         return latest(self.directory)
 
     def is_best(self, evaluation: float | None) -> bool:
-        """Returns whether a mean return is above every checkpoint's, so that its weights should be kept."""
+        """Returns whether a score is above every checkpoint's, so that its weights should be kept."""
         if evaluation is None or not self._keep_best:  # true at almost every step, so it reads no file
             return False
         best = _best(_scan(self.directory))

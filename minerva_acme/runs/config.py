@@ -45,6 +45,9 @@ class ExperimentConfig(options.RunOptions):
     """The checkpoint to resume from: `latest`, `best`, an environment step or a folder."""
     observers: Sequence[environments.Observer] = ()
     """Watch training and add their metrics to each episode's row; see `minerva_acme.observers`."""
+    evaluation_observers: Sequence[environments.Observer] = ()
+    """Watch the episodes of evaluations, a copy of each in every evaluation; the means of their metrics are
+    logged beside the return."""
     logger_factory: LoggerFactory | None = None
     """Makes additional loggers, one for each label, besides the CSV files and the loggers that the options
     choose; the run closes them. After a resume, steps that are repeated are logged to them again."""

@@ -1,18 +1,21 @@
-"""Evaluating a policy: the returns of a few episodes."""
+"""Evaluating a policy: the returns and other metrics of a few episodes."""
 
+import copy
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast, overload
 
+import dm_env
 import numpy as np
 import torch
 import tree
 
 from minerva_acme import actors, builders, core, environments, specs, types
-from minerva_acme.environments import batched_check, batched_loop
+from minerva_acme.environments import batched_check, batched_loop, loop
+from minerva_acme.observers import environment_info
 from minerva_acme.runs import config as experiment_config
-from minerva_acme.runs import policies
+from minerva_acme.runs import options, policies
 
 Actor = core.Actor | core.VectorActor | core.BatchedActor
 
@@ -21,15 +24,16 @@ _STEPS_BETWEEN_READS = 20  # of a batched environment's device, to see whether e
 
 
 class Evaluation(NamedTuple):
-    """The returns of a few episodes."""
+    """The returns of a few episodes, and what else was measured in them."""
 
     returns: tuple[float, ...]  # undiscounted sums of rewards; if the reward is a nest, over all its leaves
     lengths: tuple[int, ...]  # environment steps
     leaf_returns: Mapping[str, tuple[float, ...]] = {}  # if the reward is a nest: returns by leaf path
+    measured: Mapping[str, tuple[float, ...]] = {}  # by name: the numbers that observers gave every episode
 
     @property
     def mean(self) -> float:
-        """The mean return, by which evaluations are compared."""
+        """The mean return."""
         return float(np.mean(self.returns))
 
     @property
@@ -55,7 +59,17 @@ class Evaluation(NamedTuple):
             "episode_return_max": max(self.returns),
             **{f"{_LEAF}{path}": float(np.mean(values)) for path, values in self.leaf_returns.items()},
             "episode_length": float(np.mean(self.lengths)),
+            **{name: float(np.mean(values)) for name, values in self.measured.items()},
         }
+
+    def beside_return(self, metric: str = options.RETURN) -> dict[str, float]:
+        """Returns the means of a metric and of all that was measured, for display beside the return."""
+        names = dict.fromkeys((metric, *self.measured))
+        return {name: self.score(name) for name in names if name != options.RETURN}
+
+    def score(self, metric: str) -> float:
+        """Returns one of the `metrics`, by which evaluations are compared; nan if it was not measured."""
+        return self.metrics().get(metric, math.nan)
 
 
 class Evaluations(core.Saveable):
@@ -68,7 +82,9 @@ class Evaluations(core.Saveable):
     latest: tuple[int, Evaluation] | None = None
     """The last evaluation during or after training, and its step."""
     best: tuple[int, Evaluation] | None = None
-    """The evaluation with the highest mean during or after training, and its step."""
+    """The evaluation with the highest score during or after training, and its step."""
+    metric: str = options.RETURN
+    """The metric that is the score."""
     walltime: tuple[float, ...] = ()
     """The run's wall time and CPU time in seconds; empty if unknown."""
 
@@ -89,14 +105,15 @@ class Evaluations(core.Saveable):
     def note(self, step: int, result: Evaluation) -> None:
         """Records the newest evaluation, also as the best one if it is."""
         self.latest = (step, result)
-        if self.best is None or result.mean > self.best[1].mean:
+        if self.best is None or _rank(result.score(self.metric)) > _rank(self.best[1].score(self.metric)):
             self.best = self.latest
 
-    def mean_at(self, step: int) -> float | None:
-        """Returns the mean return of the evaluation at a step; None if there is none or it is not finite."""
-        if self.latest is None or self.latest[0] != step or not math.isfinite(self.latest[1].mean):
+    def score_at(self, step: int) -> float | None:
+        """Returns the score of the evaluation at a step; None if there is none or it is not finite."""
+        if self.latest is None or self.latest[0] != step:
             return None
-        return self.latest[1].mean
+        score = self.latest[1].score(self.metric)
+        return score if math.isfinite(score) else None
 
     def save(self) -> core.State:
         return {
@@ -104,6 +121,7 @@ class Evaluations(core.Saveable):
             "before": self.before and tuple(self.before),
             "latest": self.latest and (self.latest[0], tuple(self.latest[1])),
             "best": self.best and (self.best[0], tuple(self.best[1])),
+            "metric": self.metric,
             "walltime": self.walltime,
         }
 
@@ -111,15 +129,38 @@ class Evaluations(core.Saveable):
         """Restores the state that `save` returned; missing entries keep their defaults."""
         self.random, self.before = _unpack(state.get("random")), _unpack(state.get("before"))
         self.latest, self.best = _unpack_dated(state.get("latest")), _unpack_dated(state.get("best"))
+        self.metric = str(state.get("metric", options.RETURN))
         self.walltime = tuple(state.get("walltime", ()))
+
+    def check_metric(self, expected: str) -> None:
+        """Checks that a run is resumed with the metric that its best evaluation was chosen by.
+
+        Raises:
+            ValueError: There is a best evaluation, which was chosen by another one.
+        """
+        if self.best is not None and self.metric != expected:
+            raise ValueError(
+                f"`metric` must be {self.metric!r}, by which the run has chosen its best checkpoint so far, "
+                f"got {expected!r}. Change it back, or choose another `directory`."
+            )
+        self.metric = expected
+
+
+def in_words(metric: str, score: float) -> str:
+    """Returns a metric and its value for display, such as "return of 475.0"."""
+    return f"return of {score:.1f}" if metric == options.RETURN else f"{metric} of {score:.4g}"
+
+
+def _rank(score: float) -> float:
+    return -math.inf if math.isnan(score) else score
 
 
 def _unpack(packed: Any) -> Evaluation | None:
     if packed is None:
         return None
-    returns, lengths, *leaves = packed  # checkpoints of older versions have no leaves
-    by_leaf = {str(path): tuple(map(float, values)) for path, values in dict(*leaves).items()}
-    return Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), by_leaf)
+    returns, lengths, *named = packed  # checkpoints of older versions have no leaves, or nothing measured
+    by_name = ({str(name): tuple(map(float, values)) for name, values in each.items()} for each in named)
+    return Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), *by_name)
 
 
 def _unpack_dated(packed: Any) -> tuple[int, Evaluation] | None:
@@ -132,6 +173,9 @@ def evaluate(
     environment: experiment_config.Environment,
     actor: Actor,
     num_episodes: int,
+    *,
+    observers: Sequence[environments.Observer] = ...,
+    metric: str = ...,
 ) -> Evaluation: ...
 
 
@@ -141,6 +185,9 @@ def evaluate(
     actor: Actor,
     num_episodes: int,
     should_stop: Callable[[], bool] = ...,
+    *,
+    observers: Sequence[environments.Observer] = ...,
+    metric: str = ...,
 ) -> Evaluation | None: ...
 
 
@@ -149,6 +196,9 @@ def evaluate(
     actor: Actor,
     num_episodes: int,
     should_stop: Callable[[], bool] = lambda: False,
+    *,
+    observers: Sequence[environments.Observer] = (),
+    metric: str = options.RETURN,
 ) -> Evaluation | None:
     """Plays whole episodes. Returns None if `should_stop` ended them early.
 
@@ -157,28 +207,48 @@ def evaluate(
     policy call for all of them. Each environment contributes its first few episodes: counting whichever end
     first would favour short ones.
 
+    Copies of the observers watch the episodes. If the environment has a `get_info()`, as Gymnasium's have, an
+    `EnvironmentInfo` watches it too, unless there is one among them: it reports each number of the last info
+    of an episode, as `info/<key>/last`. What an observer reports counts if it is a number, in every episode.
+
+    Args:
+        environment: The environment, or several in a vector or batch.
+        actor: The actor.
+        num_episodes: The number of episodes, at least 1.
+        should_stop: Called before each step.
+        observers: The observers; a batched environment takes none.
+        metric: A metric that is needed. If it is another statistic of the info than the last number, such as
+            `info/success/max`, this statistic is reported of every number too.
+
     Raises:
-        ValueError: `num_episodes` is below 1.
+        ValueError: `num_episodes` is below 1, there are observers of a batched environment, or the metrics of
+            two observers have the same name.
     """
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
-    loop: Any
     if isinstance(environment, environments.BatchedEnvironment):
+        if observers:
+            raise ValueError(
+                "Observers must be left out in the evaluation of a batched environment, which has no "
+                f"timesteps of single environments, got {len(observers)}. Leave them out, or evaluate in a "
+                "single environment (`evaluation_environment_factory`)."
+            )
         return _evaluate_batch(environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
+    make_loop: Any = environments.EnvironmentLoop
+    has_info, num_environments = callable(getattr(environment, "get_info", None)), 1
     if isinstance(environment, environments.VectorEnvironment):
-        loop = environments.VectorEnvironmentLoop(
-            environment=environment, actor=cast(core.VectorActor, actor)
-        )
-        num_environments = environment.num_environments
-    else:
-        loop = environments.EnvironmentLoop(environment=environment, actor=cast(core.Actor, actor))
-        num_environments = 1
+        make_loop = environments.VectorEnvironmentLoop
+        has_info, num_environments = True, environment.num_environments
+    own = copy.deepcopy(list(observers))  # nothing of an evaluation reaches the next one
+    if has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
+        own.append(_InfoAtTheEnd(metric))
+    playing = make_loop(environment=environment, actor=actor, observers=own)
     left = [len(range(index, num_episodes, num_environments)) for index in range(num_environments)]
     episodes: list[environments.EpisodeResult] = []
     while max(left) > 0:
         if should_stop():
             return None
-        for episode in loop.step():
+        for episode in playing.step():
             index = episode.get("environment", 0)
             if left[index] > 0:
                 left[index] -= 1
@@ -191,7 +261,32 @@ def evaluate(
             for name in episodes[0]
             if name.startswith(_LEAF)
         },
+        {
+            name: tuple(float(episode[name]) for episode in episodes)
+            for name in episodes[0]
+            if not loop.is_of_loops(name) and all(_is_number(episode.get(name)) for episode in episodes)
+        },
     )
+
+
+class _InfoAtTheEnd(environment_info.EnvironmentInfo):
+    """Reports the last number of each key, and the statistic that a metric names."""
+
+    def __init__(self, metric: str) -> None:
+        super().__init__()
+        named = metric.rpartition("/")[2] if metric.startswith("info/") else "last"
+        self.statistics = tuple(name for name in self.statistics if name in ("last", named))
+
+    def measure(
+        self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
+    ) -> dict[str, float]:
+        if self.statistics == ("last",) and not timestep.last():  # up to 25 us that nobody asked for
+            return {}
+        return super().measure(environment, timestep, action)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number | np.bool_)
 
 
 def _evaluate_batch(
@@ -240,6 +335,9 @@ def evaluate_checkpoint(
     num_episodes: int,
     seed: int = 0,
     explore: bool = False,
+    *,
+    observers: Sequence[environments.Observer] = (),
+    metric: str = options.RETURN,
 ) -> Evaluation:
     """Plays episodes with the policy that a run has learned.
 
@@ -250,6 +348,8 @@ def evaluate_checkpoint(
         num_episodes: The number of episodes to play, >= 1.
         seed: The seed of the policy's randomness, if it has any.
         explore: Whether to explore as in training.
+        observers: As for `evaluate`.
+        metric: As for `evaluate`.
 
     Raises:
         ValueError: As for `load_policy` and `evaluate`.
@@ -263,7 +363,7 @@ def evaluate_checkpoint(
         actor = builder.make_vector_actor(policy)
     else:
         actor = builder.make_actor(policy)
-    return evaluate(environment, actor, num_episodes)
+    return evaluate(environment, actor, num_episodes, observers=observers, metric=metric)
 
 
 class _OnHost:

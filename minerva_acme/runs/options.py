@@ -8,12 +8,19 @@ import importlib.util
 import math
 import os
 from numbers import Real
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import torch
 
 from minerva_acme import constraints, foreign_names
+
+RETURN = "episode_return"
+"""The name of the return among the metrics of an evaluation."""
+
+RENAMED = MappingProxyType({"stop_at_return": "stop_at"})
+"""Options by their names in the run.json of older versions."""
 
 _PATHS = ("dataset", "from_run", "record", "demonstrations")  # text in a run's description
 
@@ -28,8 +35,13 @@ class RunOptions(foreign_names.Translated):
     num_learner_steps: constraints.Natural = 0
     """Total learner steps of a run that plays only evaluations (`num_env_steps` 0) and learns from its
     agent's dataset. Its periods and checkpoints count these steps."""
-    stop_at_return: float | None = None
-    """Stops the run once an evaluation during or after training reaches this mean return; None: never."""
+    metric: str = RETURN
+    """The column of evaluator.csv that chooses the best checkpoint and that `stop_at` is compared with, such
+    as info/is_success/last: the highest mean is the best. Of a number in the environment's info, /mean, /min,
+    /max or /sum over the episode's steps may be named as well."""
+    stop_at: float | None = None
+    """Stops the run once the mean of `metric` in an evaluation during or after training reaches this; None:
+    never."""
     stop_after_minutes: float | None = None
     """Stops the run after this many minutes; a final evaluation and checkpoint follow. None: no time limit. A
     resumed run starts counting again from zero."""
@@ -86,7 +98,7 @@ class RunOptions(foreign_names.Translated):
     """Whether to log to Weights & Biases too; WANDB_MODE=offline keeps the logs on this machine."""
 
     def __post_init__(self) -> None:
-        _check_finite("stop_at_return", self.stop_at_return)
+        _check_finite("stop_at", self.stop_at)
         _check_finite("stop_after_minutes", self.stop_after_minutes)
         constraints.check_fields(self)
         for name in _PATHS:
@@ -109,10 +121,10 @@ class RunOptions(foreign_names.Translated):
                 "Enable one of them, or leave `evaluation_video` out."
             )
         if not self.evaluation_episodes:
-            for name, off in (("stop_at_return", None), ("evaluation_video", False)):
+            for name, off in (("metric", RETURN), ("stop_at", None), ("evaluation_video", False)):
                 if getattr(self, name) != off:
                     raise ValueError(
-                        f"`{name}` must be {off} without evaluations (`evaluation_episodes` 0), got "
+                        f"`{name}` must be {off!r} without evaluations (`evaluation_episodes` 0), got "
                         f"{getattr(self, name)}."
                     )
         if self.demonstrations is None:

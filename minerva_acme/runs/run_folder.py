@@ -40,7 +40,7 @@ _MAX = {"num_environments": 1 << 16, "evaluation_environments": 1 << 16}
 _RECORDED_IN = ("dataset", "demonstrations")
 """The options that are folders of recorded episodes."""
 
-MADE_IN_PYTHON = ("observers", "logger_factory", "evaluation_environment_factory")
+MADE_IN_PYTHON = ("observers", "evaluation_observers", "logger_factory", "evaluation_environment_factory")
 """The parts of an experiment that only a call of `run_experiment` can provide."""
 
 
@@ -441,6 +441,8 @@ def parse(text: str | bytes, path: pathlib.Path) -> RunDescription:
             if found < FORMAT and mark in description.hyperparameters:
                 hyperparameters = {**values, **description.hyperparameters}
                 description = dataclasses.replace(description, hyperparameters=hyperparameters)
+        named = {options.RENAMED.get(name, name): value for name, value in description.options.items()}
+        description = dataclasses.replace(description, options=named)
         for name, value in {**description.hyperparameters, **description.options}.items():
             if name in _MAX and isinstance(value, int | float) and not value <= _MAX[name]:
                 raise ValueError(f"`{name}` must be <= {_MAX[name]:,}, got {value:,}")

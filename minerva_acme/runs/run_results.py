@@ -35,7 +35,8 @@ OPTIONS = (
     "demonstrations",
     "demonstration_share",
     "final_demonstration_share",
-    "stop_at_return",
+    "metric",
+    "stop_at",
     "replay",
     "environment_processes",
     "evaluation_period",
@@ -143,11 +144,16 @@ def _make_experiment(
 ) -> results.Experiment:
     steps = description.steps_key
     logged = run_curves.list_metrics(directory)
-    stored_as = _AT_EACH_EVALUATION | {
-        metric: results.RETURN_OF + metric.removeprefix(_LEAF)
-        for metric in logged
-        if metric.startswith(_LEAF)
-    }
+    own = str(description.options.get("metric", options.RETURN))
+    stored_as = (
+        {f"evaluator/{own}": own}
+        | _AT_EACH_EVALUATION
+        | {
+            metric: results.RETURN_OF + metric.removeprefix(_LEAF)
+            for metric in logged
+            if metric.startswith(_LEAF)
+        }
+    )
     values = {
         (stored, int(step)): value
         for metric, stored in stored_as.items()
@@ -212,7 +218,8 @@ def _settings(description: run_folder.RunDescription) -> Mapping[str, Any]:
         "agent": description.agent,
         **description.hyperparameters,
         **description.data(),
-        "stop_at_return": description.options.get("stop_at_return"),
+        "metric": description.options.get("metric", options.RETURN),
+        "stop_at": description.options.get("stop_at"),
     }
 
 

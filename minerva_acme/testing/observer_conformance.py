@@ -18,11 +18,9 @@ import numpy as np
 import tree
 
 from minerva_acme import actors, environments, types, wrappers
+from minerva_acme.environments import loop
 from minerva_acme.loggers import base as loggers
 from minerva_acme.testing import checks
-
-_OF_LOOPS = ("episode_return", "episode_length", "steps_per_second", "steps", "episodes", "environment")
-_GROUPS_OF_LOOPS = ("episode_return/", "seconds/")
 
 
 class ObserverConformance(abc.ABC):
@@ -51,7 +49,7 @@ class ObserverConformance(abc.ABC):
     def test_the_names_are_none_of_the_loops(self) -> None:
         """A metric must not replace what the loop itself reports, such as `episode_return`."""
         for metrics in self._watch(self.make_observer(), 1):
-            taken = [name for name in metrics if name in _OF_LOOPS or str(name).startswith(_GROUPS_OF_LOOPS)]
+            taken = [name for name in metrics if loop.is_of_loops(str(name))]
             assert not taken, (
                 f"`get_metrics` must not name a metric like one of the loop, which it would replace, got "
                 f"{taken}. Put a name of your own before it: my/{taken[0]}."

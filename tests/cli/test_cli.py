@@ -196,23 +196,23 @@ def test_a_run_that_has_reached_its_return_is_resumed_with_a_higher_one_or_none(
     tmp_path, train, call, capsys
 ):
     run = tmp_path / "run"
-    assert train(run, "--stop-at-return", "-1e6", "--evaluation-period", "20") == 0
+    assert train(run, "--stop-at", "-1e6", "--evaluation-period", "20") == 0
     status, _, err = call("resume", run)
     assert status == 2
     assert f"that {run} has reached after 20 steps, got -1e+06." in err
-    assert f"minerva resume {run} --stop-at-return inf" in err
-    assert train(run, "--stop-at-return", "-1e6", "--evaluation-period", "20") == 0
+    assert f"minerva resume {run} --stop-at inf" in err
+    assert train(run, "--stop-at", "-1e6", "--evaluation-period", "20") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Resuming" not in out and "This run has reached a return of -" in out
-    assert f"after 20 steps. To train until the last step: minerva resume {run} --stop-at-return inf" in out
-    status, out, _ = call("resume", run, "--stop-at-return", "1e6", "--stop-after-minutes", "1e-9")
+    assert "Resuming" not in out and "This run has reached the return of -" in out
+    assert f"after 20 steps. To train until the last step: minerva resume {run} --stop-at inf" in out
+    status, out, _ = call("resume", run, "--stop-at", "1e6", "--stop-after-minutes", "1e-9")
     assert (status, "the time is up, with `stop_after_minutes` 1e-09" in out) == (0, True)
     options = json.loads((run / "run.json").read_text())["options"]
-    assert (options["stop_at_return"], options["stop_after_minutes"]) == (1e6, 1e-9)
-    status, out, _ = call("resume", run, "--stop-at-return", "inf", "--stop-after-minutes", "inf")
+    assert (options["stop_at"], options["stop_after_minutes"]) == (1e6, 1e-9)
+    status, out, _ = call("resume", run, "--stop-at", "inf", "--stop-after-minutes", "inf")
     assert (status, "after 60 environment" in out, "Stopped early" in out) == (0, True, False)
     options = json.loads((run / "run.json").read_text())["options"]
-    assert (options["stop_at_return"], options["stop_after_minutes"]) == (None, None)
+    assert (options["stop_at"], options["stop_after_minutes"]) == (None, None)
 
 
 def test_a_checkpoint_is_chosen_by_its_step_as_the_best_or_by_its_folder(tmp_path, train, call, caplog):

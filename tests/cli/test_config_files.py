@@ -139,7 +139,7 @@ def test_whole_numbers_lists_and_none_are_read_as_their_fields_have_them():
         num_env_steps=1e4,
         learning_rate=1,
         policy_layer_sizes=[8, 4.0],
-        stop_at_return=None,
+        stop_at=None,
         target_kl=None,
         directory="runs/x",
         env_kwargs={"gravity": 2, "name": "--env x:Y"},
@@ -151,7 +151,7 @@ def test_whole_numbers_lists_and_none_are_read_as_their_fields_have_them():
         (8, 4),
     )
     assert type(config.learning_rate) is float and type(command.run.num_env_steps) is int
-    assert (command.run.stop_at_return, config.target_kl, str(command.directory)) == (None, None, "runs/x")
+    assert (command.run.stop_at, config.target_kl, str(command.directory)) == (None, None, "runs/x")
     assert command.env_kwargs == ("gravity=2", 'name="--env x:Y"')
 
 
@@ -193,3 +193,7 @@ def test_a_file_is_no_pipe_not_too_large_and_not_too_deep(here):
 def test_a_command_is_checked_once_with_all_of_its_values():
     command = parse_settings("--seed 3")
     assert dataclasses.replace(command.run) == command.run and command.run.seed == 3
+
+
+def test_the_file_of_an_older_run_has_options_by_their_old_names():
+    assert parse_settings(num_env_steps=9, stop_at_return=7.0, target_kl=None).run.stop_at == 7.0

@@ -172,7 +172,7 @@ def result_of(tmp_path, env_steps, best):
     )
 
 
-OPTIONS = options.RunOptions(num_env_steps=10_000, stop_at_return=800.0, stop_after_minutes=4.5)
+OPTIONS = options.RunOptions(num_env_steps=10_000, stop_at=800.0, stop_after_minutes=4.5)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_run_has_its_status_steps_and_last_score(lines):
     make_run("b", made=1_000, returns=[(0, 9.5), (1_000, 20.0)], seed=1)
     make_run("c", seed=2)
     make_run("d", made=2_004, light=True, seed=3)  # its last evaluation was made, but not its end
-    make_run("e", made=600, returns=[(600, 480.0)], options={"stop_at_return": 475.0}, seed=4)
+    make_run("e", made=600, returns=[(600, 480.0)], options={"stop_at": 475.0}, seed=4)
     assert lines() == [
         "runs/a",
         "  finished, 2,004 of 2,000 steps, return 475.2, seed=0",
@@ -86,7 +86,7 @@ def test_a_run_has_its_status_steps_and_last_score(lines):
         "runs/d",
         "  interrupted, 2,004 of 2,000 steps, no evaluation, seed=3",
         "runs/e",
-        "  finished, 600 of 2,000 steps, return 480.0, seed=4, stop_at_return=475",
+        "  finished, 600 of 2,000 steps, return 480.0, seed=4, stop_at=475",
         "All 5 have environment=CartPole-v1, agent=ppo, preset=default,",
         "  evaluation_period=500",
     ]
@@ -196,6 +196,7 @@ def test_the_values_are_json_where_it_is_asked_for(capsys):
         "steps": 2_004,
         "num_steps": 2_000,
         "score": 475.25,
+        "metric": "episode_return",
         "settings": {
             "environment": "CartPole-v1",
             "agent": "ppo",

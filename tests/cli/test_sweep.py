@@ -430,7 +430,7 @@ def test_a_run_that_has_reached_its_return_is_done_and_one_whose_time_was_over_i
     def find_state(goal, minutes):
         settings = TINY.replace("--evaluation-period 0", "--evaluation-period 16")
         (run,) = plan(
-            f"ppo --env CartPole-v1 --num-env-steps 32 {settings} --stop-at-return {goal} "
+            f"ppo --env CartPole-v1 --num-env-steps 32 {settings} --stop-at {goal} "
             f"--stop-after-minutes {minutes} --directory {tmp_path / goal}"
         )
         assert main(run.words) == 0

@@ -48,7 +48,7 @@ def shorten(words: list[str]) -> list[str]:
         return str(max(1, int(number[0]) // SHORTER)).zfill(len(number[0]) if number[0][0] == "0" else 0)
 
     words = [re.sub(r"(?<![\w.-])\d{4,}\b", divide, word) for word in words]
-    for flag, value in (("--stop-at-return", "0"), ("--stop-after-minutes", "1e-9")):
+    for flag, value in (("--stop-at", "0"), ("--stop-after-minutes", "1e-9")):
         if flag in words and words[words.index(flag) + 1] != "inf":
             words[words.index(flag) + 1] = value
     if "--environment-processes" in words:

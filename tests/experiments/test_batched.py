@@ -289,6 +289,10 @@ REFUSED = {
     "another number": ({"builder": exact.SAC}, r"batch of the agent's 1 environments, got one of 4\. Set"),
     "last observations that are lost": ({"factory": make_blind}, "SACBuilder bootstraps .* is False"),
     "observers": ({"observers": [observers.ActionNorm()]}, "`observers` must be left out in a batched"),
+    "observers of evaluations": (
+        {"evaluation_observers": [observers.ActionNorm()]},
+        "`evaluation_observers` must be left out in a batched",
+    ),
     "recording": ({"record": "elsewhere"}, "`record` must be left out in a batched"),
     "priorities": (
         {"builder": of(exact.TD3)},
@@ -314,6 +318,18 @@ def test_what_does_not_go_with_a_batched_environment_is_refused_before_anything_
     with pytest.raises(ValueError, match=message):
         experiments.run_experiment(make_config(tmp_path / "run", **changes))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_is_evaluated_by_returns_and_lengths_alone(tmp_path):
+    changes = {"evaluation_observers": [observers.ActionNorm()], "evaluation_environment_factory": make_fakes}
+    config = make_config(tmp_path / "one", of(exact.SAC), make_fakes, **changes)
+    with pytest.raises(ValueError, match="Observers must be left out in the evaluation of a batched"):
+        experiments.run_experiment(config)
+    config = make_config(tmp_path / "two", of(exact.SAC), make_fakes, metric="info/x/last")
+    with pytest.raises(ValueError, match="This one had episode_return, .*, episode_length. Of"):
+        experiments.run_experiment(config)
+    config = make_config(tmp_path / "three", of(exact.SAC), make_fakes, metric="episode_length", stop_at=1.0)
+    assert experiments.run_experiment(config).stopped_by.startswith("the evaluation episode_length of ")
 
 
 def test_a_builder_that_says_nothing_of_batches_is_refused_by_name(tmp_path):

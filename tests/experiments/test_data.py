@@ -144,7 +144,7 @@ def test_a_start_that_is_refused_leaves_the_description_that_the_run_is_resumed_
 
 
 def test_a_recorded_run_that_has_reached_its_return_may_be_repeated(tmp_path):
-    options = {"record": str(tmp_path / "data"), "stop_at_return": -1e9, "evaluation_period": 30}
+    options = {"record": str(tmp_path / "data"), "stop_at": -1e9, "evaluation_period": 30}
     results = [experiments.run_experiment(make_config(tmp_path / "run", **options)) for _ in range(2)]
     assert results[0].stopped_by and results[1].stopped_by
     assert datasets.read(tmp_path / "data").num_steps == results[0].env_steps == results[1].env_steps == 30

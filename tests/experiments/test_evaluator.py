@@ -26,7 +26,9 @@ class FakeRun:
             evaluation_environment_factory=None,
             evaluation_environments=1,
             evaluation_episodes=2,
+            evaluation_observers=(),
             evaluation_period=10,
+            metric="episode_return",
             evaluation_video=False,
             steps_key="actor_steps",
             torch_device="cpu",
@@ -115,7 +117,8 @@ def test_an_evaluation_that_was_stopped_leaves_no_trace(run, stop):
     assert not evaluations.evaluate(stop)
     state = evaluations.save()
     del state["walltime"]
-    assert state == {"random": None, "before": None, "latest": None, "best": None}
+    nothing = dict.fromkeys(("random", "before", "latest", "best"))
+    assert state == nothing | {"metric": "episode_return"}
     assert run.logs.evaluator.rows == []
 
 

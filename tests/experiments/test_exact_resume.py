@@ -373,12 +373,17 @@ def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, ca
     builder, factory = CASES[case]
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
-    result = experiments.run_experiment(make_config(straight, builder, environment_factory=factory), kills)
+    changes = {
+        "environment_factory": factory,
+        "evaluation_observers": [observers.ActionNorm()],
+        "metric": "action_norm/mean",
+    }
+    result = experiments.run_experiment(make_config(straight, builder, **changes), kills)
     assert result.learner_steps >= 5
     assert result.best is not None
     # Each second case early and the others in the middle: resuming is most of the time that a case takes.
     folder = kills.folders[list(CASES).index(case) % 2 * (len(kills.folders) // 2)]
-    resumed = experiments.run_experiment(make_config(folder, builder, environment_factory=factory))
+    resumed = experiments.run_experiment(make_config(folder, builder, **changes))
     assert resumed.best == result.best
     assert_equal(folder, straight, builder, factory)
 

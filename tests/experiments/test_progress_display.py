@@ -267,3 +267,22 @@ def test_another_kind_of_progress_is_refused_before_anything_begins(tmp_path):
     with pytest.raises(ValueError, match=r"`progress` must be 'auto', None .* got True\. .*config, callback"):
         run_shortly(tmp_path / "run", progress=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_metrics_stand_beside_the_return_and_the_best_is_by_the_runs_own():
+    console = rich_console.Console(file=io.StringIO(), width=80, record=True, color_system=None)
+    display = experiments.ProgressDisplay(console, clock=Clock())
+    for step, success in ((10, 0.9), (20, 0.5)):
+        measured = {"info/energy/last": (2_000.0,), "info/success/last": (success,)}
+        last = make_progress(
+            env_steps=step,
+            last_evaluation=runs.Evaluation((7.0 + step,), (9,), {}, measured),
+            metric="info/success/last",
+        )
+        display(last)
+    said = "20 steps: evaluation return     27.0 ± 0.0, info/success/last 0.5, info/energy/last 2,000"
+    assert said in console.export_text()
+    console.print(display.block(last))
+    shown = console.export_text()
+    assert "evaluation 27.0 ± 0.0 at 20 steps, best info/success/last 0.9" in shown
+    assert "metrics    info/success/last 0.5  info/energy/last 2,000" in shown

@@ -217,7 +217,7 @@ def test_data_of_another_environment_is_refused(data, tmp_path):
     ("options", "message"),
     [
         ({"num_env_steps": 5}, "`dataset` must be None in a run that makes environment steps, here 5"),
-        ({"evaluation_episodes": 0, "stop_at_return": 1.0}, "`stop_at_return` must be None without eval"),
+        ({"evaluation_episodes": 0, "stop_at": 1.0}, "`stop_at` must be None without eval"),
         ({"evaluation_episodes": 0, "evaluation_video": True}, "`evaluation_video` must be False without"),
         ({"demonstrations": "data"}, "`demonstrations` must be None in a run that makes no environment st"),
     ],

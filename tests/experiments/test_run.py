@@ -302,7 +302,7 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
 def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, monkeypatch):
     means = iter([0.0, 0.0, 1.0, 9.0, 3.0, 2.0, 1.0, 5.0, 12.0])
 
-    def evaluate(environment, actor, num_episodes, should_stop):
+    def evaluate(environment, actor, num_episodes, should_stop, **named):
         mean = next(means)
         return runs.Evaluation(returns=(mean,), lengths=(1,))
 

@@ -59,28 +59,28 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_its_return_and_twice_at
     goal = max(list(found.values())[1:4])  # is first reached before the end
     expected = next(step for step, value in found.items() if step > 0 and value >= goal)
     for name in ("one", "two"):
-        result = run(tmp_path / name, stop_at_return=goal)
+        result = run(tmp_path / name, stop_at=goal)
         assert result.env_steps == expected < 48
         assert result.after is not None and result.after.mean == pytest.approx(goal)
-        assert f"has reached `stop_at_return` {goal:g}" in result.stopped_by
+        assert f"has reached `stop_at` {goal:g}" in result.stopped_by
         assert evaluations(tmp_path / name) == {k: v for k, v in found.items() if k <= expected}
         newest = checkpointing.find(tmp_path / name, "latest")
         assert checkpointing.env_steps(newest) == expected and not checkpointing.is_light(newest)
-        assert stopping.reached_return(newest, goal) == pytest.approx(goal)
-        assert stopping.reached_return(newest, goal + 0.01) is None
-        assert stopping.reached_return(newest, None) is None
+        assert stopping.reached(newest, goal) == f"return of {goal:.1f}"
+        assert stopping.reached(newest, goal + 0.01) is None
+        assert stopping.reached(newest, None) is None
 
 
 def test_the_untrained_policys_return_ends_nothing(tmp_path):
-    assert run(tmp_path, stop_at_return=-1.0).env_steps == 8
+    assert run(tmp_path, stop_at=-1.0).env_steps == 8
 
 
 def test_a_run_that_has_reached_its_return_makes_no_more_steps_until_that_is_changed(tmp_path):
-    first = run(tmp_path, stop_at_return=-1.0)
-    again = run(tmp_path, stop_at_return=-1.0)
+    first = run(tmp_path, stop_at=-1.0)
+    again = run(tmp_path, stop_at=-1.0)
     assert (again.env_steps, again.after) == (8, first.after)
     assert "has reached" in again.stopped_by
-    assert run(tmp_path, stop_at_return=1e6).env_steps == 48
+    assert run(tmp_path, stop_at=1e6).env_steps == 48
 
 
 def test_a_run_ends_when_its_time_is_over_and_has_all_of_it_again_when_it_resumes(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_run_ends_when_its_time_is_over_and_has_all_of_it_again_when_it_resume
     assert run(tmp_path).env_steps == 48
 
 
-@pytest.mark.parametrize("name", ["stop_at_return", "stop_after_minutes"])
+@pytest.mark.parametrize("name", ["stop_at", "stop_after_minutes"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True, "9"])
 def test_an_end_is_a_finite_number_or_none(name, value):
     with pytest.raises(ValueError, match=f"`{name}` must be a finite number or None, got {value!r}"):
@@ -121,8 +121,8 @@ def test_a_run_has_some_time(minutes):
         (10, None, {}, False),
         (10, None, {"evaluation_episodes": 0}, True),
         (10, 9, {"has_evaluator": False}, True),  # a distributed run that has given its evaluator up
-        (9, 9, {"stop_at_return": 5.0}, True),
-        (9, 9, {"stop_at_return": 5.5}, False),
+        (9, 9, {"stop_at": 5.0}, True),
+        (9, 9, {"stop_at": 5.5}, False),
         (10, 10, {"num_env_steps": 0, "num_learner_steps": 10}, True),
         (9, 9, {"num_env_steps": 0, "num_learner_steps": 10}, False),
         (10, 10, {"num_env_steps": None}, False),  # of an older version, which did not store it
@@ -137,7 +137,7 @@ def test_a_run_is_complete_with_its_steps_and_their_evaluation_or_its_return(
         evaluations.note(evaluated, evaluation.Evaluation((5.0,), (1,)))
     state = {**evaluations.save(), "has_evaluator": changes.get("has_evaluator", True)}
     checkpointing.Checkpointer(tmp_path).save(made, state, evaluation=5.0, light=light)
-    run_options = {"num_env_steps": 10, "evaluation_episodes": 1, "stop_at_return": None, **changes}
+    run_options = {"num_env_steps": 10, "evaluation_episodes": 1, "stop_at": None, **changes}
     checkpoint = checkpointing.latest(tmp_path)
     assert stopping.is_complete(checkpoint, run_options) is (complete and not light)
 
@@ -148,11 +148,11 @@ def test_an_evaluation_at_the_end_that_was_interrupted_is_made_on_resuming(tmp_p
     words += ["--num-envs", "1", "--minibatch-size", "4", "--evaluation-episodes", "2", "--log", "csv"]
     calls = []
 
-    def interrupt(*arguments):
+    def interrupt(*arguments, **named):
         calls.append(arguments)
         if len(calls) == 3:  # after random actions and the untrained policy
             signal.raise_signal(signal.SIGTERM)
-        return evaluate(*arguments)
+        return evaluate(*arguments, **named)
 
     monkeypatch.setattr(evaluation, "evaluate", interrupt)
     assert main([*words, "--directory", str(directory)]) == 0

@@ -144,7 +144,7 @@ class Study:
         if "medium" in task.kinds and not self.data(task, "medium").exists():
             options = {
                 "evaluation_period": max(1, task.num_env_steps // 100),
-                "stop_at_return": low + (high - low) / 3,
+                "stop_at": low + (high - low) / 3,
             }
             _train(self._config(task, "medium", MAKER, task.maker_seed, **options))
             self._play(task, "medium", "medium")

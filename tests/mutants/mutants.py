@@ -766,7 +766,6 @@ ON_POLICY_AGENTS = [
             'learners.Group(optimizer, float("inf"))',
         ),
     ),
-    ),
     *of(
         "minerva_acme/acceleration/array_ppo.py",
         ("tests/acceleration/test_array_ppo.py", "tests/agents/ppo/test_reference_step.py"),
@@ -1011,7 +1010,11 @@ REPLAY = [
             "(self._generator.random(count) * max(span - 1, 1)).astype",
         ),
         breakage("selections do not know what leaves", "selection.remove(number)", "pass"),
-        breakage("a restored table has the selections of an empty one", '["generator"]\n        self._rebuild()', '["generator"]'),
+        breakage(
+            "a restored table has the selections of an empty one",
+            'numbers["generator"]\n        self._rebuild()',
+            'numbers["generator"]',
+        ),
     ),
     *of(
         "minerva_acme/replay/selectors.py",
@@ -1043,7 +1046,7 @@ REPLAY = [
         breakage(
             "a probability is a weight", "self._tree.weights(places) / total", "self._tree.weights(places)"
         ),
-        breakage("an item that left keeps its weight", "self._tree.set(number % self._capacity, 0.0)", "pass"),
+        breakage("who left keeps its weight", "self._tree.set(number % self._capacity, 0.0)", "pass"),
     ),
     *of(
         "minerva_acme/replay/messages.py",

@@ -182,14 +182,20 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     "minerva_acme/experiments/interrupts.py": ("tests/experiments/test_signals.py",),
     "minerva_acme/experiments/starting.py": ("tests/experiments/test_recorded_runs.py",),
-    "minerva_acme/experiments/evaluator.py": ("tests/experiments/test_batched.py",),
+    "minerva_acme/experiments/evaluator.py": (
+        "tests/experiments/test_batched.py",
+        "tests/experiments/test_own_metrics.py",
+    ),
     "minerva_acme/experiments/parts.py": (
         "tests/experiments/test_batched.py",
         "tests/experiments/test_evaluator.py",
         "tests/agents/test_offline_runs.py",
     ),
     "minerva_acme/runs/recorded_environment.py": ("tests/experiments/test_recorded_runs.py",),
-    "minerva_acme/runs/evaluation.py": ("tests/experiments/test_batched.py",),
+    "minerva_acme/runs/evaluation.py": (
+        "tests/experiments/test_batched.py",
+        "tests/experiments/test_own_metrics.py",
+    ),
     "minerva_acme/runs/policies.py": ("tests/runs/test_evaluation.py",),
     "minerva_acme/runs/run_curves.py": ("tests/plotting/test_curves.py",),
     "minerva_acme/learners": (

@@ -348,3 +348,10 @@ def test_names_of_entries_that_are_no_names_are_refused(names):
     )
     with pytest.raises(ValueError, match="`critic_observations` must be a list, each text, got"):
         described.make_environment_factory()
+
+
+def test_an_option_of_an_older_version_is_read_by_its_new_name(tmp_path):
+    described = describe(tmp_path, None, make_cartpole).content()
+    described["options"]["stop_at_return"] = described["options"].pop("stop_at") or 7.0
+    text = json.dumps(described)
+    assert run_folder.parse(text, tmp_path).options["stop_at"] == 7.0

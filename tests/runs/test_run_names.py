@@ -51,7 +51,7 @@ def test_a_folder_is_named_by_environment_agent_preset_changes_and_seed(text, ex
     "options",
     [
         "--num-env-steps 99 --log csv --replay memory --evaluation-period 7 --stop-after-minutes 3",
-        "--device cpu --checkpoint-keep 5 --environment-processes --stop-at-return 400",
+        "--device cpu --checkpoint-keep 5 --environment-processes --stop-at 400",
         "--preset default --discount 0.99",  # the preset's own value
         "--distributed inline --num-actors 2",
     ],

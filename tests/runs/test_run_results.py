@@ -204,8 +204,8 @@ def test_a_setting_that_is_no_number_is_the_runs_own(make_run):
 
 
 def test_runs_that_stop_at_other_returns_are_no_one_experiment(make_run):
-    directories = [make_run("a"), make_run("b", seed=1, options={"stop_at_return": 5.0})]
-    with pytest.raises(ValueError, match="must have the same settings, got `stop_at_return` None in"):
+    directories = [make_run("a"), make_run("b", seed=1, options={"stop_at": 5.0})]
+    with pytest.raises(ValueError, match="must have the same settings, got `stop_at` None in"):
         run_results.collect(directories)
 
 
