@@ -11,6 +11,7 @@ import torch
 from minerva_acme import core, specs
 from minerva_acme.agents.on_policy import rounds
 from minerva_acme.distributed import graph, reports, weights
+from minerva_acme.environments import scene
 from minerva_acme.experiments import parts, seeds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import waiting
@@ -85,7 +86,8 @@ class ActorNode(graph.Part):
             _check_same(specs.make_environment_spec(environment), self._spec, context.name)
             networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
             client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            made = parts.make_adders(config, client, self._spec, resources)
+            played = scene.of(environment)
+            made = parts.make_adders(config, played, client, self._spec, resources)
             stamping = [adder for adder in made if isinstance(adder, rounds.StampingAdder)]
             adders = [_TimedAdder(adder) for adder in made]
             follower = weights.Follower(
@@ -109,7 +111,7 @@ class ActorNode(graph.Part):
             )
             actor, loop = parts.make_actor_and_loop(
                 config,
-                environment=environment,
+                scene=played,
                 policy=policy,
                 variable_source=follower,
                 adders=adders,

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import torch
 
-from minerva_acme import builders, environments, foreign_names, thread_settings
+from minerva_acme import builders, foreign_names, thread_settings
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
+from minerva_acme.environments import scene
 from minerva_acme.experiments import beginning as run_beginning
 from minerva_acme.experiments import interrupts, parts, progress_display, seeds, signals, stopping
 from minerva_acme.experiments import progress as run_progress
@@ -93,7 +94,7 @@ def run_distributed_experiment(
         displays = resources.enter_context(progress_display.shown(progress, config))
         told = run_progress.Callbacks(stopping.StopEarly(config), *callbacks, *displays)
         with contextlib.closing(environment):
-            if isinstance(environment, environments.BatchedEnvironment):
+            if not scene.of(environment).has_timesteps:
                 raise ValueError(
                     "A distributed run cannot play a batched environment, whose replay is in memory, got "
                     f"{type(environment).__name__}. Train in one process (`run_experiment`)."

@@ -14,6 +14,7 @@ import torch
 import tree
 
 from minerva_acme import actors, core, counting, environments, loggers, readable, specs, types
+from minerva_acme.environments import scene
 from minerva_acme.experiments import seeds as run_seeds
 from minerva_acme.experiments import signals
 from minerva_acme.runs import config as experiment_config
@@ -186,11 +187,11 @@ class Evaluator(evaluation.Evaluations):
         assert actor is not None
 
         def make_actor(environment: experiment_config.Environment) -> evaluation.Actor:
-            if isinstance(environment, environments.BatchedEnvironment):
+            played = scene.of(environment)
+            if not played.has_timesteps:
                 seed = self._run.seeds.number("random")
-                return actors.BatchedFeedForwardActor(policy=_RandomBatch(environment, seed))
-            is_vector = isinstance(environment, environments.VectorEnvironment)
-            return _Everywhere(actor) if is_vector else actor
+                return actors.BatchedFeedForwardActor(policy=_RandomBatch(played.environment, seed))
+            return _Everywhere(actor) if played.holds_several else actor
 
         return self._play(make_actor, stop, 1)
 
@@ -243,8 +244,7 @@ class Evaluator(evaluation.Evaluations):
         """Gives the environment of an evaluation and its actor, with generators of their own."""
         with self._own_generators():
             made = self._make_environment(0)
-            of_several = (environments.VectorEnvironment, environments.BatchedEnvironment)
-            if num_environments > 1 and not isinstance(made, of_several):
+            if num_environments > 1 and not scene.of(made).holds_several:
                 others = (self._make_environment(index) for index in range(1, num_environments))
                 made = environments.InProcessVectorEnvironment([made, *others])  # type: ignore[list-item]
             with contextlib.closing(made) as environment:

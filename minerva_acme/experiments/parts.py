@@ -8,11 +8,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
 from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs
 from minerva_acme.adders import acme_shaped
-from minerva_acme.environments import loop, multi_agent, vector
+from minerva_acme.environments import loop, multi_agent, scene, vector
 from minerva_acme.experiments import beginning, evaluator, seeds
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
@@ -21,10 +19,6 @@ from minerva_acme.runs import config as experiment_config
 
 RECORDED = "recorded.episodes"
 """The file in a run's folder that holds the episodes that it has recorded."""
-
-
-OF_SEVERAL = (environments.VectorEnvironment, environments.BatchedEnvironment)
-"""The kinds of environments that stand for several."""
 
 
 class Parts:
@@ -52,8 +46,9 @@ class Parts:
 
         self.environment = make_environment(config, lambda index: self.seeds.number("environment", index))
         resources.callback(self.environment.close)
-        if isinstance(self.environment, environments.BatchedEnvironment):
-            config = _for_batches(config, self.environment)
+        self.scene = scene.of(self.environment)
+        if not self.scene.has_timesteps:
+            config = _for_batches(config, self.scene)
         builder = config.builder
         self.beginning = beginning.begin(config, self.environment, resources)
         self.spec = self.beginning.spec
@@ -81,15 +76,13 @@ class Parts:
         policy = builder.make_policy(
             self._networks,
             self.spec,
-            self.seeds.generator("policy", _acting_device(self.environment)),
+            self.seeds.generator("policy", self.scene.device),
             counter=self.counter,
         )
         self.policy = builders.check_made(builder, "make_policy", policy)
         self.adders: list[Any] = []
-        if config.num_env_steps and isinstance(self.environment, environments.BatchedEnvironment):
-            self.adders = [resources.enter_context(builder.make_batched_adder(self.client, self.spec))]
-        elif config.num_env_steps:
-            self.adders = make_adders(config, self.client, self.spec, resources)
+        if config.num_env_steps:
+            self.adders = make_adders(config, self.scene, self.client, self.spec, resources)
         if self.recorder is not None:
             self.adders = [
                 resources.enter_context(datasets.RecordingAdder(self.recorder.record, adder))
@@ -97,7 +90,7 @@ class Parts:
             ]
         self.actor, self._loop = make_actor_and_loop(
             config,
-            environment=self.environment,
+            scene=self.scene,
             policy=self.policy,
             variable_source=self.learner,
             adders=self.adders,
@@ -111,8 +104,7 @@ class Parts:
 
     def is_between_episodes(self, ended: Sequence[environments.EpisodeResult]) -> bool:
         """Returns whether no episode is open after a step that ended these. In a batch that is not known."""
-        is_batched = isinstance(self.environment, environments.BatchedEnvironment)
-        return not is_batched and len(ended) == len(self.adders)
+        return self.scene.has_timesteps and len(ended) == len(self.adders)
 
     def end_episodes(self) -> None:
         """Ends open episodes at their current step, as a time limit would; the next step begins new ones.
@@ -306,19 +298,20 @@ def make_recorder(run: Parts, resources: contextlib.ExitStack) -> datasets.Recor
 
 def make_adders(
     config: experiment_config.ExperimentConfig,
+    scene: scene.Scene,
     client: replay.ReplayClient,
     spec: specs.EnvironmentSpec,
     resources: contextlib.ExitStack,
-) -> list[core.Adder]:
-    """Makes an actor's adders, one for each environment; `resources` closes them."""
+) -> list[Any]:
+    """Makes what an actor writes with, such as an adder for each environment; `resources` closes it."""
     builder = config.builder
 
     def make_adder() -> core.Adder:
-        return builders.check_made(builder, "make_adder", builder.make_adder(client, spec))
+        made = builders.check_made(builder, "make_adder", builder.make_adder(client, spec))
+        return acme_shaped.complete(made)
 
-    return [
-        resources.enter_context(acme_shaped.complete(make_adder())) for _ in range(builder.num_environments)
-    ]
+    made = scene.make_adders(builder, client, spec, make_adder)
+    return [resources.enter_context(adder) for adder in made]
 
 
 def make_evaluation_actor(
@@ -335,32 +328,21 @@ def make_evaluation_actor(
         variable_source: The source of their weights; None leaves them unchanged.
         environment: The environment, vector or batched environment to act in; None for a single one.
     """
-    builder = run.config.builder
-    if isinstance(environment, environments.BatchedEnvironment):
-        builder = builder.for_batches(environment.device)
-    generator = run.seeds.generator("evaluation", _acting_device(environment), index=run.steps)
+    played = scene.of(environment)
+    builder = played.placed(run.config.builder)
+    generator = run.seeds.generator("evaluation", played.device, index=run.steps)
     policy = builder.make_policy(networks, run.spec, generator, evaluation=True)
-    return _make_actor(builder, environment, policy, variable_source, ())
-
-
-def _acting_device(environment: Any) -> torch.device:
-    """Returns the device that actions are chosen on."""
-    is_batched = isinstance(environment, environments.BatchedEnvironment)
-    return environment.device if is_batched else torch.device("cpu")
+    return _make_actor(builder, played, policy, variable_source, ())
 
 
 def _make_actor(
     builder: builders.AgentBuilder[Any],
-    environment: Any,
+    played: scene.Scene,
     policy: builders.AgentPolicy,
     variable_source: core.VariableSource | None,
     adders: Sequence[Any],
 ) -> evaluation.Actor:
-    if isinstance(environment, environments.BatchedEnvironment):
-        return builder.make_batched_actor(policy, variable_source, *adders)
-    if isinstance(environment, environments.VectorEnvironment):
-        return builder.make_vector_actor(policy, variable_source, adders)
-    actor = builder.make_actor(policy, variable_source, *adders)
+    actor: evaluation.Actor = played.make_actor(builder, policy, variable_source, adders)
     return builders.check_made(builder, "make_actor", actor)
 
 
@@ -386,8 +368,8 @@ def make_environment(
     else:
         made = factories[0]()
         _check_environment(made)
-        if len(factories) > 1 and not isinstance(made, OF_SEVERAL):
-            first = made
+        if len(factories) > 1 and not scene.of(made).holds_several:
+            first: Any = made
             made = environments.make_vector([lambda: first, *factories[1:]], processes=False)
     try:
         _check_vector(made, config.builder)
@@ -400,7 +382,7 @@ def make_environment(
 def make_actor_and_loop(
     config: experiment_config.ExperimentConfig,
     *,
-    environment: experiment_config.Environment,
+    scene: scene.Scene,
     policy: builders.AgentPolicy,
     variable_source: core.VariableSource,
     adders: Sequence[Any],
@@ -408,21 +390,9 @@ def make_actor_and_loop(
     logger: loggers.Logger,
 ) -> tuple[evaluation.Actor, loop.Loop[Any, Any]]:
     """Makes the actor, and the loop that it plays in."""
-    actor = _make_actor(config.builder, environment, policy, variable_source, adders)
-    make_loop: Any  # all loops take the same arguments
-    if isinstance(environment, environments.BatchedEnvironment):
-        make_loop = environments.BatchedEnvironmentLoop
-    elif isinstance(environment, environments.VectorEnvironment):
-        make_loop = environments.VectorEnvironmentLoop
-    else:
-        make_loop = environments.EnvironmentLoop
-    return actor, make_loop(
-        environment=environment,
-        actor=actor,
-        counter=counting.Counter(counter, "actor"),
-        logger=logger,
-        observers=config.observers,
-    )
+    actor = _make_actor(config.builder, scene, policy, variable_source, adders)
+    own_counter = counting.Counter(counter, "actor")
+    return actor, scene.make_loop(actor, counter=own_counter, logger=logger, observers=config.observers)
 
 
 def _check_environment(environment: Any) -> None:
@@ -448,7 +418,7 @@ def _check_environment(environment: Any) -> None:
 
 
 def _for_batches(
-    config: experiment_config.ExperimentConfig, environment: environments.BatchedEnvironment
+    config: experiment_config.ExperimentConfig, played: scene.Scene
 ) -> experiment_config.ExperimentConfig:
     """Returns a config whose builder makes parts for a batched environment.
 
@@ -456,6 +426,7 @@ def _for_batches(
         ValueError: The run needs timesteps of single environments, the environment's tensors are not on its
             device, or the agent cannot be trained in such an environment.
     """
+    environment = played.environment
     name = type(environment).__name__
     in_batches = () if config.evaluation_environment_factory else ("evaluation_observers",)
     for option in ("record", "demonstrations", "dataset", "observers", *in_batches):
@@ -464,13 +435,13 @@ def _for_batches(
                 f"`{option}` must be left out in a batched environment, {name}, which has no timesteps of "
                 f"single environments, got {found!r}. Leave it out, or play single environments."
             )
-    found, expected = environment.device, config.torch_device
+    found, expected = played.device, config.torch_device
     if found.type != expected.type or (None not in (found.index, expected.index) and found != expected):
         raise ValueError(
             f"A batched environment must be on the device of the run, {expected}, got {name} on {found}. Set "
             f"`device` to '{found}', or make it on {expected}."
         )
-    builder = config.builder.for_batches(found)
+    builder = played.placed(config.builder)
     tables = builder.make_replay_tables(specs.make_environment_spec(environment))
     if environment.resets_in_next_step and not all(table.ring and table.ring.by_episode for table in tables):
         raise ValueError(
@@ -488,16 +459,17 @@ def _check_vector(environment: experiment_config.Environment, builder: builders.
         ValueError: Their number differs from `num_environments`, or they do not return the last observations
             that it bootstraps from.
     """
-    if not isinstance(environment, OF_SEVERAL):
+    played = scene.of(environment)
+    if not played.holds_several:
         return
-    found, expected = environment.num_environments, builder.num_environments
-    kind = "batch" if isinstance(environment, environments.BatchedEnvironment) else "vector"
+    found, expected = played.num_environments, builder.num_environments
     if found != expected:
         raise ValueError(
-            f"`environment_factory` must make a {kind} of the agent's {expected} environments, got one of "
-            f"{found}. Set `num_environments` in the agent's config to {found}, or make another {kind}."
+            f"`environment_factory` must make a {played.kind} of the agent's {expected} environments, got "
+            f"one of {found}. Set `num_environments` in the agent's config to {found}, or make another "
+            f"{played.kind}."
         )
-    if builder.bootstraps and not environment.gives_last_observation:
+    if builder.bootstraps and not played.environment.gives_last_observation:
         raise ValueError(
             f"{type(builder).__name__} bootstraps from the last observation of an episode, which "
             f"{type(environment).__name__} does not return (`gives_last_observation` is False): it would "

@@ -302,7 +302,7 @@ def _is_interactive() -> bool:
 
 def _losses(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     """Returns the first few losses: policy and critic come before the multipliers."""
-    first = ["policy", "q", "value", "total"]
+    first = ["policy", "critic", "value", "network"]
     losses = [(name.removeprefix("loss/"), v) for name, v in metrics.items() if name.startswith("loss/")]
     losses.sort(key=lambda loss: first.index(loss[0]) if loss[0] in first else len(first))
     return losses[:_MAX_LOSSES]

@@ -114,7 +114,7 @@ class Saver:
     def _state(self, after_error: bool = False) -> core.State:
         run = self._run
         environment = _save(run.environment, may_fail=after_error)
-        if not isinstance(run.environment, parts.OF_SEVERAL):
+        if not run.scene.holds_several:
             # As of a vector of one, which it may be resumed as, in a process of its own.
             environment = [environment]
         if run.adders and not after_error and _is_unknown(environment) and not self._has_warned:
@@ -179,7 +179,7 @@ class Saver:
     def _restore_playing(self, checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
         run = self._run
         core.restore_if_saved(run.policy, state["policy"])
-        is_one = not isinstance(run.environment, parts.OF_SEVERAL)
+        is_one = not run.scene.holds_several
         environment = state.get("environments")
         if "environments" not in state:  # an older checkpoint, with the state of one itself
             environment = [state["environment"]] if is_one else state["environment"]

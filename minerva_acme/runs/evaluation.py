@@ -12,7 +12,7 @@ import torch
 import tree
 
 from minerva_acme import actors, builders, core, environments, specs, types
-from minerva_acme.environments import batched_check, batched_loop, loop
+from minerva_acme.environments import batched_check, batched_loop, loop, scene
 from minerva_acme.observers import environment_info
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import options, policies
@@ -226,23 +226,20 @@ def evaluate(
     """
     if num_episodes < 1:
         raise ValueError(f"`num_episodes` must be >= 1, got {num_episodes}. A return needs a whole episode.")
-    if isinstance(environment, environments.BatchedEnvironment):
+    played = scene.of(environment)
+    if not played.has_timesteps:
         if observers:
             raise ValueError(
                 "Observers must be left out in the evaluation of a batched environment, which has no "
                 f"timesteps of single environments, got {len(observers)}. Leave them out, or evaluate in a "
                 "single environment (`evaluation_environment_factory`)."
             )
-        return _evaluate_batch(environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
-    make_loop: Any = environments.EnvironmentLoop
-    has_info, num_environments = callable(getattr(environment, "get_info", None)), 1
-    if isinstance(environment, environments.VectorEnvironment):
-        make_loop = environments.VectorEnvironmentLoop
-        has_info, num_environments = True, environment.num_environments
+        return _evaluate_batch(played.environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
+    num_environments = played.num_environments
     own = copy.deepcopy(list(observers))  # nothing of an evaluation reaches the next one
-    if has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
+    if played.has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
         own.append(_InfoAtTheEnd(metric))
-    playing = make_loop(environment=environment, actor=actor, observers=own)
+    playing = played.make_loop(actor, observers=own)
     left = [len(range(index, num_episodes, num_environments)) for index in range(num_environments)]
     episodes: list[environments.EpisodeResult] = []
     while max(left) > 0:
@@ -356,13 +353,11 @@ def evaluate_checkpoint(
     """
     spec = specs.make_environment_spec(environment)
     policy = policies.load_policy(path, builder, spec, seed=seed, explore=explore)
-    actor: Actor
-    if isinstance(environment, environments.BatchedEnvironment):
-        actor = actors.BatchedFeedForwardActor(policy=_OnHost(policy, environment.device))
-    elif isinstance(environment, environments.VectorEnvironment):
-        actor = builder.make_vector_actor(policy)
+    played, actor = scene.of(environment), None
+    if played.has_timesteps:
+        actor = played.make_actor(builder, policy)
     else:
-        actor = builder.make_actor(policy)
+        actor = actors.BatchedFeedForwardActor(policy=_OnHost(policy, played.device))
     return evaluate(environment, actor, num_episodes, observers=observers, metric=metric)
 
 

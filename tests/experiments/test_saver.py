@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import counting, environments, experiments, runs, testing
+from minerva_acme.environments import scene
 from minerva_acme.experiments import saver
 from minerva_acme.runs import checkpointing, evaluation
 from tests.distributed import small
@@ -51,6 +52,10 @@ class FakeRun:
             checkpoint_replay=False,
             torch_device="cpu",
         )
+
+    @property
+    def scene(self):
+        return scene.of(self.environment)
 
     def count(self, name):
         return self.counter.get_counts().get(name, 0)
