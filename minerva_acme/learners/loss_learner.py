@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -291,7 +292,7 @@ class LossLearner(module_learner.ModuleLearner):
 
 def _parameters(groups: Sequence[updates.Group]) -> list[nn.Parameter]:
     """Returns the parameters of groups as they are now: some may have been added."""
-    return [parameter for group in groups for parameter in group.parameters()]
+    return [*itertools.chain.from_iterable(group.parameters() for group in groups)]
 
 
 def _differentiated(
@@ -304,11 +305,12 @@ def _differentiated(
     generator: torch.Generator | None,
 ) -> Loss:
     """Computes a loss by autograd, and leaves the gradients of the trained parameters in their `.grad`."""
+    trained = parameters()
     with _without_gradient(others):
         loss = compute(nets, batch, generator)
-        _check_loss(name, loss, parameters())
+        _check_loss(name, loss, trained)
         # Within the block: layers that are computed again for their gradient must be what they were.
-        updates.differentiate(loss.value, parameters())
+        updates.differentiate(loss.value, trained)
     return loss
 
 
