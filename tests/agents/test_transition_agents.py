@@ -248,8 +248,8 @@ LEARNS_FAST = {
     "iql": {
         **{name: value for name, value in FAST.items() if name != "random_steps"},
         "learning_rate": 1e-2,
-        "target_rate": 0.1,
-        "beta": 10.0,
+        "target_rate": 0.3,
+        "beta": 30.0,
     },
     "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
 }
