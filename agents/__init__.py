@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         d4pg,
         dqn,
         impala,
+        iql,
         mpo,
         off_policy,
         on_policy,

@@ -183,6 +183,13 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "CRRBuilder",
             use="continuous control from recorded data alone: follows its better actions",
         ),
+        "iql": AgentEntry(
+            "IQL",
+            "minerva_acme.agents.iql",
+            "IQLConfig",
+            "IQLBuilder",
+            use="as CRR, with critics that never value an action outside the data",
+        ),
     }
 )
 """This library's own agents."""

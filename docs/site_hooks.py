@@ -31,6 +31,7 @@ PAGE_OF = {
     "agents/d4pg/README.md": "agents/d4pg.md",
     "agents/dqn/README.md": "agents/dqn.md",
     "agents/impala/README.md": "agents/impala.md",
+    "agents/iql/README.md": "agents/iql.md",
     "agents/r2d2/README.md": "agents/r2d2.md",
     "agents/mpo/README.md": "agents/mpo.md",
     "agents/ppo/README.md": "agents/ppo.md",

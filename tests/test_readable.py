@@ -10,7 +10,7 @@ from torch import nn
 
 import minerva_acme
 from minerva_acme import builders, experiments, readable, runs, specs
-from minerva_acme.agents import bc, crr, d4pg, dqn, mpo, ppo, r2d2, sac, td3
+from minerva_acme.agents import bc, crr, d4pg, dqn, iql, mpo, ppo, r2d2, sac, td3
 from minerva_acme.runs import loaded_policy
 
 WALKER = specs.EnvironmentSpec(
@@ -44,6 +44,7 @@ def test_networks_are_a_line_for_each_with_its_size() -> None:
         r2d2.R2D2Networks,
         bc.BCNetworks,
         crr.CRRNetworks,
+        iql.IQLNetworks,
     ],
 )
 def test_the_networks_of_every_agent_are_readable(kind: type) -> None:

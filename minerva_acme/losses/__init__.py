@@ -12,6 +12,7 @@ from minerva_acme.losses.critic import critic_loss
 from minerva_acme.losses.diagnostics import explained_variance, spread_within_states
 from minerva_acme.losses.dpg import dpg_loss
 from minerva_acme.losses.duals import DualVariable, MPODuals, VMPODuals
+from minerva_acme.losses.expectile import expectile_loss
 from minerva_acme.losses.importance import importance_weights
 from minerva_acme.losses.mixture import mixture_log_prob, mixture_loss
 from minerva_acme.losses.mpo import (
@@ -86,6 +87,7 @@ __all__ = [
     "discounted_returns",
     "dpg_loss",
     "e_step",
+    "expectile_loss",
     "explained_variance",
     "exponential_weights",
     "gae",

@@ -23,6 +23,7 @@ LOSSES = {
     "td3": ["critic", "policy"],
     "d4pg": ["critic", "policy"],
     "crr": ["critic", "policy"],
+    "iql": ["value", "critic", "policy"],
     "ppo": ["network"],
     "vmpo": ["network"],
     "impala": ["network"],

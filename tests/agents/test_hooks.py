@@ -100,7 +100,7 @@ def test_a_learner_of_ones_own_class_trains_an_encoder_of_ones_own_that_is_acted
     assert any(is_trained) if name == "r2d2" else made and all(is_trained)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "crr"])
+@pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "crr", "iql"])
 @pytest.mark.parametrize("shared", [False, True])
 def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_so(name, shared):
     made = []
@@ -112,5 +112,6 @@ def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_s
     builder = make_builder(name, make_encoder=make_encoder)
     own = type(builder)(dataclasses.replace(builder.config, shared_encoder=shared))
     nets = own.make_networks(OF_TRANSITIONS[name].spec, torch.Generator().manual_seed(0))
-    assert len(made) == (1 if shared else 2)
-    assert {nets.policy.encoder, nets.critic.encoder} == set(made)
+    values = {nets.value.encoder} if name == "iql" else set()  # shared with nobody
+    assert len(made) == (1 if shared else 2) + len(values)
+    assert {nets.policy.encoder, nets.critic.encoder} | values == set(made)

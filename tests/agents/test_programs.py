@@ -15,6 +15,7 @@ from minerva_acme.agents import (
     crr,
     d4pg,
     dqn,
+    iql,
     mpo,
     off_policy,
     ppo,
@@ -52,12 +53,13 @@ AGENTS = {
     "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
     "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED]),
     "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
+    "IQL": (iql.IQLBuilder, iql.IQLConfig(**REPLAY), [BOUNDED]),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
     "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE]),
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }
-# V-MPO makes its policy as PPO does, and MPO, BC, TD3, CRR and D4PG as SAC does.
+# V-MPO makes its policy as PPO does, and MPO, BC, TD3, CRR, IQL and D4PG as SAC does.
 OTHER_OBSERVATIONS = {"PPO": ["nest"], "SAC": ["nest"], "DQN": ["picture"]}
 CASES = {
     f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (

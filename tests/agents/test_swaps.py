@@ -127,7 +127,7 @@ IMAGES = {"pixels": (84, 84, 3), "nature": (84, 84, 4), "rainbow": (84, 84, 4), 
 
 @pytest.mark.parametrize(
     ("agent", "name"),
-    [(a, name) for a in ("sac", "td3", "d4pg", "crr", "dqn") for name in registry.find(a).presets],
+    [(a, name) for a in ("sac", "td3", "d4pg", "crr", "iql", "dqn") for name in registry.find(a).presets],
 )
 def test_every_preset_of_an_agent_over_transitions_learns(agent, name):
     entry = registry.find(agent)

@@ -18,6 +18,7 @@ OTHER_PRESETS = {
     "td3": ["control", "offline"],
     "d4pg": ["control"],
     "crr": ["binary"],
+    "iql": [],
     "dqn": [],
 }
 
@@ -125,7 +126,8 @@ def test_priorities_are_the_errors_of_the_critic_and_weights_shrink_its_loss(age
     (table,) = agent.make().make_replay_tables(spec)
     assert table.sampler == replay.Uniform()
     batch = scene.make_batch(spec)
-    objective = next(iter(builder.make_objectives(spec).values()))
+    objectives = builder.make_objectives(spec)
+    objective = objectives.get("critic") or objectives["q_network"]
     losses, priorities = [], []
     for weights in (1.0, torch.full((8,), 0.5)):
         networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
@@ -242,6 +244,12 @@ LEARNS_FAST = {
         "learning_rate": 1e-2,
         "target_update_period": 10,
         "beta": 0.1,
+    },
+    "iql": {
+        **{name: value for name, value in FAST.items() if name != "random_steps"},
+        "learning_rate": 1e-2,
+        "target_rate": 0.3,
+        "beta": 30.0,
     },
     "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
 }

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from minerva_acme import builders, counting, learners, replay, specs, testing, types
-from minerva_acme.agents import crr, d4pg, dqn, off_policy, sac, td3
+from minerva_acme.agents import crr, d4pg, dqn, iql, off_policy, sac, td3
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 NUM_ACTIONS = 3
@@ -35,6 +35,7 @@ AGENTS = {
     "td3": Agent(td3.TD3Builder, td3.TD3Config, CONTINUOUS),
     "d4pg": Agent(d4pg.D4PGBuilder, d4pg.D4PGConfig, CONTINUOUS),
     "crr": Agent(crr.CRRBuilder, crr.CRRConfig, CONTINUOUS),
+    "iql": Agent(iql.IQLBuilder, iql.IQLConfig, CONTINUOUS),
     "dqn": Agent(dqn.DQNBuilder, dqn.DQNConfig, {**TINY, "critic_layer_sizes": (8, 8)}, discrete=True),
 }
 

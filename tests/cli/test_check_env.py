@@ -161,7 +161,7 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
     assert {judged for judged, _ in rows.values()} == {"ok"}
     assert {*check_env._NAMES.values(), "ends", "observations", "actions"} <= set(rows)
     # Several choices, one choice, one vector.
-    of_vectors, of_choices = {"sac", "td3", "d4pg", "crr"}, {"dqn", "r2d2"}
+    of_vectors, of_choices = {"sac", "td3", "d4pg", "crr", "iql"}, {"dqn", "r2d2"}
     refusing = {
         "Gym": {"mpo", "bc"} | of_vectors | of_choices,
         "CartPole-v1": of_vectors,

@@ -375,8 +375,8 @@ MISTAKES = [
     ("trian mpo", "Did you mean 'train'?"),
     (
         "train mpoo",
-        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr. "
-        "Did you mean 'mpo'?",
+        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr, "
+        "iql. Did you mean 'mpo'?",
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
@@ -444,8 +444,8 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
     assert (
-        "There is no agent 'trpo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr. "
-        "Install the package that has it." in call("eval", tmp_path)[2]
+        "There is no agent 'trpo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr, "
+        "iql. Install the package that has it." in call("eval", tmp_path)[2]
     )
 
 

@@ -61,7 +61,7 @@ def test_a_run_records_what_another_learns_from(call, train, tmp_path):
     assert datasets.read(tmp_path / "more").num_steps == 80
 
 
-@pytest.mark.parametrize("agent", ["bc", "crr", "td3 --preset offline"])
+@pytest.mark.parametrize("agent", ["bc", "crr", "iql", "td3 --preset offline"])
 def test_an_agent_that_needs_data_is_not_trained_on_its_own_play(agent, call, tmp_path):
     arguments = [
         *agent.split(),

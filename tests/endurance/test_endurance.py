@@ -124,7 +124,7 @@ def test_a_stop_that_loses_steps_or_ends_badly_is_found(tmp_path, monkeypatch):
 
 def test_the_storm_is_of_all_agents_that_play():
     """The others learn from recorded episodes: tests/experiments/test_recorded_runs.py stops those."""
-    assert set(training.AGENTS) == set(registry.AGENTS) - {"bc", "crr"}
+    assert set(training.AGENTS) == set(registry.AGENTS) - {"bc", "crr", "iql"}
 
 
 def samples(*, resident=lambda second: 1e8, threads=lambda second: 3, files=lambda second: 16):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from minerva_acme import datasets, experiments, plotting, runs, specs, testing
-from minerva_acme.agents import bc, crr, mpo, td3
+from minerva_acme.agents import bc, crr, iql, mpo, td3
 from minerva_acme.plotting import run_figures
 from minerva_acme.runs import checkpointing, recorded_environment, run_folder, run_results
 from tests.experiments import test_exact_resume as exact
@@ -23,6 +23,7 @@ TD3_BC = td3.TD3Builder(td3.TD3Config(**SMALL, critic_layer_sizes=(8,), bc_alpha
 BUILDERS = {
     "bc": bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(8,), batch_size=4)),
     "crr": crr.CRRBuilder(crr.CRRConfig(**SMALL, critic_layer_sizes=(8,))),
+    "iql": iql.IQLBuilder(iql.IQLConfig(**SMALL, critic_layer_sizes=(8,))),
     "td3": TD3_BC,
     "mpo": exact.MPO_OF_TODAY,
 }

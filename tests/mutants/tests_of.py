@@ -55,6 +55,11 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/test_transition_agents.py",
         "tests/agents/test_hooks.py",
     ),
+    "agents/iql": (
+        "tests/agents/iql",
+        "tests/agents/test_transition_agents.py",
+        "tests/agents/test_hooks.py",
+    ),
     "agents/d4pg": (
         "tests/agents/d4pg",
         "tests/agents/test_transition_agents.py",
