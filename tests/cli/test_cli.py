@@ -470,6 +470,17 @@ def test_lists_show_what_there_is_and_a_word_filters_them(call):
     assert "Pendulum-v1" not in out
 
 
+def test_a_word_that_is_a_name_finds_what_has_this_name_alone(capsys):
+    assert main(["list", "presets", "mpo"]) == 0
+    *lines, _, _ = capsys.readouterr().out.splitlines()
+    begun = {line[:8].strip() for line in lines} - {""}
+    assert begun == {"mpo"}  # neither V-MPO's, nor R2D2's with `importance_exponent`
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.count("(") != line.count(")")]  # no value is broken
+    assert main(["list", "presets", "importance"]) == 0
+    assert "importance_exponent" in capsys.readouterr().out
+
+
 def test_a_word_that_nothing_contains_suggests_similar_names(call):
     status, out, err = call("list", "environments", "CartPol-v1")
     assert (status, out) == (1, "")
