@@ -84,7 +84,7 @@ def test_the_block_of_a_terminal_looks_like_this():
         "speed      95 environment steps/s, 24 learner steps/s, 2,837 made",
         "returns    last 512.3, mean of the last 2: 498.2, episode 12",
         "evaluation 455.2 ± 12.1 at 11,395 steps, best 455.2",
-        "losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196",
+        "losses     policy -0.0123  critic 1,946  temperature 0.762  alpha_mean 0.0196",
         "KL/bound   mean 0.98  stddev 0.40  q 1.01",
         "replay     12,345 of 1,000,000 items, 63.8 samples per insert",
     ]
@@ -104,7 +104,7 @@ def test_a_pipe_gets_plain_lines():
     assert show(80, is_terminal=False).splitlines() == [
         "   11,395 steps: evaluation return    455.2 ± 12.1",
         "   12,345/30,000 steps, 59 steps/s, 2,837 learner steps, 0:04:57 left, return 512.3, "
-        "policy loss -0.0123, q loss 1,946, temperature loss 0.762, alpha_mean loss 0.0196, "
+        "policy loss -0.0123, critic loss 1,946, temperature loss 0.762, alpha_mean loss 0.0196, "
         "KL mean/bound 0.981, KL stddev/bound 0.4, KL q/bound 1.01, replay 12,345",
     ]
 
@@ -137,6 +137,21 @@ def test_a_run_with_a_clock_has_no_more_time_left_than_that():
     display(make_progress())
     assert "0:01:00 left" in display.line(make_progress())  # by its speed 186 s
     assert "0:00:01 left" in display.line(make_progress(env_steps=29_950))
+
+
+def test_the_time_left_is_told_after_some_seconds_of_training_with_learning():
+    clock = Clock()
+    console = rich_console.Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    display = experiments.ProgressDisplay(console, clock=clock)
+    display(make_progress(env_steps=0, learner_steps=0, phase="evaluate"))
+    lines = []
+    for seconds, env_steps, learner_steps in [(60, 1, 0), (64, 400, 100), (66, 600, 0), (66, 600, 150)]:
+        clock.now = seconds
+        progress = make_progress(env_steps=env_steps, learner_steps=learner_steps)
+        display(progress)
+        lines.append(display.line(progress))
+    assert ["-:--:-- left" in line for line in lines] == [True, True, True, False]
+    assert "0:04:54 left" in lines[-1]  # 599 steps in 6 s, not in 66
 
 
 def test_every_episode_counts_also_if_returns_are_equal():
