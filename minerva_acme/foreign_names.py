@@ -57,16 +57,20 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = _by_name(
         "clip_vloss": ("clip_value",),
         "value_clipping_epsilon": ("clip_ratio (also of the value)",),
         "ent_coef entropy_cost": ("entropy_coef", "initial_temperature"),
-        "entropy_coefficient": ("initial_temperature (which then adapts)",),
+        "entropy_coefficient alpha": ("initial_temperature (which then adapts)",),
         "vf_coef value_cost": ("value_coef",),
         "norm_adv normalize_advantage": ("normalize_advantages",),
         "normalize_value": ("scale_rewards",),
+        "normalize": ("normalize_observations", "scale_rewards"),
         "input_normalization obs_normalization_fns_factory": ("normalize_observations",),
         "use_sde": ("init_stddev",),
         "policy_init_scale": ("init_stddev",),
         "mog_init_scale": ("init_scale",),
         "mog_num_components": ("num_components",),
-        "categorical_num_bins num_atoms": ("num_bins",),
+        "categorical_num_bins num_atoms n_atoms": ("num_bins",),
+        "v_min": ("vmin",),
+        "v_max": ("vmax",),
+        "n_critics": ("num_critics",),
         "critic_type": ("critic_head",),
         "use_retrace": ("critic_target (retrace)",),
         "policy_loss_config policy_loss_module policy_loss_factory": _POLICY_LOSS,
@@ -81,15 +85,21 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = _by_name(
         "train_freq train_frequency gradient_steps utd_ratio": _REPLAY_RATIO,
         "sgd_steps_per_learner_step num_sgd_steps_per_step": _REPLAY_RATIO,
         "tau target_update_rate": ("target_rate", "target_critic_update_period", "target_update_period"),
+        "target_network_frequency target_update_interval": (
+            "target_rate",
+            "target_critic_update_period",
+            "target_update_period",
+        ),
         "target_update_period": ("target_policy_update_period", "target_critic_update_period"),
         "actor_update_period": ("variable_update_period",),
         "policy_delay policy_frequency delay": ("policy_period",),
         "exploration_noise sigma": ("exploration_stddev",),
-        "target_sigma": ("target_stddev",),
+        "target_sigma policy_noise target_policy_noise": ("target_stddev",),
         "noise_clip": ("target_noise_clip",),
         "exploration_final_eps end_e epsilon": ("final_epsilon",),
         "start_e": ("initial_epsilon",),
-        "net_arch hidden_sizes layer_sizes hidden_size hidden_layer_sizes": _LAYER_SIZES,
+        "exploration_fraction": ("epsilon_steps (a number of steps)",),
+        "policy_kwargs net_arch hidden_sizes layer_sizes hidden_size hidden_layer_sizes": _LAYER_SIZES,
         "jit_learner": ("acceleration",),
         "eval_freq eval_every": ("evaluation_period",),
         "eval_episodes n_eval_episodes num_eval_episodes": ("evaluation_episodes", "episodes"),
@@ -108,8 +118,19 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = _by_name(
         "wandb track": ("log wandb",),
         "capture_video": ("evaluation_video",),
         "cuda gpu": ("device cuda",),
-        "config_file": ("config",),
+        "no_cuda": ("device cpu",),
+        "config_file conf_file": ("config",),
         "deterministic": ("no_explore (the default)",),
+        "stochastic": ("explore",),
+        "load_best": ("checkpoint best",),
+        "load_checkpoint": ("checkpoint",),
+        "trained_agent": ("from_run",),
+        "vec_env": ("environment_processes",),
+        "n_eval_envs": ("evaluation_environments",),
+        "log_interval": ("log_period_seconds",),
+        "save_replay_buffer": ("checkpoint_replay (the default)",),
+        "n_jobs": ("jobs",),
+        "n_trials": ("optuna",),
     }
 )
 """Names of other libraries, with ours: a name, then an optional remark. Only names that a command, a config
@@ -179,6 +200,30 @@ ADVICE: Mapping[str, str] = _by_name(
     }
 )
 """What to do about names of other libraries that have no equivalent where they are used."""
+
+_SWEEP = "To search for settings: minerva sweep AGENT --env ENVIRONMENT --optuna N"
+_IS_SHOWN = "Leave it out: a run always shows its progress."
+
+FLAG_ADVICE: Mapping[str, str] = _by_name(
+    {
+        "policy": "Leave it out: the networks follow from the environment's observations and actions.",
+        "autotune": "Leave it out: SAC's temperature always adapts.",
+        "wandb_project_name wandb_project": "Set WANDB_PROJECT, and log with: --log csv,wandb",
+        "wandb_entity": "Set WANDB_ENTITY, and log with: --log csv,wandb",
+        "torch_deterministic": "Leave it out: on a CPU, --seed and --replay memory repeat a run.",
+        "num_threads": "Set OMP_NUM_THREADS.",
+        "save_model": "Leave it out: checkpoints are saved. To a single file: minerva export RUN",
+        "upload_model hf_entity": "When the run is complete: minerva publish RUN --to OWNER/NAME",
+        "optimize optimize_hyperparameters sampler pruner study_name": _SWEEP,
+        "hyperparams hyperparameters": "Give each as a flag of its own, or in a file: --config FILE",
+        "verbose progress progress_bar": _IS_SHOWN,
+        "uuid exp_id": "Leave it out: each run has a folder, --directory.",
+        "gym_packages": "Name the module: --env my_module:MyEnvironment",
+        "render render_mode no_render": "To film a run: minerva video RUN",
+        "checkpoint_to_load": "To start with a run's weights: --from RUN. To continue: minerva resume RUN",
+    }
+)
+"""What to do about flags of other libraries that have no equivalent among ours."""
 
 
 def refuse(taker: Callable[..., Any], given: Collection[str]) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import os
 import pkgutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,19 @@ _MAX_LISTED = 8
 def count(number: int, noun: str) -> str:
     """Returns a number with its noun: "1 episode", "1,000 episodes"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def missing(error: ModuleNotFoundError, fix: str) -> str:
+    """Returns, for a message, the name of a missing module, and how to get it.
+
+    Args:
+        error: What its import raised.
+        fix: How to install it. A module of Python's own is missing where Python was built without it, so that
+            no package helps.
+    """
+    if (error.name or "").partition(".")[0] in sys.stdlib_module_names:
+        return f"'{error.name}', a module of Python's own that this Python was built without: use another"
+    return f"'{error.name}', which is not installed: {fix}"
 
 
 def in_lines(title: str, rows: Mapping[str, object]) -> str:

@@ -28,6 +28,7 @@ LAYERS = {
             ["experiments"],
             ["distributed"],
             ["cli"],
+            ["__main__"],
         ]
     )
     for name in names

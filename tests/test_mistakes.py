@@ -1117,6 +1117,28 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         2,
         "`minerva train sac` has no flag --env-id. Here it is --env.",
     ),
+    "a flag of theirs that has a shorter name here": (
+        "train ppo --env CartPole-v1 --n-envs 8",
+        2,
+        "`minerva train ppo` has no flag --n-envs. Here it is --num-envs.",
+    ),
+    "a flag of theirs that this agent lacks": (
+        "train ppo --env CartPole-v1 --learning-starts 1000",
+        2,
+        "`minerva train ppo` has no flag --learning-starts. Here it is --min-replay-size, which this command "
+        "does not have. Leave it out.",
+    ),
+    "a flag of theirs that nothing here needs": (
+        "train ppo --env CartPole-v1 --save-model",
+        2,
+        "`minerva train ppo` has no flag --save-model. Leave it out: checkpoints are saved. To a single "
+        "file: minerva export RUN",
+    ),
+    "a flag with one dash": (
+        "train ppo --env CartPole-v1 -P",
+        2,
+        "`minerva train ppo` has no flag -P: flags have two dashes. For all flags: minerva train ppo --help",
+    ),
     "a flag of which there are several here": (
         "train mpo --env Pendulum-v1 --learning-rate 1e-3",
         2,

@@ -144,3 +144,11 @@ def test_a_policy_of_nests_is_readable_too() -> None:
         "  observations  {'a': 'Array(2,) float32', 'b': 'DiscreteArray with 3 values'}",
         "  actions       as the agent chose them",
     ]
+
+
+def test_a_missing_module_of_pythons_own_is_not_blamed_on_a_package() -> None:
+    assert readable.missing(ModuleNotFoundError(name="h5py"), "pip install h5py") == (
+        "'h5py', which is not installed: pip install h5py"
+    )
+    told = readable.missing(ModuleNotFoundError(name="_lzma"), "pip install h5py")
+    assert told == "'_lzma', a module of Python's own that this Python was built without: use another"

@@ -442,11 +442,11 @@ class List:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Run the repository's benchmarks, each with its reference for comparison."""
+    """List the repository's benchmarks, or run some of them, each with its reference for comparison."""
 
     function: ClassVar = "bench:run"
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """The benchmarks; all by default."""
+    """The benchmarks to run, or `all`, which takes long; without names they are only listed."""
     seconds: float | None = None
     """Seconds to measure each benchmark."""
     profile: bool = False

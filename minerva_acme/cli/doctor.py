@@ -43,6 +43,22 @@ _PACKAGES = {
     ),
 }
 
+# A module that each extra installs. Those that Reverb's TensorFlow rules out need a newer Python.
+EXTRAS = {
+    "plot": "matplotlib",
+    "video": "imageio_ffmpeg",
+    "gymnasium-mujoco": "imageio",
+    "datasets": "h5py",
+    "ray": "ray",
+    "wandb": "wandb",
+    "optuna": "optuna",
+    "hub": "huggingface_hub",
+    "bench": "stable_baselines3",
+    "onnx": "onnxruntime",
+    "playground": "mujoco_playground",
+}
+_NOT_BESIDE_REVERB = ("onnx", "playground")
+
 # For dm_control's dependency labmaze, which can only be built with Bazel.
 _FIRST_WITHOUT_WHEELS = (3, 13)
 DM_CONTROL_WITHOUT_LABMAZE = (
@@ -247,14 +263,18 @@ def check_rendering(prober: Prober) -> Check:
     return Check("rendering", "ok", " and ".join(works))
 
 
-def check_extras() -> Check:
+def check_extras(python: tuple[Any, ...] = sys.version_info) -> Check:
     """Reports which optional packages, needed by single commands, are installed."""
-    extras = {"plot": "matplotlib", "video": "imageio_ffmpeg", "wandb": "wandb"}
-    missing = [extra for extra, module in extras.items() if importlib.util.find_spec(module) is None]
-    words = ", ".join(extra for extra in extras if extra not in missing) or "none"
-    if missing:
-        words += f"; missing: {', '.join(missing)} (pip install 'minerva-acme[{','.join(missing)}]')"
-    return Check("extras", "ok", words)
+    missing = [extra for extra, module in EXTRAS.items() if importlib.util.find_spec(module) is None]
+    words = ", ".join(extra for extra in EXTRAS if extra not in missing) or "none"
+    if not missing:
+        return Check("extras", "ok", words)
+    late = [extra for extra in missing if extra in _NOT_BESIDE_REVERB and python < (3, 12)]
+    here = [extra for extra in missing if extra not in late]
+    words += f"; not installed: {', '.join(missing)}"
+    fix = [f"if you want them: pip install 'minerva-acme[{','.join(here)}]'"] if here else []
+    fix += [f"{' and '.join(late)}: with Python 3.12 or newer"] if late else []
+    return Check("extras", "ok", words, "; ".join(fix))
 
 
 def check_disk(directory: pathlib.Path) -> Check:

@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from minerva_acme import constraints, datasets, experiments, machine_memory
 from minerva_acme.cli.console import Console
-from minerva_acme.experiments import beginning, evaluator
+from minerva_acme.experiments import beginning, evaluator, signals
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder
 
@@ -76,6 +76,8 @@ def run(
     frozen = sum(weight.numel() for weight in weights.values()) - trained
     console.print(
         f"Memory: {backends.describe_size(tables, backend, most_items=inserted)}."
+        if tables and inserted >= 1
+        else "Memory: nothing is written to replay in so few steps."
         if tables
         else "Memory: no replay."
     )
@@ -158,10 +160,13 @@ class _Clock:
 
 
 def _measure(config: experiments.ExperimentConfig) -> _Clock:
-    """Trains for a few seconds in a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="minerva-dry-run-") as directory:
+    """Trains for a few seconds in a temporary folder; KeyboardInterrupt if a signal stops it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="minerva-dry-run-") as directory,
+        signals.keeping_nothing(),
+    ):
         clock = _Clock()
-        experiments.run_experiment(
+        result = experiments.run_experiment(
             dataclasses.replace(
                 config,
                 directory=directory,
@@ -180,6 +185,8 @@ def _measure(config: experiments.ExperimentConfig) -> _Clock:
             clock,
             progress=None,
         )
+    if result.interrupted_by:
+        raise KeyboardInterrupt
     return clock
 
 

@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
+from minerva_acme import readable
+
 
 @contextlib.contextmanager
 def needed(name: str, extra: str = "") -> Iterator[None]:
@@ -15,7 +17,5 @@ def needed(name: str, extra: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"`minerva {name}` needs '{error.name}', which is not installed: "
-            f"pip install 'minerva-acme[{extra or name}]'"
-        ) from error
+        fix = f"pip install 'minerva-acme[{extra or name}]'"
+        raise ValueError(f"`minerva {name}` needs {readable.missing(error, fix)}") from error

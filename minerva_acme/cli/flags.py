@@ -6,6 +6,7 @@
 import argparse
 import contextlib
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +23,9 @@ AGENT = "--agent"
 OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env", "--from": "--from-run"}
 """Other names of flags, with the names that they stand for."""
 
+_SHORTER = {"--num-environments": "--num-envs", "--from-run": "--from"}  # as documented
 _BY_COMMAS = ("--log", "--format", "--published", "--against")
+_SHORT_FLAG = re.compile(r"-(?!inf$|nan$)[A-Za-z][\w-]*", re.IGNORECASE)
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 
@@ -113,7 +116,8 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
         The positional arguments, and all flags with their values.
 
     Raises:
-        ValueError: The command has no such flag, or a value is invalid; the message suggests similar ones.
+        ValueError: The command has no such flag, a flag has one dash, or a value is invalid; the message
+            says what there is.
     """
     positional: list[str] = []
     settled: list[str] = []
@@ -150,7 +154,7 @@ def split(
         including the flag. The parts of one value are separated by commas.
 
     Raises:
-        ValueError: Neither command has such a flag, or a flag has no value.
+        ValueError: Neither command has such a flag, a flag has one dash, or a flag has no value.
     """
     left: list[str] = []
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -180,6 +184,10 @@ def _by_flag(
             written, equals, value = argument.partition("=")
             flag, words = written.replace("_", "-"), [value] if equals else []
             flag = flag if flag == "--help" else find(flag, hints, command)
+        elif _SHORT_FLAG.fullmatch(argument):
+            raise ValueError(
+                f"`{command}` has no flag {argument}: flags have two dashes. For all flags: {command} --help"
+            )
         else:
             words.append(argument)
     yield flag, words
@@ -201,12 +209,21 @@ def find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints:
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
-    entries = foreign_names.ELSEWHERE.get(flag.removeprefix("--").replace("-", "_"), ())
+    name = flag.removeprefix("--").replace("-", "_")
+    entries = foreign_names.ELSEWHERE.get(name, ())
     parts = (entry.partition(" ") for entry in entries)
-    ours = [f"--{own.replace('_', '-')}{space}{remark}" for own, space, remark in parts]
-    here = [name for name in ours if name.partition(" ")[0] in known]
+    ours = {f"--{own.replace('_', '-')}": space + remark for own, space, remark in parts}
+    words = {own: f"{_SHORTER.get(own, own)}{remark}" for own, remark in ours.items()}
+    here = [text for own, text in words.items() if own in known]
     if here:
         raise ValueError(f"`{command}` has no flag {flag}. Here it is {' or '.join(here)}.")
+    if name in foreign_names.FLAG_ADVICE:
+        raise ValueError(f"`{command}` has no flag {flag}. {foreign_names.FLAG_ADVICE[name]}")
+    if words and "--seed" in hints:  # of an agent, not of a command that does something else
+        raise ValueError(
+            f"`{command}` has no flag {flag}. Here it is {' or '.join(words.values())}, which this command "
+            "does not have. Leave it out."
+        )
     hint = choices.near(flag, sorted(hints), at_most=3) or f"For all flags: {command} --help"
     raise ValueError(f"`{command}` has no flag {flag}. {hint}")
 

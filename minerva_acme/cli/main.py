@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = _main(sys.argv[1:] if arguments is None else arguments)
         except KeyboardInterrupt as error:
             status = 130
-            print(f"minerva: {str(error) or 'stopped without saving'}", file=sys.stderr)
+            print(f"minerva: {str(error) or 'stopped'}", file=sys.stderr)
         if arguments is None:  # only exiting is left
             interrupts.ignore()
     return status

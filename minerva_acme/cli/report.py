@@ -66,8 +66,9 @@ def run(command: commands.Report) -> int:
     )
     band = "Bands: 95% bootstrap intervals, for experiments with several runs in an environment."
     drawn.append(("scores", "Interquartile mean", band, bars))
-    profile = report_figures.draw_profiles(report.profiles)
-    drawn.append(("performance_profile", "Performance profile", band, profile))
+    if report.profiles:
+        profile = report_figures.draw_profiles(report.profiles)
+        drawn.append(("performance_profile", "Performance profile", band, profile))
     if report.improvements:
         bars = report_figures.draw_bars(
             report.improvements, x_label="Probability of improvement", limits=(0.0, 1.0), middle=0.5

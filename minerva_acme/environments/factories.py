@@ -277,7 +277,10 @@ def _make_dm_control(
             "Use `seed`, on the command line --seed."
         )
     settings = task_settings.TaskSettings.parse(behind) if behind else None
-    environment: dm_env.Environment = suite.load(domain, task, task_kwargs={"random": seed, **task_kwargs})
+    with importing.others_model():
+        environment: dm_env.Environment = suite.load(
+            domain, task, task_kwargs={"random": seed, **task_kwargs}
+        )
     environment = wrappers.DmControlRandomState(environment)
     return environment if settings is None else _apply(settings, environment)
 

@@ -1,5 +1,6 @@
 """Gymnasium environments as dm_env environments."""
 
+import contextlib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -8,9 +9,10 @@ import dm_env
 import gymnasium
 
 from minerva_acme import core, specs, types
-from minerva_acme.environments import gymnasium_spaces, multi_agent, vector
+from minerva_acme.environments import gymnasium_spaces, importing, multi_agent, vector
 from minerva_acme.wrappers import random_state
 
+_ITS_MODELS = "gymnasium.envs.mujoco"
 _STEP_RESULT = "(observation, reward, terminated, truncated, info)"
 
 
@@ -55,7 +57,10 @@ class GymnasiumEnvironment(specs.SpecMethods, dm_env.Environment, core.Saveable)
         if isinstance(environment, str):
             # Its warnings are for authors of environments; the adapter itself enforces the spaces' dtypes.
             make_kwargs.setdefault("disable_env_checker", True)
-            environment = gymnasium.make(environment, **make_kwargs)
+            entry_point = getattr(gymnasium.registry.get(environment), "entry_point", None)
+            is_its_own = str(entry_point).startswith(_ITS_MODELS)
+            with importing.others_model() if is_its_own else contextlib.nullcontext():
+                environment = gymnasium.make(environment, **make_kwargs)
         elif make_kwargs:
             raise ValueError(
                 f"`make_kwargs` must be empty unless `environment` is an id, got {sorted(make_kwargs)}."

@@ -5,11 +5,45 @@ Importing dm_control or MuJoCo fixes the renderer of the process.
 
 import contextlib
 import importlib
+import logging
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from types import ModuleType
 
 _RENDERER, _PLATFORM = "MUJOCO_GL", "PYOPENGL_PLATFORM"
+
+
+_DEPRECATED = "compiler attribute 'settotalmass' is deprecated"
+
+_logger = logging.getLogger(__name__)
+_making = threading.RLock()  # MuJoCo has one handler of warnings
+
+
+@contextlib.contextmanager
+def others_model() -> Iterator[None]:
+    """Leaves out, while a model of dm_control's or Gymnasium's own is made, what only its authors can change.
+
+    MuJoCo warns of an attribute of the cheetahs each time that one is compiled.
+    """
+    try:
+        import mujoco
+    except ImportError:  # said by whoever needs it
+        yield
+        return
+
+    def say(message: str) -> None:
+        if not message.startswith(_DEPRECATED):
+            _logger.warning("MuJoCo: %s", message)
+
+    with _making:
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(say)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)
 
 
 def load_triton_first() -> None:

@@ -144,8 +144,8 @@ def _import(name: str, module_name: str) -> ModuleType:
         if f"{module_name}.".startswith(f"{error.name}."):
             raise ValueError(_no_module(name, module_name)) from error
         raise ValueError(
-            f"`{name}` cannot be imported: it needs the module '{error.name}', which is not installed. "
-            "Install its package."
+            f"`{name}` cannot be imported: it needs the module "
+            f"{readable.missing(error, 'install its package')}."
         ) from error
     except Exception as error:  # whatever the user's code raises
         raise ValueError(f"`{name}` cannot be imported: {_describe(error)}") from error

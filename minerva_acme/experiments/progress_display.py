@@ -26,6 +26,7 @@ COLUMNS = 80
 _SECONDS_BETWEEN_UPDATES = 0.25
 _SECONDS_BETWEEN_LINES = 15.0
 _SECONDS_OF_SPEED = 30.0
+_SECONDS_TO_ESTIMATE = 5.0  # of training, before the time left is told
 _NUM_RETURNS = 10
 _MAX_LOSSES = 4
 _MAX_METRICS = 4
@@ -84,7 +85,7 @@ class ProgressDisplay(LiveDisplay):
     returns    last 512.3, mean of the last 10: 498.2, episode 12
     evaluation 455.2 ± 12.1 at 10,000 steps, best 455.2
     metrics    info/is_success/last 0.7
-    losses     policy -0.0123  q 1,946  temperature 0.762  alpha_mean 0.0196
+    losses     policy -0.0123  critic 1,946  temperature 0.762  alpha_mean 0.0196
     KL/bound   mean 0.98  stddev 0.40  q 1.01
     replay     12,345 of 1,000,000 items, 63.8 samples per insert
 
@@ -115,6 +116,7 @@ class ProgressDisplay(LiveDisplay):
         self._evaluated_at = 0
         self._best = -float("inf")
         self._phase = ""
+        self._is_training = False
         self._next_update = -float("inf")
         self._next_line = clock() + _SECONDS_BETWEEN_LINES
 
@@ -131,6 +133,9 @@ class ProgressDisplay(LiveDisplay):
             return
         self._next_update = now + _SECONDS_BETWEEN_UPDATES
         self._phase = progress.phase
+        if progress.phase == "train" and not self._is_training:
+            self._is_training = True
+            self._moments.clear()  # evaluations before the first step say nothing of its speed
         self._moments.append(_Moment(now, progress.env_steps, progress.learner_steps))
         while len(self._moments) > 2 and now - self._moments[1].seconds >= _SECONDS_OF_SPEED:
             self._moments.popleft()
@@ -214,7 +219,10 @@ class ProgressDisplay(LiveDisplay):
     def _time_left(self, progress: run_progress.Progress) -> str:
         env_speed, learner_speed = self._speeds()
         speed = env_speed if progress.num_env_steps else learner_speed
-        left = max(0, progress.num_steps - progress.steps) / speed if speed > 0 else math.inf
+        seconds = self._moments[-1].seconds - self._moments[0].seconds
+        # Steps before the first learner step take a fraction of the later ones' time.
+        is_known = speed > 0 and seconds >= _SECONDS_TO_ESTIMATE and progress.learner_steps > 0
+        left = max(0, progress.num_steps - progress.steps) / speed if is_known else math.inf
         left = min(left, max(0.0, self._ends_at - self._clock()))
         if left == math.inf:
             return "-:--:--"

@@ -1,6 +1,7 @@
 """Turns Ctrl-C, SIGTERM and SIGHUP into a request to save and stop, and reports slow environment calls."""
 
 import contextlib
+import contextvars
 import logging
 import math
 import os
@@ -26,6 +27,7 @@ _EXIT_STATUS = 130  # the status that shells use for Ctrl-C
 _ARE_YOU_THERE = getattr(signal, "SIGURG", None)  # None on Windows
 
 _logger = logging.getLogger(__name__)
+_keeps = contextvars.ContextVar("_keeps", default=True)  # whether runs keep what they save
 
 
 class StopRequest:
@@ -105,6 +107,16 @@ class Requests:
 
 
 @contextlib.contextmanager
+def keeping_nothing() -> Iterator[None]:
+    """Says nothing of saving when a signal stops a run in the block, whose folder is removed after it."""
+    token = _keeps.set(False)
+    try:
+        yield
+    finally:
+        _keeps.reset(token)
+
+
+@contextlib.contextmanager
 def stop_request_on_signals(
     last_checkpoint: Callable[[], str] = lambda: "unknown", *, until: contextlib.ExitStack | None = None
 ) -> Iterator[StopRequest]:
@@ -143,6 +155,7 @@ class _Watcher:
         self._last_checkpoint = last_checkpoint
         self._requests = Requests()
         self._is_closing = False
+        self._keeps = _keeps.get()
         self._signals: tuple[signal.Signals, ...] = ()
         self._arrived_name = ""  # the name of the newest signal
         self._watched = threading.get_ident()
@@ -223,15 +236,15 @@ class _Watcher:
         if self._requests.is_said:
             return
         self._requests.is_said = True
-        doing = "closing the run" if self._is_closing else "stopping after this step, then saving"
-        _logger.warning(
-            "%s: %s; press Ctrl-C again to end now. Last checkpoint: %s.",
-            signal_name,
-            doing,
-            self._last_checkpoint(),
-        )
+        saving = ", then saving" if self._keeps else ""
+        doing = "closing the run" if self._is_closing else f"stopping after this step{saving}"
+        again = "press Ctrl-C again" if signal_name == signal.SIGINT.name else "send it again"
+        resumable = f" Last checkpoint: {self._last_checkpoint()}." if self._keeps else ""
+        _logger.warning("%s: %s; %s to end now.%s", signal_name, doing, again, resumable)
 
     def _ended(self) -> str:
+        if not self._keeps:
+            return "stopped"
         what = "stopped before all was closed" if self._is_closing else "stopped without saving"
         return f"{what}; last checkpoint: {self._last_checkpoint()}"
 

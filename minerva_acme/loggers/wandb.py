@@ -31,10 +31,13 @@ class WandbRun(core.Closeable):
         """
         try:
             import wandb
-        except ModuleNotFoundError as error:
+        except ImportError as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == "wandb":
+                found, fix = "is not installed", "pip install 'minerva-acme[wandb]'"
+            else:
+                found, fix = f"cannot be imported ({error})", "pip install --force-reinstall wandb"
             raise ValueError(
-                "Logging to Weights & Biases needs wandb, which is not installed: "
-                "pip install 'minerva-acme[wandb]', or leave wandb out of --log."
+                f"Logging to Weights & Biases needs wandb, which {found}: {fix}, or leave wandb out of --log."
             ) from error
         folder = pathlib.Path(directory)
         (folder / "wandb").mkdir(parents=True, exist_ok=True)

@@ -6,13 +6,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minerva_acme import readable, writing
+
 try:
     import matplotlib
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"Figures need '{error.name}', which is not installed: pip install 'minerva-acme[plot]'",
-        name=error.name,
-    ) from error
+    needed = readable.missing(error, "pip install 'minerva-acme[plot]'")
+    raise ModuleNotFoundError(f"Figures need {needed}", name=error.name) from error
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -21,7 +21,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from minerva_acme import writing
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import (
     FRAMES,

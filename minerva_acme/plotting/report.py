@@ -146,21 +146,25 @@ def make_report(
     limits = {env: find_range(env, ranges or {}, metric) for env in shared}
     compared = [method for method in published if not _lacking(method, comparison)]
     by_name = {method.name: _scores(method, comparison.steps, limits) for method in [*methods, *compared]}
+    # Of a single run there is no distribution, and two of them are better or worse.
+    is_of_one_run = all(sum(map(len, by_name[method.name])) == 1 for method in methods)
     profiles = {
         method.name: statistics.performance_profile(
             by_name[method.name], np.linspace(0.0, 1.0, _NUM_THRESHOLDS), generator=generator
         )
         for method in methods
+        if not is_of_one_run
     }
     improvements = [
         _improvement(one.name, other.name, by_name, generator)
         for one, other in itertools.combinations(methods, 2)
+        if not is_of_one_run
     ]
     fronts = front.make_fronts(experiments) if metric == results.RETURN else []
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
         _score_table(bars, by_name, experiments, compared, comparison, metric),
-        _profile_table(profiles),
+        *([_profile_table(profiles)] if profiles else []),
         *([_improvement_table(improvements)] if improvements else []),
         _environment_table(methods, published, comparison, metric),
         *(_front_table(one, index) for index, one in enumerate(fronts)),
@@ -212,7 +216,12 @@ def _notes(
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
         yield f"Only some of the experiments have runs on {', '.join(lone)}: not compared."
     envs = list(comparison.steps)
-    if alone := sum(any(len(method.runs[env]) == 1 for method in methods) for env in envs):
+    if all(len(method.runs[env]) == 1 for method in methods for env in envs):
+        yield (
+            "Without intervals: each experiment has a single seed, which says nothing about the variance. "
+            "Train several, each with another --seed."
+        )
+    elif alone := sum(any(len(method.runs[env]) == 1 for method in methods) for env in envs):
         yield (
             f"Intervals are too narrow: in {alone} of {len(envs)} environments one of the experiments has a "
             "single seed, which says nothing about the variance."
@@ -518,14 +527,25 @@ def _score_table(
             ]
         )
     number = len(comparison.steps)
+    columns = ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"]
+    interval = (
+        f" The interval is the 95% stratified percentile bootstrap interval of the IQM "
+        f"({statistics.NUM_RESAMPLES} resamples); of two or three seeds in one environment it is the range."
+    )
+    if not any(bar.interval for bar in bars):
+        at, interval = columns.index("95% interval"), ""
+        columns, *rows = ([*row[:at], *row[at + 1 :]] for row in [columns, *rows])
+    of_means_alone = (
+        " For published results only the means over seeds are known: compare them by mean and IQM of means."
+        if others
+        else ""
+    )
     return Table(
         f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
         f"Scores: {_what(metric)} normalised to 0 to 1. IQM: interquartile mean over runs and environments; "
-        "all environments have equal weight, whatever their number of seeds. The interval is the 95% "
-        f"stratified percentile bootstrap interval of the IQM ({statistics.NUM_RESAMPLES} resamples); of two "
-        "or three seeds in one environment it is the range. For published results only the means over seeds "
-        f"are known: compare them by mean and IQM of means. {_UNITS[comparison.unit]}",
-        ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"],
+        f"all environments have equal weight, whatever their number of seeds.{interval}{of_means_alone} "
+        f"{_UNITS[comparison.unit]}",
+        columns,
         rows,
         figure="scores",
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from minerva_acme import _version
+from minerva_acme import _version, readable
 
 PREFIX = "hf:"
 WEIGHTS = "policy.safetensors"
@@ -116,9 +116,8 @@ def _explained(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"To {what}, '{error.name}' is needed, which is not installed: pip install 'minerva-acme[hub]'"
-        ) from error
+        needed = readable.missing(error, "pip install 'minerva-acme[hub]'")
+        raise ValueError(f"To {what}, you need {needed}") from error
     except Exception as error:  # of several libraries for connections too
         lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         why = " ".join(lines).rstrip(".")

@@ -10,7 +10,7 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from minerva_acme import core, environments, wrappers
+from minerva_acme import core, environments, readable, wrappers
 from minerva_acme.video import recording
 
 # A video of ten seconds has at most 500 frames, one or two megabytes; TensorBoard keeps ten in memory.
@@ -46,10 +46,8 @@ class Filmer:
         try:
             from minerva_acme.video import movie
         except ModuleNotFoundError as error:
-            raise ValueError(
-                f"Videos need '{error.name}', which is not installed: pip install 'minerva-acme[video]', "
-                "or train without `evaluation_video`."
-            ) from error
+            fix = "pip install 'minerva-acme[video]', or train without `evaluation_video`"
+            raise ValueError(f"Videos need {readable.missing(error, fix)}.") from error
         self._movie = movie
         self._make_environment = make_environment
         self._draw = functools.partial(recording.DrawingWrapper, render=render)

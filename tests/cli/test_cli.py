@@ -2,6 +2,7 @@ import csv
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import sys
@@ -349,7 +350,7 @@ def test_video_and_plot_get_what_was_typed(monkeypatch, tmp_path, call):
     )
 
 
-def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
+def test_bench_lists_or_runs_in_the_repository_and_says_where_there_is_none(tmp_path, monkeypatch, capfd):
     from minerva_acme.cli import bench
 
     with pytest.raises(ValueError, match=r"`minerva bench` needs a clone of the repo.*pip install -e"):
@@ -357,9 +358,17 @@ def test_bench_runs_in_the_repository_and_says_where_there_is_none(tmp_path, mon
     package = tmp_path / "tests" / "benchmarks"
     package.mkdir(parents=True)
     (package / "__main__.py").write_text("import sys; print(sys.argv[1:]); sys.exit(len(sys.argv) > 3)")
+    (package / "bench_mpo.py").write_text('"""A step of MPO.\n\nAnd more."""\n')
+    assert bench.run(commands.Bench(), repository=tmp_path) == 0
+    assert capfd.readouterr().out.startswith("mpo  A step of MPO.\nTo run some: minerva bench NAME...\n")
     assert bench.run(commands.Bench(names=("mpo",)), repository=tmp_path) == 0
     assert bench.run(commands.Bench(names=("mpo",), seconds=1.5), repository=tmp_path) == 1
-    assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']"]
+    assert bench.run(commands.Bench(names=("all",)), repository=tmp_path) == 0
+    assert capfd.readouterr().out.splitlines() == ["['mpo']", "['mpo', '--seconds', '1.5']", "[]"]
+    with pytest.raises(ValueError, match="There is no benchmark 'mpp'; there are mpo, all. Did you mean 'm"):
+        bench.run(commands.Bench(names=("mpp",)), repository=tmp_path)
+    with pytest.raises(ValueError, match="`--seconds` must .*: minerva bench all --seconds 2"):
+        bench.run(commands.Bench(seconds=2.0), repository=tmp_path)
     (package / "profile_step.py").write_text("print('parts')")
     assert bench.run(commands.Bench(profile=True), repository=tmp_path) == 0
     assert capfd.readouterr().out == "parts\n"
@@ -461,6 +470,17 @@ def test_lists_show_what_there_is_and_a_word_filters_them(call):
     assert "Pendulum-v1" not in out
 
 
+def test_a_word_that_is_a_name_finds_what_has_this_name_alone(capsys):
+    assert main(["list", "presets", "mpo"]) == 0
+    *lines, _, _ = capsys.readouterr().out.splitlines()
+    begun = {line[:8].strip() for line in lines} - {""}
+    assert begun == {"mpo"}  # neither V-MPO's, nor R2D2's with `importance_exponent`
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.count("(") != line.count(")")]  # no value is broken
+    assert main(["list", "presets", "importance"]) == 0
+    assert "importance_exponent" in capsys.readouterr().out
+
+
 def test_a_word_that_nothing_contains_suggests_similar_names(call):
     status, out, err = call("list", "environments", "CartPol-v1")
     assert (status, out) == (1, "")
@@ -472,5 +492,10 @@ def test_similar_names_are_suggested_and_others_are_not():
     assert choices.near("xyz", ["swingup", "balance"]) == ""
 
 
-def test_main_is_what_the_package_offers():
+def test_main_is_what_the_package_offers_and_what_python_m_runs(monkeypatch, capsys):
     assert main is cli.main
+    monkeypatch.setattr(sys, "argv", ["minerva", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("minerva_acme", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("minerva-acme ")

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -91,6 +92,29 @@ def test_a_run_that_is_too_short_to_learn_is_described_too(agent: str, call: Any
     status, out, err = call(*words.split())
     assert status == 0, err
     assert "Time: unknown: no learner step was made" in out
+    assert ("nothing is written to replay in so few steps." in out) == (agent == "ppo")
+    assert "Replay of 0 items" not in out
+
+
+def test_a_signal_ends_a_dry_run_without_a_word_of_saving(
+    tmp_path: pathlib.Path, call: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells may ignore
+
+    def interrupt(clock: object, progress: experiments.Progress) -> None:
+        if progress.phase == "train":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(dry_run._Clock, "__call__", interrupt)
+    try:
+        status, out, err = call(*DQN.split(), "--dry-run")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (status, err.splitlines()[-1]) == (130, "minerva: stopped")
+    assert "Time:" not in out
+    told = [message for message in caplog.messages if message.startswith("SIGINT")]
+    assert told == ["SIGINT: stopping after this step; press Ctrl-C again to end now."]
+    assert [path.name for path in tmp_path.rglob("*")] == ["temporary"]
 
 
 def test_a_run_that_goes_on_says_where(tmp_path: pathlib.Path, call: Any) -> None:

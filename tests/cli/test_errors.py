@@ -90,7 +90,7 @@ def function_of(module, source, error):
         (RAISE, specs.SpecError("`reward` is None"), 1, "`reward` is None"),
         (RAISE, environments.EnvironmentWorkerError("A process ended"), 1, "A process ended"),
         (RAISE, distributed.ProgramFailed("The run could not be saved"), 1, "The run could not be saved"),
-        (RAISE, KeyboardInterrupt(), 130, "stopped without saving"),
+        (RAISE, KeyboardInterrupt(), 130, "stopped"),
         (OPEN, None, 1, NOWHERE),
         (
             RAISE,
@@ -261,7 +261,7 @@ def test_each_signal_ends_a_command_with_130_and_one_line(monkeypatch, call, num
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells may ignore
     monkeypatch.setattr(cli, "_run", lambda command: (signal.raise_signal(number), time.sleep(10.0)))
     try:
-        assert call("doctor") == (130, "", "minerva: stopped without saving")
+        assert call("doctor") == (130, "", "minerva: stopped")
     finally:
         signal.signal(signal.SIGINT, before)
 

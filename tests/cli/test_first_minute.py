@@ -49,7 +49,7 @@ def test_without_an_agent_the_help_explains_agents_instead_of_the_flags_of_one(c
 def test_an_agents_help_has_its_name_and_the_headings_of_its_config(call):
     _, out, _ = call("train", "mpo", "--help")
     assert out.startswith("usage: minerva train mpo --env TEXT [FLAG ...]")
-    headings = ["Flags:", "The run:", "MPO: replay and acting:", "MPO: networks:", "MPO: critic:"]
+    headings = ["Flags:", "The run:", "MPO: networks:", "MPO: replay and acting:", "MPO: critic:"]
     assert sorted(headings, key=out.index) == headings
     critic = out.partition("MPO: critic:")[2].partition("MPO: policy improvement:")[0]
     assert "--retrace-lambda" in critic

@@ -163,9 +163,11 @@ def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path
     arguments = ("--range", "Pendulum-v1=-2000:0", "--output", out)
     status, shown, _ = call("report", trained, *arguments)
     assert status == 0
-    assert "Intervals are too narrow: in 1 of 1 environments" in shown
-    assert "scores.svg" in {path.name for path in out.iterdir()}
-    assert "sample_efficiency.svg" not in {path.name for path in out.iterdir()}  # of one environment
+    assert "Without intervals: each experiment has a single seed" in shown
+    assert "95%" not in shown and "Performance profile" not in shown
+    files = {path.name for path in out.iterdir()}
+    assert "scores.svg" in files and "performance_profile.svg" not in files  # of one run
+    assert "sample_efficiency.svg" not in files  # of one environment
     status, _, err = call("report", trained, "ppo_control", *arguments)
     assert status == 2 and "must have an environment in common" in err
 

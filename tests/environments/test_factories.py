@@ -15,6 +15,7 @@ from absl.testing import absltest
 from dm_env import specs, test_utils
 
 from minerva_acme import environments, experiments, testing, wrappers
+from minerva_acme.environments import importing
 from tests.distributed import small
 
 
@@ -28,6 +29,35 @@ def run_python(code, **environment):
     return subprocess.run(
         [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True, timeout=60
     )
+
+
+@pytest.mark.parametrize("name", ["dm_control/cheetah/run", "HalfCheetah-v5"])
+def test_a_deprecation_that_only_authors_of_a_model_can_change_is_left_out(name, caplog, capfd):
+    pytest.importorskip("dm_control")
+    pytest.importorskip("mujoco")
+    environments.make(name, 0).close()
+    assert (caplog.text, capfd.readouterr()) == ("", ("", ""))
+
+
+def test_other_warnings_of_mujoco_and_those_of_your_own_model_are_heard(caplog, monkeypatch, tmp_path):
+    mujoco = pytest.importorskip("mujoco")
+    monkeypatch.chdir(tmp_path)  # MuJoCo may write a log
+    body = "<body><joint/><geom size='1'/></body>"
+    own = f"<mujoco><compiler settotalmass='1'/><worldbody>{body}</worldbody></mujoco>"
+    heard, before = [], mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(heard.append)
+    try:
+        with importing.others_model():
+            model = mujoco.MjModel.from_xml_string(own)
+            assert not caplog.messages
+            data = mujoco.MjData(model)
+            data.qpos[:] = np.nan
+            mujoco.mj_step(model, data)
+        assert caplog.messages[0].startswith("MuJoCo: Nan") and heard == []
+        mujoco.MjModel.from_xml_string(own)
+        assert len(heard) == 1
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def test_a_seed_may_be_an_integer_of_numpy():

@@ -139,6 +139,21 @@ def test_a_run_with_a_clock_has_no_more_time_left_than_that():
     assert "0:00:01 left" in display.line(make_progress(env_steps=29_950))
 
 
+def test_the_time_left_is_told_after_some_seconds_of_training_with_learning():
+    clock = Clock()
+    console = rich_console.Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    display = experiments.ProgressDisplay(console, clock=clock)
+    display(make_progress(env_steps=0, learner_steps=0, phase="evaluate"))
+    lines = []
+    for seconds, env_steps, learner_steps in [(60, 1, 0), (64, 400, 100), (66, 600, 0), (66, 600, 150)]:
+        clock.now = seconds
+        progress = make_progress(env_steps=env_steps, learner_steps=learner_steps)
+        display(progress)
+        lines.append(display.line(progress))
+    assert ["-:--:-- left" in line for line in lines] == [True, True, True, False]
+    assert "0:04:54 left" in lines[-1]  # 599 steps in 6 s, not in 66
+
+
 def test_every_episode_counts_also_if_returns_are_equal():
     clock = Clock()
     console = rich_console.Console(file=io.StringIO(), width=80, record=True, color_system=None)

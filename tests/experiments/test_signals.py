@@ -65,6 +65,17 @@ def test_both_signals_say_what_there_is_to_resume_from(monkeypatch, caplog):
             time.sleep(10.0)
 
 
+def test_a_run_whose_folder_is_removed_says_nothing_of_saving(monkeypatch, caplog):
+    monkeypatch.setattr(signals.interrupts, "SAME_REQUEST_SECONDS", 0.05)
+    with signals.keeping_nothing(), signals.stop_request_on_signals(lambda: "step 7 in here"):
+        signal_self(signal.SIGINT)
+        time.sleep(0.2)
+        assert caplog.messages == ["SIGINT: stopping after this step; press Ctrl-C again to end now."]
+        with pytest.raises(KeyboardInterrupt, match="^stopped$"):
+            signal_self(signal.SIGINT)
+            time.sleep(10.0)
+
+
 def test_a_question_that_python_delivers_late_does_not_interrupt_again():
     watcher = signals._Watcher(signals.StopRequest(), lambda: "none yet")
     requests = watcher._requests
@@ -193,7 +204,7 @@ def test_c_code_that_does_not_hear_of_two_requests_is_ended(hasty, caplog):
             be_deaf(1.0, 0.0, 0.5)
         assert set(hasty) == {"ended"}
     assert caplog.messages[:2] == [
-        "SIGTERM: stopping after this step, then saving; press Ctrl-C again to end now. "
+        "SIGTERM: stopping after this step, then saving; send it again to end now. "
         "Last checkpoint: step 7 in here.",
         "stopped without saving; last checkpoint: step 7 in here",
     ]
@@ -256,7 +267,7 @@ def test_after_the_last_save_a_signal_is_answered_and_makes_no_failure(hasty, ca
             signal_self(signal.SIGTERM)
         assert not stop
         assert caplog.messages == [
-            "SIGTERM: closing the run; press Ctrl-C again to end now. Last checkpoint: step 9 in here."
+            "SIGTERM: closing the run; send it again to end now. Last checkpoint: step 9 in here."
         ]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 

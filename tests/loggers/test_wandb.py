@@ -53,7 +53,7 @@ def test_rows_of_all_loggers_go_to_one_run_by_their_labels(tmp_path, wandb_runs)
     assert started.defined == [("actor/*", "actor/actor_steps"), ("learner/*", "learner/learner_steps")]
     assert started.rows == [
         {"actor/actor_steps": 5, "actor/return": 1.5},
-        {"learner/learner_steps": 2, "learner/loss/q": 0.5},
+        {"learner/learner_steps": 2, "learner/loss/critic": 0.5},
     ]
     assert started.finished == 1
 
@@ -92,6 +92,15 @@ def test_without_the_package_the_command_that_installs_it_is_told(tmp_path, monk
     ):
         loggers.WandbRun(tmp_path, config={})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("line", ["raise ImportError('too old')", "import not_there_at_all"])
+def test_a_package_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, line):
+    (tmp_path / "wandb.py").write_text(line)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    with pytest.raises(ValueError, match=r"cannot be imported \(.*(too old|not_there).*\): pip install --fo"):
+        loggers.WandbRun(tmp_path, config={})
 
 
 def test_the_newest_row_is_kept_and_no_other():

@@ -218,6 +218,23 @@ def test_single_seeds_have_no_interval_and_make_others_too_narrow_which_is_said(
     assert made.notes[0].startswith("Intervals are too narrow: in 2 of 2 environments one of the experiments")
 
 
+def test_of_one_run_each_no_interval_and_no_distribution_is_shown():
+    alone, other = (experiment(name, {WALKER: ends(value)}) for name, value in [("a", 100), ("b", 200)])
+    made = plotting.make_report([alone, other])
+    assert table(made, "Scores")["a"] == {
+        "runs": "1",
+        "IQM": "0.100",
+        "mean": "0.100",
+        "IQM of means": "0.100",
+        "repeat": "1",
+        "updates": "-",
+    }
+    assert not made.profiles and not made.improvements
+    titles = [one.title for one in made.tables]
+    assert not [title for title in titles if title.startswith(("Performance", "Probability"))]
+    assert made.notes[0].startswith("Without intervals: each experiment has a single seed")
+
+
 def test_a_final_score_is_the_last_point_unless_there_was_an_evaluation():
     rows = [
         results.Row("x", WALKER, 0, "final_return", 100, 9.0),

@@ -136,7 +136,7 @@ def test_an_existing_path_comes_first(stand_in, tmp_path, monkeypatch):
 def test_without_the_extra_the_message_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(
-        ValueError, match=r"To read hf:me/pole, 'huggingface_hub' is needed.*minerva-acme\[hub\]"
+        ValueError, match=r"To read hf:me/pole, you need 'huggingface_hub'.*minerva-acme\[hub\]"
     ):
         minerva_acme.load_policy("hf:me/pole")
 
