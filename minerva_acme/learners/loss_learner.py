@@ -49,11 +49,12 @@ the loss is compiled: torch's default generator then draws the numbers that the 
 class Estimated(NamedTuple):
     """The result of an estimate function."""
 
-    estimates: Any  # for the losses, as `Batch.estimates`
-    finite: Mapping[str, types.NestedTensor] = MappingProxyType(
-        {}
-    )  # what must be finite, by name in the plural
-    num_rows: Mapping[str, int] = MappingProxyType({})  # of the losses' forward passes, if there are `chains`
+    estimates: Any
+    """What the losses get as `Batch.estimates`."""
+    finite: Mapping[str, types.NestedTensor] = MappingProxyType({})
+    """What must be finite, by its name in the plural, as for `require_finite`."""
+    num_rows: Mapping[str, int] = MappingProxyType({})
+    """The rows of each loss's forward pass; with several `chains`, all must be here."""
 
 
 EstimateFunction: TypeAlias = Callable[[Any, Batch, torch.Generator], Estimated]
@@ -107,7 +108,7 @@ class LossLearner(module_learner.ModuleLearner):
         """Makes the learner.
 
         Args:
-            networks: A named tuple of modules, trained in place.
+            networks: A named tuple of modules, trained in place; with `modules`, anything that losses take.
             losses: The loss functions by the module that each trains, in the order in which they are
                 minimised.
             groups: The optimiser of each module, by name.
@@ -168,8 +169,8 @@ class LossLearner(module_learner.ModuleLearner):
         self._parts = parts
         self._chains = chains or [[*losses]]
         self._acceleration = acceleration
-        self._trained = {name: [groups[each] for each in trains.get(name, [name])] for name in losses}
         self._trains = {name: trains.get(name, [name]) for name in losses}
+        self._trained = {name: [groups[each] for each in own] for name, own in self._trains.items()}
         updated = [encoder for part in parts for encoder in part.updated_encoders]
         trained = {name: module for name, module in modules.items() if "target" not in name}
         statistics.warn_of_fixed_statistics(trained, updated=updated)
@@ -258,8 +259,8 @@ class LossLearner(module_learner.ModuleLearner):
                 found.append((name, loss._replace(metrics={**loss.metrics, **norms})))
             return found
 
-        if len(chains) == 1:
-            return run(chains[0])
+        if len(chains) < 2:
+            return run([name for chain in chains for name in chain])
         every = [
             (
                 functools.partial(run, chain),

@@ -291,6 +291,65 @@ def test_without_priorities_every_item_counts_alike():
     assert seen == [1.0]
 
 
+def test_a_step_in_which_no_loss_is_due_changes_nothing_but_the_count():
+    networks, logger = make_networks(), testing.FakeLogger()
+    before = [state(module) for module in networks]
+    learner = make_learner({"policy": policy_loss}, networks=networks, periods={"policy": 2}, logger=logger)
+    learner.step()
+    for module, old in zip(networks, before, strict=True):
+        if module is not networks.target_critic:
+            torch.testing.assert_close(state(module), old)
+    assert learner.num_steps == 1 and "loss/policy" not in logger.rows[0]
+
+
+def test_a_loss_may_train_several_groups_each_by_its_optimiser():
+    networks, logger = make_networks(), testing.FakeLogger()
+
+    def both(nets, batch, generator):
+        value = critic_loss(nets, batch, generator).value + policy_loss(nets, batch, generator).value
+        return learners.Loss(value)
+
+    before = [state(module) for module in networks]
+    groups = {
+        name: learners.Group(torch.optim.SGD(getattr(networks, name).parameters(), lr=rate), math.inf)
+        for name, rate in (("critic", 0.1), ("policy", 0.2))
+    }
+    make_learner(
+        {"both": both},
+        networks=networks,
+        groups=groups,
+        trains={"both": ["critic", "policy"]},
+        logger=logger,
+    ).step()
+    for module, old, name, rate in (
+        (networks.policy, before[0], "policy", 0.2),
+        (networks.critic, before[1], "critic", 0.1),
+    ):
+        moved = torch.cat([(old[key] - tensor).flatten() for key, tensor in module.state_dict().items()])
+        assert float(moved.norm()) == pytest.approx(
+            rate * float(logger.rows[0][f"grad_norm/{name}"]), rel=1e-4
+        )
+    assert "loss/both" in logger.rows[0]
+
+
+def test_estimates_are_made_once_for_all_losses_and_checked_first():
+    seen, values = [], iter([1.0, math.nan])
+
+    def estimate(nets, batch, generator):
+        value = torch.tensor(next(values))
+        return learners.Estimated(value, {"estimates": value})
+
+    def loss(nets, batch, generator):
+        seen.append((batch.due, float(batch.estimates)))
+        return policy_loss(nets, batch, generator)
+
+    logger = testing.FakeLogger()
+    learner = make_learner({"policy": loss}, estimate=estimate, logger=logger)
+    learner.run(num_steps=2)
+    assert seen == [({"policy"}, 1.0)]
+    assert [row["skipped_batches"] for row in logger.rows] == [0, 1]
+
+
 def test_the_mean_of_sequences_is_over_the_steps_that_happened():
     values = torch.tensor([[1.0, 2.0, math.nan], [math.inf, math.nan, 6.0]])
     mask = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
