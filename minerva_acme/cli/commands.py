@@ -295,6 +295,9 @@ class Plot:
     none. By default those that the agents are usually compared with."""
     aggregate: bool = False
     """Aggregate all dm_control tasks in one panel, over seeds and tasks."""
+    range: tuple[str, ...] = ()
+    """Lowest and highest value of an environment's vertical axis, such as CartPole-v1=0:500, or of all
+    environments, such as 0:500; by default the axis fits the runs."""
 
     def __post_init__(self) -> None:
         if self.published and self.published != ("none",) and self.x != "steps":
@@ -323,7 +326,8 @@ class Report:
     """Frames at which scores are compared; by default the last that all runs have reached. Frames are the
     environment's own steps: decisions (--num-env-steps) times the action repeat."""
     range: tuple[str, ...] = ()
-    """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500."""
+    """Lowest and highest return of environments other than dm_control's, such as CartPole-v1=0:500; of one
+    environment alone 0:500 is enough."""
     metric: str = "avg_return"
     """What is compared: a metric of the rows. Those of a run have its own --metric by name, such as
     info/is_success/last, which needs a --range for each environment and has no published results."""

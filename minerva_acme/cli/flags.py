@@ -133,6 +133,8 @@ def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> 
         is_appended = tyro.conf.UseAppendAction in getattr(hints.get(flag), "__metadata__", ())
         if is_appended and values:
             settled += [word for value in values for word in (flag, value)]
+        elif len(values) == 1 and values[0].startswith("-"):  # -2000:0, which would be read as a flag
+            settled.append(f"{flag}={values[0]}")
         else:
             settled += [*filter(None, [flag]), *values]
     return positional, settled

@@ -1,7 +1,7 @@
 """`minerva plot`."""
 
 from minerva_acme import plotting
-from minerva_acme.cli import commands, extras
+from minerva_acme.cli import commands, extras, report
 from minerva_acme.cli.console import Console
 from minerva_acme.plotting import run_figures
 
@@ -22,6 +22,7 @@ def run(command: commands.Plot) -> int:
         group=command.group,
         published=command.published,
         aggregate=command.aggregate,
+        ranges=dict(map(report.read_range, command.range)),
         note=console.print,
     )
     files = figure.save(

@@ -36,7 +36,7 @@ def run(command: commands.Report) -> int:
     report = plotting.make_report(
         experiments,
         against=against,
-        ranges=dict(map(read_range, command.range)),
+        ranges=read_ranges(command.range, [env for one in experiments for env, _ in one.trainings]),
         step=command.step,
         min_seeds=command.min_seeds,
         metric=command.metric,
@@ -184,12 +184,29 @@ def read_against(names: Iterable[str] | None) -> list[str]:
     return [name for name in names or () if name != "none"]
 
 
+def read_ranges(texts: Iterable[str], environments: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Returns the ranges of environments; if there is one environment, its range may be without its name.
+
+    Raises:
+        ValueError: A text is no range, or has no name although there are several environments.
+    """
+    ranges, known = dict(map(read_range, texts)), {*environments}
+    if "" in ranges:
+        if len(known) > 1:
+            raise ValueError(
+                f"`range` must name its environment, one of {', '.join(sorted(known))}, because there are "
+                "several: ENVIRONMENT=LOWEST:HIGHEST."
+            )
+        ranges |= {env: ranges[""] for env in known}
+    return ranges
+
+
 def read_range(text: str) -> tuple[str, tuple[float, float]]:
-    """Reads an environment and the range of its returns, such as CartPole-v1=0:500."""
-    env_name, equals, limits = text.rpartition("=")
+    """Reads an environment, or "" for none, and the range of its returns, such as CartPole-v1=0:500."""
+    env_name, _, limits = text.rpartition("=")
     low, colon, high = limits.partition(":")
     try:
-        if not (equals and colon):
+        if not colon:
             raise ValueError
         return env_name.removeprefix("gymnasium/"), (float(low), float(high))
     except ValueError:

@@ -170,11 +170,14 @@ def _check_report(command: commands.Sweep, metric: str) -> None:
     with extras.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
     plotting.check_against(report.read_against(command.against), metric)
-    ranges = dict(map(report.read_range, command.range))
     arguments = env_kwargs.read(command.env_kwargs)
-    for environment in command.env:
-        name = task_settings.split_repeat(environment).env_name
-        plotting.find_range(env_kwargs.with_settings(name, arguments), ranges, metric)
+    names = [
+        env_kwargs.with_settings(task_settings.split_repeat(environment).env_name, arguments)
+        for environment in command.env
+    ]
+    ranges = report.read_ranges(command.range, names)
+    for name in names:
+        plotting.find_range(name, ranges, metric)
 
 
 def _print_plan(

@@ -226,6 +226,7 @@ def _draw_panel(
     published: Sequence[tuple[run_curves.Curve, _Line]],
     lines: dict[str, _Line],
 ) -> None:
+    low, high = _vertical_limits(panel)
     for curve, (grey, style) in published:
         marker = _marker(curve, 1)
         ax.plot(*curve, color=grey, linestyle=style, marker=marker, linewidth=1.0, zorder=1)
@@ -242,11 +243,13 @@ def _draw_panel(
         if group.interval is not None:
             ax.fill_between(steps, *group.interval, color=colour, alpha=0.2, linewidth=0, zorder=2)
         marker = _marker(group.mean, _MAX_MARKED_POINTS)
-        ax.plot(*group.mean, color=colour, linestyle=style, marker=marker, clip_on=False, zorder=3)
+        leaves = group.mean.values.min() < low or group.mean.values.max() > high
+        # At the edge of the axes a line is as wide as elsewhere.
+        ax.plot(*group.mean, color=colour, linestyle=style, marker=marker, clip_on=leaves, zorder=3)
     ax.set_title(panel.title)
     if limits[1] > limits[0]:
         ax.set_xlim(*limits)
-    ax.set_ylim(*_vertical_limits(panel))
+    ax.set_ylim(low, high)
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))  # 500, 50k, 2.5M
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))

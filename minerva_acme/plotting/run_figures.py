@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import pathlib
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -96,6 +97,7 @@ def read_runs(
     group: str,
     published: Sequence[str] | None,
     aggregate: bool,
+    ranges: Mapping[str, tuple[float, float]] = types.MappingProxyType({}),
     note: Callable[[str], object] = _logger.warning,
 ) -> RunPanels:
     """Reads what `draw_runs` draws.
@@ -107,6 +109,7 @@ def read_runs(
         group: What the runs of one curve have in common.
         published: Published curves.
         aggregate: Whether to aggregate tasks.
+        ranges: The limits of the vertical axes of environments, with "" for all that are not named.
         note: Called with each remark: a run or curve that is left out, a curve that ends before some of its
             runs, or runs of a group that differ in more than their seeds.
 
@@ -131,6 +134,16 @@ def read_runs(
     parts = [by_environment] if aggregate else each
     generator = np.random.default_rng(0)  # of the bootstrap
     made = [_make_panel(part, metric, x, published, generator, note) for part in parts]
+    if unknown := sorted({*ranges} - {*by_environment, ""}):
+        raise ValueError(f"`range` must be of {', '.join(by_environment)}, got {', '.join(unknown)}.")
+    if empty := [f"{low:g}:{high:g}" for low, high in ranges.values() if not low < high]:
+        raise ValueError(f"`range` must increase, got {', '.join(empty)}.")
+    if ranges:
+        limits = [None if aggregate else ranges.get(next(iter(part)), ranges.get("")) for part in parts]
+        made = [
+            panel if found is None else panel._replace(limits=found)
+            for panel, found in zip(made, limits, strict=True)
+        ]
     made = [panel for panel in made if panel.groups]
     if not made:
         raise ValueError(

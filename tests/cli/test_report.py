@@ -160,15 +160,16 @@ def test_only_the_chosen_environments_are_compared(table, tmp_path, call, unpain
 def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path, call, unpainted):
     unpainted()
     out = tmp_path / "report"
-    arguments = ("--range", "Pendulum-v1=-2000:0", "--output", out)
-    status, shown, _ = call("report", trained, *arguments)
+    # Without a name it is the range of the one environment.
+    status, shown, _ = call("report", trained, "--range", "-2000:0", "--output", out)
     assert status == 0
     assert "Without intervals: each experiment has a single seed" in shown
     assert "95%" not in shown and "Performance profile" not in shown
     files = {path.name for path in out.iterdir()}
     assert "scores.svg" in files and "performance_profile.svg" not in files  # of one run
     assert "sample_efficiency.svg" not in files  # of one environment
-    status, _, err = call("report", trained, "ppo_control", *arguments)
+    named = ("--range", "Pendulum-v1=-2000:0", "--output", out)
+    status, _, err = call("report", trained, "ppo_control", *named)
     assert status == 2 and "must have an environment in common" in err
 
 
@@ -196,6 +197,10 @@ def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compare
         (
             ["<table>", "--range", "Pendulum"],
             "`range` must be ENVIRONMENT=LOWEST:HIGHEST, such as .*'Pendulum'",
+        ),
+        (
+            ["<table>", "--range", "0:1"],
+            "`range` must name its environment, one of .*, .*, because there are",
         ),
         (["<table>", "--range", "a=1:b"], "`range` must be ENVIRONMENT=LOWEST:HIGHEST"),
         (["<table>", "--step", "5k"], "`--step` must be a whole number, got '5k'"),

@@ -414,7 +414,7 @@ def test_a_signal_while_the_parts_are_made_ends_the_command_as_ctrl_c_does(tmp_p
     process.wait_for("MAKING")
     assert len(group(process._process.pid)) >= 3
     process.signal(number)
-    process.wait_for("minerva: stopped without saving", seconds=SOON)
+    process.wait_for("minerva: stopped", seconds=SOON)
     assert process.wait(SOON) == 130
     assert "Traceback" not in process.rest()
     wait_for_end(process)

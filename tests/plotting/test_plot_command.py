@@ -60,6 +60,22 @@ def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, c
     assert "interquartile mean over seeds" in capsys.readouterr().err
 
 
+def test_a_range_is_of_the_named_environment_or_of_all(make_run, panels, tmp_path):
+    directories = [make_run("a"), make_run("b", environment="CartPole-v1")]
+    for words, limits in [
+        (("CartPole-v1=0:500",), [(0.0, 500.0), (0.0, 1000.0)]),
+        (("-1:9",), [(-1.0, 9.0), (-1.0, 9.0)]),
+        (("CartPole-v1=0:500", "-1:9"), [(0.0, 500.0), (-1.0, 9.0)]),
+    ]:
+        panels.clear()
+        assert plot(directories, out=tmp_path / "curve.svg", range=words) == 0
+        assert [panel.limits for panel in panels] == limits
+    with pytest.raises(ValueError, match="`range` must be of CartPole-v1, dm_control/walker/walk, got Pong"):
+        plot(directories, range=("Pong=0:1",))
+    with pytest.raises(ValueError, match="`range` must increase, got 5:1"):
+        plot(directories, range=("5:1",))
+
+
 def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, panels, tmp_path):
     directory = make_run("a")
     make_run("b", seed=1)
