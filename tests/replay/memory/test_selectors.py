@@ -161,17 +161,13 @@ SELECTORS = {
 }
 
 
-@pytest.mark.parametrize("name", SELECTORS)
-class TestContract:
-    """Each test of the class, for each selector; and the ways in which a selector breaks them."""
+class TestContract(testing.SelectorConformance):
+    @pytest.fixture(autouse=True, params=SELECTORS)
+    def choose(self, request):
+        self.name = request.param
 
-    @pytest.mark.parametrize("test", [name for name in dir(testing.SelectorConformance) if "test_" in name])
-    def test_holds(self, name, test):
-        class Of(testing.SelectorConformance):
-            def make_selector(self):
-                return SELECTORS[name]
-
-        getattr(Of(), test)()
+    def make_selector(self):
+        return SELECTORS[self.name]
 
 
 @dataclasses.dataclass(frozen=True)
