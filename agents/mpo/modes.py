@@ -18,15 +18,17 @@ training mode alone."""
 def parts_for_training(*modules: nn.Module) -> list[nn.Module]:
     """Returns the parts of modules that may compute something else in training, such as dropout.
 
-    Of torch's layers and this library's it is known which do. A class of anybody else's may; if it does not,
-    the policy is evaluated once more in a step than it need be.
+    Of torch's layers and this library's it is known which do. A class of anybody else's may, unless it says
+    `same_in_training = True`. Encoder and policy are then not computed again for the KLs.
     """
     return [part for part in nn.ModuleList(modules).modules() if _may_read_training(part)]
 
 
 def _may_read_training(part: nn.Module) -> bool:
-    package = type(part).__module__.partition(".")[0]
-    return isinstance(part, _OF_TRAINING) or package not in ("torch", "minerva_acme")
+    if isinstance(part, _OF_TRAINING):
+        return True
+    is_known = type(part).__module__.partition(".")[0] in ("torch", "minerva_acme")
+    return not (is_known or getattr(part, "same_in_training", False))
 
 
 @contextlib.contextmanager

@@ -38,6 +38,9 @@ class MPONetworks(NamedTuple):
     A critic has a `loss`; see `networks.critic_heads`. The learner calls it with actions that are clipped to
     their bounds, also where it values raw actions, and with features for each of them: [N, S, F] for N
     actions in each of S states. It is in training mode only for the prediction that it is trained on.
+
+    An encoder or policy of your own class is computed a second time for the KLs, as it acts, in case it has
+    something like dropout. Say `same_in_training = True` in the class if it has not.
     """
 
     policy: nn.Module

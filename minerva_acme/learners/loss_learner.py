@@ -52,7 +52,8 @@ class Estimated(NamedTuple):
     estimates: Any
     """What the losses get as `Batch.estimates`."""
     finite: Mapping[str, types.NestedTensor] = MappingProxyType({})
-    """What must be finite, by its name in the plural, as for `require_finite`."""
+    """What must be finite beside the batch, by its name in the plural, as for `require_finite`; {} if the
+    estimate has checked the batch too."""
     num_rows: Mapping[str, int] = MappingProxyType({})
     """The rows of each loss's forward pass; with several `chains`, all must be here."""
 
@@ -222,7 +223,8 @@ class LossLearner(module_learner.ModuleLearner):
             found = Estimated(())
             if self._estimate is not None:
                 found = self._estimate(self.networks, batch, self.generator)
-            finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
+            if found.finite or self._estimate is None:  # together, since a GPU is read once for it
+                finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
             metrics |= self._last  # which the losses that are due replace
             new_priorities = None
             batch = batch._replace(estimates=found.estimates)

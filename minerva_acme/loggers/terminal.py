@@ -13,7 +13,7 @@ _NUMBER_COLUMNS = len("-1.23e-05")
 class TerminalLogger(base.Logger):
     """Writes rows as lines of at most 80 columns (a longer cell gets its own line).
 
-        learner  learner_steps      1200  loss/q    0.0123  temperature      0.91
+        learner  learner_steps      1200  loss/critic    0.0123  temperature      0.91
                  q/max               5.1
 
     Rows with the same names are aligned with each other.

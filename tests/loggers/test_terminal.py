@@ -30,7 +30,7 @@ def write(*rows, label="learner"):
 def test_a_row_fits_eighty_columns_and_says_everything():
     lines = write(ROW)
     assert lines == [
-        "learner  learner_steps      1200  loss/q    0.0123  temperature     0.914",
+        "learner  learner_steps      1200  loss/critic    0.0123  temperature     0.914",
         "         q/max     51234  loss/alpha_mean -1.23e-05  note diverging",
     ]
     assert max(map(len, lines)) <= 80

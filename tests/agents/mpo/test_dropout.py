@@ -107,12 +107,24 @@ class Asking(nn.Module):
         return nn.functional.dropout(x, 0.5, getattr(self, "training"))  # noqa: B009
 
 
+class Same(nn.Module):
+    same_in_training = True
+
+    def forward(self, x):
+        return x
+
+
+class Wrong(nn.Dropout):
+    same_in_training = True  # which is not believed of a layer that is known
+
+
 @pytest.mark.parametrize(
-    "kind", [nn.Dropout, nn.RReLU, OwnDropout, Derived, Helped, Inside, Decorated, Calling, Asking]
+    "kind", [nn.Dropout, nn.RReLU, Wrong, OwnDropout, Derived, Helped, Inside, Decorated, Calling, Asking]
 )
 def test_parts_for_training_are_found(kind):
     part = kind()
-    parts = modes.parts_for_training(nn.Sequential(nn.Linear(2, 2), part), nn.LSTM(2, 2), nn.LayerNorm(2))
+    known = nn.Sequential(nn.Linear(2, 2), part, Same()), nn.LSTM(2, 2), nn.LayerNorm(2)
+    parts = modes.parts_for_training(*known)
     assert parts == [part]
     with modes.as_in_acting(parts):
         assert not part.training

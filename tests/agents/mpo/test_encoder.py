@@ -21,6 +21,8 @@ CONFIG = dataclasses.replace(
 class Halves(networks.Encoder):
     """A linear layer of an observation that is a dict of two parts."""
 
+    same_in_training = True
+
     def __init__(self, generator):
         super().__init__()
         self.linear = nn.Linear(3, 4)
@@ -81,6 +83,14 @@ def test_a_state_is_encoded_once_however_many_actions_are_valued_there(spec):
     # Four sequences of five steps: the targets see all six states, the losses those that steps begin in.
     assert target_calls == [((4, 6, 4), False)]
     assert parts.encoder.calls == [((4, 5, 4), True)]
+
+
+def test_an_encoder_that_does_not_say_that_it_is_the_same_is_asked_as_it_acts_too(spec, monkeypatch):
+    monkeypatch.setattr(Halves, "same_in_training", False)
+    learner, _, parts = make(spec, CONFIG)
+    parts.encoder.calls.clear()
+    learner.step()
+    assert len(parts.encoder.calls) == 2
 
 
 def test_the_policys_loss_leaves_the_encoder_alone_and_learns_from_its_features(spec):

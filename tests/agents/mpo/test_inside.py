@@ -136,7 +136,7 @@ def test_a_run_says_once_that_its_means_stay_beyond_the_bounds(caplog):
             watch.after(None, {"policy/clipped_means": torch.tensor(share)}, step)
         assert not caplog.records
         for step in (4000, 5000, 6000):
-            watch.after({"policy/clipped_means": torch.tensor(0.6)}, step)
+            watch.after(None, {"policy/clipped_means": torch.tensor(0.6)}, step)
     (record,) = caplog.records
     assert "learner step 4000: 60 % of the policy's means lie beyond the bounds" in record.getMessage()
     assert "Set `bounded_mean`" in record.getMessage()
