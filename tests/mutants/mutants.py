@@ -1295,7 +1295,7 @@ EXPERIMENTS = [
         breakage("evaluation explores", "run.spec, generator, evaluation=True)", "run.spec, generator)"),
         breakage(
             "a policy that is evaluated draws what was not saved",
-            'generator("evaluation", _acting_device(environment), index=run.steps)',
+            'generator("evaluation", played.device, index=run.steps)',
             'generator("evaluation", index=id(run))',
         ),
     ),
