@@ -17,7 +17,7 @@ class IQLConfig(
     off_policy_config.SharedEncoderConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of IQL; defaults are those of [1] for MuJoCo's tasks, which CORL [2] has too.
+    """Hyperparameters of IQL. The defaults are what [1] uses for MuJoCo's tasks; CORL [2] uses the same.
 
     The value's torso has the sizes of a critic's (`critic_layer_sizes`).
 

@@ -29,7 +29,7 @@ CriticLoss: TypeAlias = Callable[[nn.Module, networks.Prediction, CriticTargets,
 
 
 class MPOModules(NamedTuple):
-    """What the losses train and use."""
+    """The modules that the losses train, and those that they only read."""
 
     online: MPONetworks
     target: MPONetworks  # frozen copies in evaluation mode
@@ -38,7 +38,7 @@ class MPOModules(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What the losses of a batch have in common."""
+    """Values of one batch that are computed once and used by several losses."""
 
     steps: types.Trajectory  # [B, T]  those that are learned from; the mask has weights of the items
     observed: Observed
@@ -145,7 +145,7 @@ class MPOLosses:
         features = estimates.features[:, : steps.mask.shape[1]]
         if not self.config.trains_encoder("critic"):
             features = features.detach()
-        critic.train()  # Only here: batch norm's statistics are those of replayed pairs.
+        critic.train()  # Only here: batch norm sees replayed pairs alone.
         if critics.has_batch_norm(critic):  # Other results would differ by the rounding of another layout.
             prediction = critics.predict_true_pairs(self.online_q, steps.mask, features, steps.action)
         else:

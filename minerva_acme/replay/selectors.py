@@ -1,27 +1,9 @@
 """Selectors: how a table chooses the items that are sampled, and the one that leaves when it is full.
 
 A selector is an object with settings. A table in memory asks it for a `Selection`, which is told of every
-item and chooses among them. So a selector of your own needs nothing else:
+item and chooses among them. docs/how-to/replay.md shows a selector of your own, which needs nothing else.
 
-    @dataclasses.dataclass(frozen=True)
-    class Newest(replay.Selector):
-        '''Chooses uniformly among the newest items.'''
-
-        count: int
-
-        def start(self, items):
-            return NewestSelection(items, self.count)
-
-    class NewestSelection(replay.Selection):
-        def __init__(self, items, count):
-            self._items, self._count = items, count
-
-        def choose(self, count):
-            numbers = self._items.numbers()[-self._count :]
-            chosen = numbers[self._items.generator.integers(0, len(numbers), count)]
-            return chosen, np.full(count, 1.0 / len(numbers))
-
-Reverb has selectors of its own: there, those of this module can be used.
+Reverb has selectors of its own: there, those of this module without fading can be used.
 
 Shapes: n items.
 """
