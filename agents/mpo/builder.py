@@ -136,6 +136,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
+            noise_scales=(1.0,) if evaluation or discrete else self.config.noise_scales,
+            first_scale=actor_index,
             random_steps=0 if discrete else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,
