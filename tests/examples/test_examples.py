@@ -609,16 +609,6 @@ def test_the_lines_to_write_are_as_many_as_the_page_on_composing_says():
         assert numbers == {name: code_lines(source, name) for name in numbers}, stem
 
 
-def test_the_lines_of_each_agent_are_as_many_as_the_page_on_composing_says():
-    page = (REPOSITORY / "docs" / "composing.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
-    assert {agent for agent, *_ in rows} == {"dqn", "sac", "td3", "d4pg"}
-    for agent, *stated in rows:
-        folder = REPOSITORY / "agents" / agent
-        files = [folder / f"{name}.py" for name in ("config", "networks", "learner", "builder")]
-        assert [int(lines) for lines in stated] == [code_lines(file.read_text()) for file in files], agent
-
-
 def test_every_name_of_this_library_on_the_page_on_migrating_exists():
     page = (REPOSITORY / "docs" / "migrating.md").read_text()
     cells = [line.split("|") for line in page.splitlines() if line.startswith("| ") and " | " in line]
