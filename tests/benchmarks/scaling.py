@@ -1,6 +1,6 @@
 """The cost of a learner step of MPO against N, T, batch and width, compared with its arithmetic.
 
-Run `python -m tests.benchmarks.scaling --plot docs/scaling.png` in the repository's root.
+Run `python -m tests.benchmarks.scaling --plot scaling.png` in the repository's root.
 """
 
 import argparse

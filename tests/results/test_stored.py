@@ -219,35 +219,8 @@ def test_the_table_of_mpo_is_of_the_rows():
     assert shown == expected
 
 
-def test_the_tables_of_recorded_data_are_of_the_rows():
-    page = (REPOSITORY / "docs/how-to/data.md").read_text()
-    for table in offline.main(["--stored"]).split("\n\n"):
-        assert f"\n\n{table}\n\n" in page
-
-
-@pytest.mark.parametrize("agent", ["ppo", "vmpo"])
-def test_the_tables_of_the_agents_pages_are_of_the_rows(agent):
-    task, preset, steps, num_checked = "", "default", 0, 0
-    for row in cells(f"agents/{agent}/README.md"):
-        if row[0] == "memory":  # of an environment that has no id
-            break
-        # task, (preset,) steps, seed, returns during training, random actions, final
-        if not re.fullmatch(r"[\d., ]+ ± [\d.]+( each)?", row[-1]):
-            continue
-        *place, seeds, during, random, final = row
-        if place[0]:
-            task = place[0]
-            preset = place[1].strip("`") if len(place) == 3 else "default"
-            steps = int(place[-1].replace("k", "000").replace("M", "000000"))
-        name = f"{agent}_{preset}"
-        for seed in map(int, seeds.split(",")):
-            at = dict(re.findall(r"(\d+k) (\d+)", during))
-            returns = values(name, task, "avg_return")
-            found = {f"{step // 1000}k": f"{v:.0f}" for (of, step), v in returns.items() if of == seed}
-            assert at == found
-            score, std = (values(name, task, m)[seed, steps] for m in ("final_return", "final_return_std"))
-            assert final.removesuffix(" each") == f"{score} ± {std}"
-            if random.isdigit():
-                assert values(name, task, "random_return")[seed, 0] == int(random)
-            num_checked += 1
-    assert num_checked == (9 if agent == "ppo" else 6)
+def test_the_table_of_recorded_data_is_of_the_rows():
+    """Of all agents but BC, to which they are compared."""
+    header, rule, *rows = offline.main(["--stored"]).split("\n\n")[0].splitlines()
+    table = "\n".join([header, rule, *(row for row in rows if "| BC, " not in row)])
+    assert f"\n\n{table}\n\n" in (REPOSITORY / "docs/how-to/data.md").read_text()
