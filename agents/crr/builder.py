@@ -35,7 +35,7 @@ class CRRBuilder(off_policy.TransitionBuilder[crr_networks.CRRNetworks, crr_conf
         return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+        low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))
         losses = learner.CRRLosses(self.config, low, high)
         return {
             "critic": off_policy.Objective(losses.critic, self.config.learning_rate),

@@ -5,6 +5,7 @@ Shapes: T steps of each of E environments, n = T * E samples; with a memory, n s
 
 import functools
 import logging
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import torch
@@ -131,11 +132,16 @@ class RolloutPreparer:
         return {} if self._return_norm is None else {"return_norm": self._return_norm}
 
     @torch.no_grad()
-    def prepare(self, rollout: types.Rollout) -> RolloutBatch:
+    def prepare(
+        self,
+        rollout: types.Rollout,
+        require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite,
+    ) -> RolloutBatch:
         """Computes the values, advantages and targets of a rollout, and flattens it.
 
         Args:
             rollout: The rollout, [T, E, ...], with `BehaviourExtras` as extras.
+            require_finite: Checks what the targets are computed from, and these.
 
         Raises:
             NonFinite: The rollout, a value or an advantage contains infinity or NaN.
@@ -144,7 +150,7 @@ class RolloutPreparer:
         v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
         # All inputs of the targets, before the first statistics change.
-        learners.require_finite(
+        require_finite(
             {
                 "observations": rollout.observation,
                 "next observations": rollout.next_observation,
@@ -174,7 +180,7 @@ class RolloutPreparer:
                 "log_prob_t": policy.log_prob(extras.raw_action),
                 "behaviour_log_prob_t": extras.log_prob,
             }
-            learners.require_finite(log_probs)
+            require_finite(log_probs)
             targets = losses.vtrace(
                 **inputs, **log_probs, lambda_=self._correction_lambda, clip_advantage_rho=None
             )
@@ -182,7 +188,7 @@ class RolloutPreparer:
             extras = extras._replace(
                 log_prob=log_probs["log_prob_t"], parameters=extras.parameters and policy
             )
-        learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
+        require_finite({"advantages": targets.advantage, "value targets": targets.target})
         # Steps that only warm up the memory are left out of every loss.
         v_t, targets, weight, extras = tree.map_structure(
             lambda leaf: leaf[self._burn_in :], (v_t, targets, weight, extras)
@@ -223,12 +229,11 @@ class RolloutPreparer:
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """Returns V of each next state: the next row's, except where an episode or the rollout ends."""
-        # The ends as indices: the host must know their number. The last row is one, as in the estimators.
-        is_end = learners.read(
-            torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0
-        )
-        rows = [row for row, ends in enumerate(is_end) if ends]
-        ends = torch.tensor(rows, dtype=torch.int64).to(v_t.device, non_blocking=True)
+        # The ends as indices, for which the host must know their number. A GPU is not waited for: there all
+        # rows are taken for ends, of which a GPU has the time. The last row is one, as in the estimators.
+        ends = torch.arange(v_t.numel(), device=v_t.device)
+        if learners.is_read_at_once(v_t):
+            ends = ends[torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0]
         v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
         final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
         v_tp1.view(-1)[ends] = self._network.value(final, self._past_of_ends(rollout, ends))

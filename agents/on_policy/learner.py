@@ -127,7 +127,8 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
     def _prepare(
         self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator
     ) -> learners.Estimated:
-        return learners.Estimated(self.estimate(self._preparer.prepare(batch.data)))
+        rollout = self._preparer.prepare(batch.data, self.updates.require_finite)
+        return learners.Estimated(self.estimate(rollout))
 
     def estimate(self, rollout: on_policy_batch.RolloutBatch) -> Any:
         """Returns what the losses of a rollout share: the rollout, to which a subclass may add."""

@@ -1,7 +1,14 @@
 """The parts that learners have in common."""
 
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
-from minerva_acme.learners.finite import LARGEST, WAY_OUT, NonFinite, read, require_finite
+from minerva_acme.learners.finite import (
+    LARGEST,
+    WAY_OUT,
+    NonFinite,
+    is_read_at_once,
+    read,
+    require_finite,
+)
 from minerva_acme.learners.loss_learner import (
     Batch,
     Estimated,
@@ -69,6 +76,7 @@ __all__ = [
     "next_sample",
     "parameter_groups",
     "read",
+    "is_read_at_once",
     "require_finite",
     "scheduled",
     "update_target",

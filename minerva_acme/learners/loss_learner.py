@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, core, counting, loggers, specs, types
-from minerva_acme.learners import batches, finite, module_learner, samples, statistics, updates
+from minerva_acme.learners import batches, module_learner, samples, statistics, updates
 from minerva_acme.learners import parts as learner_parts
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
@@ -224,7 +224,7 @@ class LossLearner(module_learner.ModuleLearner):
             if self._estimate is not None:
                 found = self._estimate(self.networks, batch, self.generator)
             if found.finite or self._estimate is None:  # together, since a GPU is read once for it
-                finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
+                self.updates.require_finite({**batches.checked_fields(sample.data), **found.finite})
             metrics |= self._last  # which the losses that are due replace
             new_priorities = None
             batch = batch._replace(estimates=found.estimates)
