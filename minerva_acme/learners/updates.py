@@ -90,7 +90,7 @@ class Updates(core.Saveable):
         self._turns = turns.Turns()
 
     def require_finite(self, tensors: Mapping[str, types.NestedTensor]) -> None:
-        """Checks what a step starts from, as `finite.require_finite`, but does not wait for a GPU if it can."""
+        """Checks what a step starts from, as `finite.require_finite`, without waiting for a GPU if it can."""
         sizes = finite.sizes(tensors)
         if sizes is None:
             return
