@@ -103,10 +103,11 @@ def reads(monkeypatch):
     return tensors
 
 
-def learn_from(scene, rows, step):
-    """A step of both groups, from rows that are looked at first, in place of a GPU; returns the metrics."""
+def learn_from(scene, target, step):
+    """A step of both groups, in float64 as on a GPU, from rows that are finite; returns the metrics."""
+    rows = batch(0, torch.float64)
     with scene.updates.guarded(step) as metrics:
-        scene.updates.require_finite({"rows": rows})
+        scene.updates.require_finite({"targets": target})
         scene.statistics(rows)
         for name in scene.modules:
             scene.updates.minimise(name, scene.loss(name, rows))
@@ -119,14 +120,14 @@ def test_a_device_whose_optimisers_decide_themselves_is_read_in_every_100th_step
     scene, found = Scene(kind, dtype=torch.float64), []
     for step in (0, 1, 99, 100):
         reads.clear()
-        learn_from(scene, batch(step, torch.float64), step)
+        learn_from(scene, torch.ones(8, dtype=torch.float64), step)
         found.append(len(reads))
     assert found == num_reads
 
 
 def test_a_device_makes_no_step_from_what_is_not_finite_and_the_host_learns_of_it_later(reads, caplog):
     scene, other = (Scene("torch", dtype=torch.float64, max_skipped_batches=3) for _ in range(2))
-    good, bad = batch(0, torch.float64), torch.full((8, 3), NAN, dtype=torch.float64)
+    good, bad = (torch.full((8,), value, dtype=torch.float64) for value in (1.0, NAN))
     reads.clear()
     metrics = [
         learn_from(scene, rows, step)["skipped_batches"] for step, rows in enumerate((good, bad, bad), 1)
@@ -136,7 +137,7 @@ def test_a_device_makes_no_step_from_what_is_not_finite_and_the_host_learns_of_i
     learn_from(other, good, 1)
     assert "skipped" not in caplog.text
     testing.assert_nests_equal(scene.state(), other.state(), "What is not finite must leave no trace.")
-    assert "2 of the last 100 learner steps skipped: the rows are not finite. Clip extreme" in caplog.text
+    assert "2 of the last 100 learner steps skipped: the targets are not finite. Clip extreme" in caplog.text
     for step, rows in enumerate((good, bad, good), 3):
         assert learn_from(scene, rows, step)["skipped_batches"] == (2 if step == 3 else 3)
     assert scene.updates.save()["skipped"] == [3, 0]
@@ -145,7 +146,7 @@ def test_a_device_makes_no_step_from_what_is_not_finite_and_the_host_learns_of_i
     restored = Scene("torch", dtype=torch.float64, max_skipped_batches=3)
     restored.updates.restore(scene.updates.save())
     learn_from(restored, bad, 99)  # the fourth in a row
-    with pytest.raises(FloatingPointError, match=r"the rows are not finite, 4 learner steps in a row"):
+    with pytest.raises(FloatingPointError, match=r"the targets are not finite, 4 learner steps in a row"):
         learn_from(restored, good, 100)
 
 

@@ -824,8 +824,8 @@ ON_POLICY_AGENTS = [
         breakage("a GPU learns from a bad batch", "may_step & self._is_fit", "may_step"),
         breakage(
             "a GPU keeps the statistics of a bad batch",
-            "torch.where(is_whole, ",
-            "torch.where(~~is_whole | True, ",
+            "torch.where(is_whole, buffer, value, out=buffer)",
+            "pass",
         ),
         breakage("what a GPU skips in a row is forgotten", "torch.maximum(most, in_a_row)", "in_a_row"),
         breakage(
