@@ -229,15 +229,17 @@ class RolloutPreparer:
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """Returns V of each next state: the next row's, except where an episode or the rollout ends."""
-        # The ends as indices, for which the host must know their number. A GPU is not waited for: there all
-        # rows are taken for ends, of which a GPU has the time. The last row is one, as in the estimators.
-        ends = torch.arange(v_t.numel(), device=v_t.device)
+        # The last row is an end, as in the estimators. On a CPU ends alone are valued. For their number, the
+        # host would wait for a GPU, which values all rows.
+        is_end = torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0
+        rows = torch.arange(len(is_end), device=v_t.device)
         if learners.is_read_at_once(v_t):
-            ends = ends[torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0]
-        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
-        final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
-        v_tp1.view(-1)[ends] = self._network.value(final, self._past_of_ends(rollout, ends))
-        return v_tp1
+            rows = rows[is_end]
+        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])]).flatten()
+        final = tree.map_structure(lambda leaf: leaf[rows], _flat(rollout.next_observation))
+        values = self._network.value(final, self._past_of_ends(rollout, rows))
+        v_tp1[rows] = torch.where(is_end[rows], values, v_tp1[rows])
+        return v_tp1.view_as(v_t)
 
     def _past_of_ends(self, rollout: types.Rollout, ends: torch.Tensor) -> networks.Past | tuple[()]:
         """Returns the recurrent state after the steps with these indices, which later rows do not contain."""
