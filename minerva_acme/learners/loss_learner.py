@@ -266,7 +266,7 @@ class LossLearner(module_learner.ModuleLearner):
         every = [
             (
                 functools.partial(run, chain),
-                nn.ParameterList(each for name in {*chain} for each in _parameters(self._trained[name])),
+                [each for name in {*chain} for each in _parameters(self._trained[name])],
                 max(num_rows[name] for name in chain),
             )
             for chain in chains
@@ -324,7 +324,7 @@ def _check_loss(name: str, loss: Any, parameters: Sequence[nn.Parameter]) -> Non
         TypeError: It is no `Loss`.
         ValueError: Its value cannot be minimised.
     """
-    is_loss = all(hasattr(loss, field) for field in ("value", "metrics"))
+    is_loss = hasattr(loss, "value") and hasattr(loss, "metrics")
     if not is_loss or not isinstance(loss.value, torch.Tensor):
         found = f"one of a {type(loss.value).__name__}" if is_loss else type(loss).__name__
         raise TypeError(

@@ -401,6 +401,7 @@ def _buffers(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
     """Returns the buffers of modules and of their parts as they are now."""
     found, left = [], [*modules]
     for module in left:  # which grows; `nn.Module.buffers` takes several times as long
-        found += [buffer for buffer in module._buffers.values() if buffer is not None]
-        left += [part for part in module._modules.values() if part is not None]
-    return found
+        if module is not None:
+            found += module._buffers.values()
+            left += module._modules.values()
+    return [buffer for buffer in found if buffer is not None]
