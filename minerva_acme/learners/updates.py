@@ -399,7 +399,8 @@ def _is_alike(own: Mapping[str, Any], saved: Mapping[str, Any], key: str) -> boo
 
 def _buffers(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
     """Returns the buffers of modules and of their parts as they are now."""
-    found, left = [], [*modules]
+    found: list[torch.Tensor | None] = []
+    left: list[nn.Module | None] = [*modules]
     for module in left:  # which grows; `nn.Module.buffers` takes several times as long
         if module is not None:
             found += module._buffers.values()
