@@ -686,7 +686,7 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/batch.py",
         ON_POLICY,
-        breakage("an episode's last value is the next one's first", "v_tp1.view(-1)[ends] = ", "_ = "),
+        breakage("an episode's last value is the next one's first", "v_tp1[rows] = ", "_ = "),
         breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
         breakage(
             "the update of a stale rollout begins with the policy that acted",
