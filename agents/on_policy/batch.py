@@ -89,6 +89,7 @@ class RolloutPreparer:
 
     Attributes:
         statistics: The part that updates them; the learner sets its `ranks`.
+        require_finite: Checks what the targets are computed from, and these; the learner sets its own.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class RolloutPreparer:
         self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
         self.statistics = learners.Statistics()
+        self.require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -132,16 +134,11 @@ class RolloutPreparer:
         return {} if self._return_norm is None else {"return_norm": self._return_norm}
 
     @torch.no_grad()
-    def prepare(
-        self,
-        rollout: types.Rollout,
-        require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite,
-    ) -> RolloutBatch:
+    def prepare(self, rollout: types.Rollout) -> RolloutBatch:
         """Computes the values, advantages and targets of a rollout, and flattens it.
 
         Args:
             rollout: The rollout, [T, E, ...], with `BehaviourExtras` as extras.
-            require_finite: Checks what the targets are computed from, and these.
 
         Raises:
             NonFinite: The rollout, a value or an advantage contains infinity or NaN.
@@ -150,7 +147,7 @@ class RolloutPreparer:
         v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
         # All inputs of the targets, before the first statistics change.
-        require_finite(
+        self.require_finite(
             {
                 "observations": rollout.observation,
                 "next observations": rollout.next_observation,
@@ -180,7 +177,7 @@ class RolloutPreparer:
                 "log_prob_t": policy.log_prob(extras.raw_action),
                 "behaviour_log_prob_t": extras.log_prob,
             }
-            require_finite(log_probs)
+            self.require_finite(log_probs)
             targets = losses.vtrace(
                 **inputs, **log_probs, lambda_=self._correction_lambda, clip_advantage_rho=None
             )
@@ -188,7 +185,7 @@ class RolloutPreparer:
             extras = extras._replace(
                 log_prob=log_probs["log_prob_t"], parameters=extras.parameters and policy
             )
-        require_finite({"advantages": targets.advantage, "value targets": targets.target})
+        self.require_finite({"advantages": targets.advantage, "value targets": targets.target})
         # Steps that only warm up the memory are left out of every loss.
         v_t, targets, weight, extras = tree.map_structure(
             lambda leaf: leaf[self._burn_in :], (v_t, targets, weight, extras)

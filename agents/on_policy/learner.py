@@ -111,6 +111,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
             **options,
         )
+        preparer.require_finite = self.updates.require_finite
 
     def step(self) -> None:
         """Learns from one rollout.
@@ -127,8 +128,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
     def _prepare(
         self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator
     ) -> learners.Estimated:
-        rollout = self._preparer.prepare(batch.data, self.updates.require_finite)
-        return learners.Estimated(self.estimate(rollout))
+        return learners.Estimated(self.estimate(self._preparer.prepare(batch.data)))
 
     def estimate(self, rollout: on_policy_batch.RolloutBatch) -> Any:
         """Returns what the losses of a rollout share: the rollout, to which a subclass may add."""
