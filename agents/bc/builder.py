@@ -32,7 +32,7 @@ class BCBuilder(off_policy.TransitionBuilder[bc_networks.BCNetworks, bc_config.B
         return bc_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        losses = learner.BCLosses(*(torch.from_numpy(bound) for bound in specs.bounds(spec.actions)))
+        losses = learner.BCLosses(*(torch.tensor(bound) for bound in specs.bounds(spec.actions)))
         return {"policy": off_policy.Objective(getattr(losses, self.config.loss), self.config.learning_rate)}
 
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> off_policy.Choose:

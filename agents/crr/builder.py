@@ -24,7 +24,7 @@ class CRRBuilder(off_policy.TransitionBuilder[crr_networks.CRRNetworks, crr_conf
         return crr_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+        low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))
         losses = learner.CRRLosses(self.config, low, high)
         return {
             "critic": off_policy.Objective(losses.critic, self.config.learning_rate),

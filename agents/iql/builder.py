@@ -24,7 +24,7 @@ class IQLBuilder(off_policy.TransitionBuilder[iql_networks.IQLNetworks, iql_conf
         return iql_networks.make_networks(spec, self.config, generator, make_encoder)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
-        low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+        low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))
         losses = learner.IQLLosses(self.config, low, high)
         # The value first, as in the authors' code. The critics before the policy, which may share an encoder
         # with them: the first loss trains it.

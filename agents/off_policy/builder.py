@@ -228,7 +228,8 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         accelerated = acceleration.Acceleration(self.config.acceleration)
         for name, module in modules.items():
             accelerated.network(name, module)
-        objectives = self.make_objectives(parts.spec)
+        with torch.device(parts.device):  # so that tensors of the losses are made there
+            objectives = self.make_objectives(parts.spec)
         checks.check_objectives(agent, objectives, Objective)
         groups = {}
         for name, own in self._trained(modules, objectives).items():

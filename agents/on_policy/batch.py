@@ -5,6 +5,7 @@ Shapes: T steps of each of E environments, n = T * E samples; with a memory, n s
 
 import functools
 import logging
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import torch
@@ -88,6 +89,7 @@ class RolloutPreparer:
 
     Attributes:
         statistics: The part that updates them; the learner sets its `ranks`.
+        require_finite: Checks what the targets are computed from, and these; the learner sets its own.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class RolloutPreparer:
         self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
         self.statistics = learners.Statistics()
+        self.require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite
 
     @property
     def modules(self) -> dict[str, nn.Module]:
@@ -144,7 +147,7 @@ class RolloutPreparer:
         v_t = self._network.value(rollout.observation, past)
         v_tp1 = self._next_values(rollout, v_t)
         # All inputs of the targets, before the first statistics change.
-        learners.require_finite(
+        self.require_finite(
             {
                 "observations": rollout.observation,
                 "next observations": rollout.next_observation,
@@ -174,7 +177,7 @@ class RolloutPreparer:
                 "log_prob_t": policy.log_prob(extras.raw_action),
                 "behaviour_log_prob_t": extras.log_prob,
             }
-            learners.require_finite(log_probs)
+            self.require_finite(log_probs)
             targets = losses.vtrace(
                 **inputs, **log_probs, lambda_=self._correction_lambda, clip_advantage_rho=None
             )
@@ -182,7 +185,7 @@ class RolloutPreparer:
             extras = extras._replace(
                 log_prob=log_probs["log_prob_t"], parameters=extras.parameters and policy
             )
-        learners.require_finite({"advantages": targets.advantage, "value targets": targets.target})
+        self.require_finite({"advantages": targets.advantage, "value targets": targets.target})
         # Steps that only warm up the memory are left out of every loss.
         v_t, targets, weight, extras = tree.map_structure(
             lambda leaf: leaf[self._burn_in :], (v_t, targets, weight, extras)
@@ -223,16 +226,17 @@ class RolloutPreparer:
 
     def _next_values(self, rollout: types.Rollout, v_t: torch.Tensor) -> torch.Tensor:
         """Returns V of each next state: the next row's, except where an episode or the rollout ends."""
-        # The ends as indices: the host must know their number. The last row is one, as in the estimators.
-        is_end = learners.read(
-            torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0
-        )
-        rows = [row for row, ends in enumerate(is_end) if ends]
-        ends = torch.tensor(rows, dtype=torch.int64).to(v_t.device, non_blocking=True)
-        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])])
-        final = tree.map_structure(lambda leaf: leaf[ends], _flat(rollout.next_observation))
-        v_tp1.view(-1)[ends] = self._network.value(final, self._past_of_ends(rollout, ends))
-        return v_tp1
+        # The last row is an end, as in the estimators. On a CPU ends alone are valued. For their number, the
+        # host would wait for a GPU, which values all rows.
+        is_end = torch.cat([rollout.last[:-1], torch.ones_like(rollout.last[-1:])]).flatten() > 0
+        rows = torch.arange(len(is_end), device=v_t.device)
+        if learners.is_read_at_once(v_t):
+            rows = rows[is_end]
+        v_tp1 = torch.cat([v_t[1:], torch.zeros_like(v_t[:1])]).flatten()
+        final = tree.map_structure(lambda leaf: leaf[rows], _flat(rollout.next_observation))
+        values = self._network.value(final, self._past_of_ends(rollout, rows))
+        v_tp1[rows] = torch.where(is_end[rows], values, v_tp1[rows])
+        return v_tp1.view_as(v_t)
 
     def _past_of_ends(self, rollout: types.Rollout, ends: torch.Tensor) -> networks.Past | tuple[()]:
         """Returns the recurrent state after the steps with these indices, which later rows do not contain."""

@@ -111,6 +111,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
             **options,
         )
+        preparer.require_finite = self.updates.require_finite
 
     def step(self) -> None:
         """Learns from one rollout.

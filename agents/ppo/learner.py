@@ -88,7 +88,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
                     samples, num_minibatches, self.generator
                 )
                 rows += [step_on(minibatch) for minibatch in minibatches]
-                learners.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
+                self.updates.require_finite({"gradients": torch.stack(rows)[:, _NORM]})
                 if config.target_kl and self._last_kl(rows) > config.target_kl:
                     break
         mean = dict(zip([*losses.PPOLosses._fields, "grad_norm"], torch.stack(rows).mean(dim=0), strict=True))

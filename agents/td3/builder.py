@@ -32,7 +32,7 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config = self.config
-        low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))
+        low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))
         losses = learner.TD3Losses(config, low, high)
         return {
             "critic": off_policy.Objective(losses.critic, config.learning_rate),

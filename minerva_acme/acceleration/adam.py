@@ -25,6 +25,7 @@ _NUMBERS = ("lr", "weight_decay", "eps")
 _OFF = ("amsgrad", "capturable", "differentiable")  # settings that must be off for the kernel to be used
 _OF_NO_CONSEQUENCE = ("params", "foreach", "fused")
 _DECOUPLED = "decoupled_weight_decay"
+_KINDS = [(int, float)] * (len(_NUMBERS) + 2)  # of these numbers and the betas
 _SETTINGS = {*_NUMBERS, *_OFF, *_OF_NO_CONSEQUENCE, "betas", "maximize", _DECOUPLED}
 
 
@@ -36,7 +37,7 @@ def is_known(optimizer: torch.optim.Optimizer) -> bool:
         return False
     for group in optimizer.param_groups:
         numbers = [*map(group.__getitem__, _NUMBERS), *group["betas"]]
-        if any(map(group.__getitem__, _OFF)) or not all(isinstance(x, int | float) for x in numbers):
+        if any(map(group.__getitem__, _OFF)) or not all(map(isinstance, numbers, _KINDS)):
             return False
     return True
 

@@ -80,9 +80,9 @@ def make_step(
             raise UnknownNetwork("arrays gave other results")
         if type(optimizer) not in _OPTIMIZERS:
             raise UnknownNetwork(f"{type(optimizer).__name__} is not supported")
+        arrays = ArrayActorCritic(network)  # which also refuses a GPU, for whose Adam the next would wait
         if not _is_plain(optimizer, network):
             raise UnknownNetwork("Adam has several groups, or unsupported hooks, settings or state")
-        arrays = ArrayActorCritic(network)
     except UnknownNetwork as reason:
         notes.say("PPO's updates", f"autograd: {reason}")
         yield plain

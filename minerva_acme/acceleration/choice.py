@@ -29,8 +29,8 @@ _GENERATORS: tuple[Callable[[], Any], ...] = (
     lambda: pickle.dumps(np.random.get_state(legacy=False)),
 )
 
-# The function that makes an update, the network that it trains, and the number of rows of its forward pass.
-Update = tuple[Callable[[], Any], nn.Module, int]
+# The function that makes an update, the parameters that it trains, and the rows of its forward pass.
+Update = tuple[Callable[[], Any], Sequence[nn.Parameter], int]
 
 
 class Acceleration:
@@ -194,15 +194,14 @@ def _one_by_one(updates: Sequence[Update], are_small: Sequence[bool]) -> list[An
 
 
 def _is_small(update: Update) -> bool:
-    _, network, num_rows = update
-    parameters = [*network.parameters()]
-    size = num_rows * sum(parameter.numel() for parameter in parameters)
+    _, parameters, num_rows = update
+    size = num_rows * sum(map(torch.Tensor.numel, parameters))
     return parameters[0].device.type == "cpu" and size < _SMALL_UPDATE
 
 
 def _share_parameters(updates: Sequence[Update]) -> bool:
-    parameters = [{id(parameter) for parameter in network.parameters()} for _, network, _ in updates]
-    return len(set().union(*parameters)) < sum(map(len, parameters))
+    every = [{*map(id, parameters)} for _, parameters, _ in updates]
+    return len(set().union(*every)) < sum(map(len, every))
 
 
 def _keep_freed_memory() -> None:

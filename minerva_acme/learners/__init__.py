@@ -1,7 +1,14 @@
 """The parts that learners have in common."""
 
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
-from minerva_acme.learners.finite import LARGEST, WAY_OUT, NonFinite, read, require_finite
+from minerva_acme.learners.finite import (
+    LARGEST,
+    WAY_OUT,
+    NonFinite,
+    is_read_at_once,
+    read,
+    require_finite,
+)
 from minerva_acme.learners.loss_learner import (
     Batch,
     Estimated,
@@ -64,6 +71,7 @@ __all__ = [
     "checked_fields",
     "checked_samples",
     "differentiate",
+    "is_read_at_once",
     "make_optimizer",
     "next_batch",
     "next_sample",

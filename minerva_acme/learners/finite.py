@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from minerva_acme import specs, types
 LARGEST = 1e18
 WAY_OUT = "Clip extreme rewards and observations with np.clip, in a wrapper of the environment."
 
+READ_PERIOD = 100
+"""The steps from one look at what a device has found to the next. On a CPU a learner looks in every step."""
+
 
 class NonFinite(Exception):
     """Raised if a value in a learner step is infinite, not a number or beyond `finite.LARGEST`."""
@@ -25,34 +28,71 @@ def read(tensor: torch.Tensor) -> Any:
     return tensor.tolist()
 
 
-def require_finite(
-    tensors: Mapping[str, types.NestedTensor] | Sequence[tuple[str, types.NestedTensor]],
-) -> None:
+def is_read_at_once(tensor: torch.Tensor) -> bool:
+    """Returns whether the host need not wait for a tensor: float32 on a CPU.
+
+    Tests use float64 in place of a GPU.
+    """
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32
+
+
+class Sizes(NamedTuple):
+    """The largest magnitudes of some tensors."""
+
+    names: Sequence[str]  # what each tensor is, in the plural
+    values: torch.Tensor  # [n], on their device; NaN if an element is NaN
+
+    def are_finite(self) -> torch.Tensor:
+        """Returns, on the device, whether all are finite and up to `LARGEST`: [], bool."""
+        return (self.values <= LARGEST).all()
+
+    def check(self) -> None:
+        """Reads the values; raises as `require_finite` does."""
+        check(self.names, read(self.values))
+
+
+def together(several: Sequence[Sizes]) -> Sizes:
+    """Returns sizes as one."""
+    names = [name for sizes in several for name in sizes.names]
+    return Sizes(names, torch.cat([sizes.values for sizes in several]))
+
+
+def check(names: Sequence[str], sizes: Sequence[float]) -> None:
+    """Raises `NonFinite` for the first size, by its name, that is not finite or beyond `LARGEST`."""
+    for name, size in zip(names, sizes, strict=True):
+        if not size <= LARGEST:
+            is_finite = math.isfinite(size)
+            what = f"as large as {size:g}, beyond {LARGEST:g}" if is_finite else "not finite"
+            raise NonFinite(f"the {name} are {what}")
+
+
+def sizes(tensors: Mapping[str, types.NestedTensor]) -> Sizes | None:
+    """Measures tensors and nests of tensors for `require_finite`; None if all are surely finite."""
+    leaves = [
+        (specs.leaf_name(name, path), leaf)
+        for name, nest in tensors.items()
+        for path, leaf in ([((), nest)] if isinstance(nest, torch.Tensor) else tree.flatten_with_path(nest))
+        if leaf.is_floating_point() and leaf.numel() and not _is_surely_finite(leaf)
+    ]
+    if not leaves:
+        return None
+    names, tensors_of_names = zip(*leaves, strict=True)
+    return Sizes(names, torch.stack(torch._foreach_norm(tensors_of_names, math.inf)))
+
+
+def require_finite(tensors: Mapping[str, types.NestedTensor]) -> None:
     """Checks tensors, and nests of tensors, reading from the device once.
 
     Args:
-        tensors: The tensors, keyed by what they are, in the plural, for the message; or pairs, if names are
-            repeated. Integers are always finite.
+        tensors: The tensors, keyed by what they are, in the plural, for the message. Integers are always
+            finite.
 
     Raises:
         NonFinite: An element is infinite, not a number or beyond `LARGEST`; the message names the first
             such tensor.
     """
-    nests = tensors.items() if isinstance(tensors, Mapping) else tensors
-    leaves = [
-        (name, path, leaf)
-        for name, nest in nests
-        for path, leaf in ([((), nest)] if isinstance(nest, torch.Tensor) else tree.flatten_with_path(nest))
-        if leaf.is_floating_point() and leaf.numel() and not _is_surely_finite(leaf)
-    ]
-    if not leaves:
-        return
-    for (name, path, _), size in zip(leaves, _largest([leaf for _, _, leaf in leaves]), strict=True):
-        if not size <= LARGEST:
-            name = specs.leaf_name(name, path)
-            is_finite = math.isfinite(size)
-            what = f"as large as {size:g}, beyond {LARGEST:g}" if is_finite else "not finite"
-            raise NonFinite(f"the {name} are {what}")
+    if found := sizes(tensors):
+        found.check()
 
 
 def describe_largest(batch: types.NestedTensor) -> str:
@@ -86,9 +126,3 @@ def _is_surely_finite(tensor: torch.Tensor) -> bool:
         return False
     array = (tensor.detach() if tensor.requires_grad else tensor).numpy()
     return bool(specs.square(array.ravel()) <= LARGEST)
-
-
-def _largest(tensors: list[torch.Tensor]) -> list[float]:
-    """Returns the largest magnitude in each tensor, in one read; NaN if an element is NaN."""
-    sizes: list[float] = read(torch.stack([size.float() for size in torch._foreach_norm(tensors, math.inf)]))
-    return sizes

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from minerva_acme import acceleration, core, counting, loggers, specs, types
-from minerva_acme.learners import batches, finite, module_learner, samples, statistics, updates
+from minerva_acme.learners import batches, module_learner, samples, statistics, updates
 from minerva_acme.learners import parts as learner_parts
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners.priorities import Priorities
@@ -224,7 +224,7 @@ class LossLearner(module_learner.ModuleLearner):
             if self._estimate is not None:
                 found = self._estimate(self.networks, batch, self.generator)
             if found.finite or self._estimate is None:  # together, since a GPU is read once for it
-                finite.require_finite({**batches.checked_fields(sample.data), **found.finite})
+                self.updates.require_finite({**batches.checked_fields(sample.data), **found.finite})
             metrics |= self._last  # which the losses that are due replace
             new_priorities = None
             batch = batch._replace(estimates=found.estimates)
@@ -266,7 +266,7 @@ class LossLearner(module_learner.ModuleLearner):
         every = [
             (
                 functools.partial(run, chain),
-                nn.ParameterList(each for name in {*chain} for each in _parameters(self._trained[name])),
+                [each for name in {*chain} for each in _parameters(self._trained[name])],
                 max(num_rows[name] for name in chain),
             )
             for chain in chains
@@ -324,7 +324,7 @@ def _check_loss(name: str, loss: Any, parameters: Sequence[nn.Parameter]) -> Non
         TypeError: It is no `Loss`.
         ValueError: Its value cannot be minimised.
     """
-    is_loss = all(hasattr(loss, field) for field in ("value", "metrics"))
+    is_loss = hasattr(loss, "value") and hasattr(loss, "metrics")
     if not is_loss or not isinstance(loss.value, torch.Tensor):
         found = f"one of a {type(loss.value).__name__}" if is_loss else type(loss).__name__
         raise TypeError(

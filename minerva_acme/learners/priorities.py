@@ -52,5 +52,6 @@ class Priorities:
             NonFinite: A priority is infinite or not a number.
             ValueError: A priority is negative, or the priorities are not [B].
         """
-        finite.require_finite({"priorities": priorities})
-        self._client.update_priorities(self._table, info.key, np.array(finite.read(priorities.detach())))
+        values = finite.read(priorities.detach())
+        finite.require_finite({"priorities": torch.tensor(values)})
+        self._client.update_priorities(self._table, info.key, np.array(values))

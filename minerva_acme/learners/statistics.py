@@ -1,5 +1,6 @@
 """Running statistics that a learner updates, with a warning if one batch spoils them."""
 
+import collections
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ class Statistics:
     def __init__(self, ranks: learner_ranks.Ranks | None = None) -> None:
         self.ranks = ranks
         self._warned_of: set[str] = set()
+        self._num_updates = collections.Counter[str]()
+        self._largest: dict[str, torch.Tensor] = {}  # [2] rows left out and growth, since the last look
 
     def update(self, norm: networks.RunningNorm, field: str, rows: torch.Tensor) -> None:
         """Updates statistics with rows.
@@ -43,18 +46,25 @@ class Statistics:
         is_new = norm.count < 1.0  # There is nothing to compare the first batch with.
         num_left_out = norm.update(rows)
         growth = (norm.var / scale).amax().sqrt().masked_fill(is_new, 0.0)
-        left_out, growth = finite.read(torch.stack([num_left_out.float(), growth]))
-        if field in self._warned_of or not (left_out or growth > _SUSPICIOUS_GROWTH):
+        if field in self._warned_of:
+            return
+        found = torch.stack([num_left_out.float(), growth])
+        self._largest[field] = torch.maximum(found, self._largest.get(field, found))
+        self._num_updates[field] += 1
+        if not finite.is_read_at_once(rows) and self._num_updates[field] % finite.READ_PERIOD != 1:
+            return
+        left_out, growth = finite.read(self._largest.pop(field))
+        if not (left_out or growth > _SUSPICIOUS_GROWTH):
             return
         self._warned_of.add(field)
-        found = (
+        message = (
             f"{left_out:.0f} rows of `{field}` are not finite or beyond {constraints.LARGEST:g}; its running "
             "statistics leave them out. "
             if left_out
             else f"One batch made the running standard deviation of `{field}` {growth:.2g} times as large as "
             "before: values that are divided by it will be close to 0 from now on. "
         )
-        _logger.warning("%s%s", found, finite.WAY_OUT)
+        _logger.warning("%s%s", message, finite.WAY_OUT)
 
 
 class ObservationStatistics(parts.Part):
@@ -94,7 +104,7 @@ class ObservationStatistics(parts.Part):
             observation = batches.at(observation, (slice(None), self._burn_in))
         found = [each for norm in self._online for each in norm.parts("observation", observation)]
         self._may_lack_statistics = self._may_lack_statistics and any(
-            float(norm.count) < 1.0 for _, norm, _ in found
+            finite.read(norm.count) < 1.0 for _, norm, _ in found
         )
         updated: dict[str, networks.RunningNorm] = {}
         for name, norm, rows in found:

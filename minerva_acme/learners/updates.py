@@ -34,13 +34,17 @@ class Updates(core.Saveable):
     """Makes gradient steps, each as a whole or not at all, and skips batches that turn out not to be finite.
 
         with updates.guarded(step, batch) as metrics:
-            finite.require_finite({"targets": targets})       # before the first change
+            updates.require_finite({"targets": targets})      # before the first change
             metrics["norm"] = updates.minimise("critic", loss)
 
     If something in the block raises `NonFinite`, the block ends there. If the norm of a gradient is not
     finite or beyond `finite.LARGEST`, its optimiser makes no step, and the block continues. In both cases the
     batch is counted as skipped, and the buffers of all modules, such as running statistics, return to their
     values before the block. Steps that other losses have made on the same batch stay.
+
+    A GPU decides this itself if all optimisers are torch's fused Adam, and the host does not wait for it: the
+    block runs to its end, its optimisers make no step, and target networks move. The metrics are those of the
+    batch, `skipped_batches` among them. Every 100th step the host looks, warns, and raises.
 
     Other threads read between steps:
 
@@ -78,8 +82,25 @@ class Updates(core.Saveable):
         self._num_skipped = 0
         self._num_skipped_in_a_row = 0
         self._bad: list[finite.NonFinite] = []  # of the gradients in a block
-        self._norms: list[tuple[str, torch.Tensor]] = []  # of gradients in a block that a GPU has judged
+        self._judged: list[finite.Sizes] = []  # of what a GPU has judged in a block
+        self._is_fit: torch.Tensor | None = None  # [] whether what the block has started from is finite
+        # What the host has not seen yet: skipped batches, those in a row until now, the most in a row: [3].
+        self._unseen: torch.Tensor | None = None
+        self._largest: dict[tuple[str, ...], torch.Tensor] = {}  # of all that was judged, [n], by its names
         self._turns = turns.Turns()
+
+    def require_finite(self, tensors: Mapping[str, types.NestedTensor]) -> None:
+        """Checks what a step starts from, as `finite.require_finite`, without waiting for a GPU if it can."""
+        sizes = finite.sizes(tensors)
+        if sizes is None:
+            return
+        every = self._groups.values()
+        if self.ranks is None and all(_decides_itself(group.optimizer, sizes.values) for group in every):
+            self._judged.append(sizes)
+            is_fit = sizes.are_finite()
+            self._is_fit = is_fit if self._is_fit is None else self._is_fit & is_fit
+        else:
+            sizes.check()
 
     def minimise(self, name: str, loss: torch.Tensor) -> torch.Tensor:
         """Makes one gradient step of a group, by autograd: `differentiate` and `descend`.
@@ -110,13 +131,14 @@ class Updates(core.Saveable):
             gradients = [parameter.grad for parameter in group.parameters()]
             self.ranks.average_([gradient for gradient in gradients if gradient is not None])
         norm = _clip(group.parameters(), group.max_norm)
-        named = (f"gradients of the {name}", norm)
+        sizes = finite.Sizes([f"gradients of the {name}"], norm.view(1))
         if _decides_itself(group.optimizer, norm):
-            self._norms.append(named)
-            _step_if_finite(group.optimizer, norm)
+            self._judged.append(sizes)
+            may_step = sizes.are_finite()
+            _step_if(group.optimizer, may_step if self._is_fit is None else may_step & self._is_fit)
             return norm
         try:
-            finite.require_finite([named])
+            sizes.check()
         except finite.NonFinite as error:
             self._bad.append(error)
         else:
@@ -135,8 +157,8 @@ class Updates(core.Saveable):
             batch: The batch to learn from; if it is skipped, the message names the field that caused it.
 
         Yields:
-            Metrics to fill. At the end they hold `skipped_batches`, and nothing else if the batch was
-            skipped.
+            Metrics to fill. At the end they hold `skipped_batches`, and nothing else if the host has skipped
+            the batch.
 
         Raises:
             FloatingPointError: At the end, if too many consecutive batches were skipped.
@@ -144,17 +166,25 @@ class Updates(core.Saveable):
         metrics: Metrics = {}
         with self._turns.take():
             self._bad.clear()
-            self._norms.clear()
+            self._judged.clear()
+            self._is_fit = None
             buffers = _buffers(self._modules)
             before = [buffer.clone() for buffer in buffers]
             try:
                 yield metrics
                 if self._bad:
                     raise self._bad[0]
-                finite.require_finite(self._norms)
+                judged = finite.together(self._judged) if self._judged else None
                 if self.ranks is not None:
+                    if judged is not None:
+                        judged.check()
                     self.ranks.agree()
-                self._num_skipped_in_a_row = 0
+                if self.ranks is None and judged is not None:
+                    is_whole = self._note(judged)
+                    for buffer, value in zip(buffers, before, strict=True):
+                        torch.where(is_whole, buffer, value, out=buffer)
+                else:
+                    self._num_skipped_in_a_row = 0
             except finite.NonFinite as error:
                 is_elsewhere = isinstance(error, learner_ranks.NonFiniteElsewhere)
                 if self.ranks is not None and not is_elsewhere:
@@ -162,9 +192,14 @@ class Updates(core.Saveable):
                 for buffer, value in zip(buffers, before, strict=True):
                     buffer.copy_(value)
                 metrics.clear()
-                self._skip(learner_step, error, "" if is_elsewhere else finite.describe_largest(batch))
+                blame = "" if is_elsewhere else finite.describe_largest(batch)
+                self._skip(learner_step, f"{error}{blame}")
             self.is_ahead = True
+            if self._unseen is not None and learner_step % finite.READ_PERIOD == 0:
+                self._look()
         metrics["skipped_batches"] = self._num_skipped
+        if self._unseen is not None:
+            metrics["skipped_batches"] = self._unseen[0] + self._num_skipped
 
     def reading(self) -> contextlib.AbstractContextManager[None]:
         """Lets a thread read modules: within the block no step begins; it waits for one in progress."""
@@ -177,21 +212,53 @@ class Updates(core.Saveable):
             self.is_ahead = False
             yield
 
-    def _skip(self, learner_step: int, reason: finite.NonFinite, blame: str) -> None:
+    def _note(self, judged: finite.Sizes) -> torch.Tensor:
+        """Notes, on the device, whether all that it has judged in a block is finite, [], and returns that."""
+        names, is_whole = tuple(judged.names), judged.are_finite()
+        self._largest[names] = torch.maximum(judged.values, self._largest.get(names, judged.values))
+        if self._unseen is None:
+            in_a_row = self._num_skipped_in_a_row
+            self._unseen = torch.tensor([0, in_a_row, in_a_row], device=is_whole.device)
+        num, in_a_row, most = self._unseen
+        in_a_row = (in_a_row + 1) * ~is_whole
+        self._unseen = torch.stack([num + ~is_whole, in_a_row, torch.maximum(most, in_a_row)])
+        return is_whole
+
+    def _look(self) -> None:
+        """Reads what a device has noted, warns, and raises if it has skipped too many batches in a row."""
+        if self._unseen is None:
+            return
+        names = [name for names in self._largest for name in names]
+        num, in_a_row, most, *sizes = finite.read(torch.cat([self._unseen, *self._largest.values()]))
+        self._unseen = None
+        self._largest.clear()
+        self._num_skipped += int(num)
+        self._num_skipped_in_a_row = int(in_a_row)
+        try:
+            finite.check(names, sizes)
+        except finite.NonFinite as error:
+            self._report(
+                f"{num:.0f} of the last {finite.READ_PERIOD} learner steps", int(num), f"{error}", int(most)
+            )
+
+    def _skip(self, learner_step: int, reason: str) -> None:
+        self._look()
         self._num_skipped += 1
         self._num_skipped_in_a_row += 1
-        is_first = self._num_skipped == 1
-        _logger.warning(
-            "learner step %d skipped: %s%s%s", learner_step, reason, blame, f". {finite.WAY_OUT}" * is_first
-        )
-        if self._num_skipped_in_a_row > self._max_skipped:
+        self._report(f"learner step {learner_step}", 1, reason, self._num_skipped_in_a_row)
+
+    def _report(self, steps: str, num: int, reason: str, num_in_a_row: int) -> None:
+        is_first = self._num_skipped == num
+        _logger.warning("%s skipped: %s%s", steps, reason, f". {finite.WAY_OUT}" * is_first)
+        if num_in_a_row > self._max_skipped:
             raise FloatingPointError(
-                f"{reason}{blame}, {self._num_skipped_in_a_row} learner steps in a row "
+                f"{reason}, {num_in_a_row} learner steps in a row "
                 f"(`max_skipped_batches` is {self._max_skipped}). Training has diverged: lower the learning "
                 f"rates. {finite.WAY_OUT}"
             )
 
     def save(self) -> core.State:
+        self._look()
         state: dict[str, Any] = {
             "optimizers": {name: group.optimizer.state_dict() for name, group in self._groups.items()},
             "skipped": [self._num_skipped, self._num_skipped_in_a_row],
@@ -218,6 +285,8 @@ class Updates(core.Saveable):
                     "`learners.scheduled(optimizer, scheduler)` steps it and has it saved",
                     name,
                 )
+        self._unseen = None
+        self._largest.clear()
         self._num_skipped, self._num_skipped_in_a_row = state["skipped"]
 
 
@@ -241,25 +310,20 @@ def _decides_itself(optimizer: torch.optim.Optimizer, norm: torch.Tensor) -> boo
     Torch's fused Adam can. With hooks it would take a step that is not made for one.
     """
     return (
-        not _is_read_at_once(norm)
+        not finite.is_read_at_once(norm)
         and type(optimizer) in (torch.optim.Adam, torch.optim.AdamW)
         and all(group["fused"] for group in optimizer.param_groups)
         and not optimizer._optimizer_step_post_hooks
     )
 
 
-def _step_if_finite(optimizer: Any, norm: torch.Tensor) -> None:
-    """Makes the step of an optimiser that decides itself, unless the gradient's norm, [], is not finite."""
-    optimizer.found_inf = (~(norm <= finite.LARGEST)).float()
+def _step_if(optimizer: Any, may_step: torch.Tensor) -> None:
+    """Makes the step of an optimiser that decides itself, if a bool on its device, [], is True."""
+    optimizer.found_inf = (~may_step).float()
     try:
         optimizer.step()
     finally:
         del optimizer.found_inf
-
-
-def _is_read_at_once(norm: torch.Tensor) -> bool:
-    """Returns whether reading a norm costs nothing: float32 on a CPU. Tests use float64 in place of a GPU."""
-    return norm.device.type == "cpu" and norm.dtype == torch.float32
 
 
 @torch.no_grad()
@@ -274,7 +338,7 @@ def _clip(parameters: list[nn.Parameter], max_norm: float) -> torch.Tensor:
         return torch.zeros((), device=parameters[0].device)
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     share: torch.Tensor | float
-    if _is_read_at_once(norm):
+    if finite.is_read_at_once(norm):
         # The same computation, and most norms are small enough.
         one, size = np.float32(1.0), np.float32(norm.item())
         share = float(one / (size + np.float32(acceleration.CLIPPING_EPSILON)) * np.float32(max_norm))
@@ -335,8 +399,10 @@ def _is_alike(own: Mapping[str, Any], saved: Mapping[str, Any], key: str) -> boo
 
 def _buffers(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
     """Returns the buffers of modules and of their parts as they are now."""
-    found, left = [], [*modules]
+    found: list[torch.Tensor | None] = []
+    left: list[nn.Module | None] = [*modules]
     for module in left:  # which grows; `nn.Module.buffers` takes several times as long
-        found += [buffer for buffer in module._buffers.values() if buffer is not None]
-        left += [part for part in module._modules.values() if part is not None]
-    return found
+        if module is not None:
+            found += module._buffers.values()
+            left += module._modules.values()
+    return [buffer for buffer in found if buffer is not None]

@@ -26,15 +26,12 @@ def check_shapes(*tensors: tuple[str, torch.Tensor, str]) -> None:
         num_leading = len(shape) - len(letters) if letters != axes else 0
         if letters != axes and num_leading >= 0 and leading is None:
             leading = shape[:num_leading]
-        if (
-            num_leading < 0
-            or len(shape) != len(letters) + num_leading
-            or (letters != axes and shape[:num_leading] != leading)
-            or any(
-                sizes.setdefault(axis, size) != size
-                for axis, size in zip(letters, shape[num_leading:], strict=True)
-            )
-        ):
+        fits = 0 <= num_leading == len(shape) - len(letters) and (
+            letters == axes or shape[:num_leading] == leading
+        )
+        for axis, size in zip(letters, shape[num_leading:], strict=False):
+            fits = fits and sizes.setdefault(axis, size) == size
+        if not fits:
             any_axes = ["..." if leading is None else f"... = {list(leading)}"] if letters != axes else []
             named = [f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in letters]
             raise ValueError(f"`{name}` must have shape [{', '.join(any_axes + named)}], got {list(shape)}.")

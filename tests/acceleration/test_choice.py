@@ -168,7 +168,7 @@ class Doubled(TorchFunctionMode):
 
 
 def make_updates(num_rows=64, critic=None, policy=None):
-    """Two updates of networks of their own; returns what they note, and the networks."""
+    """Two updates of networks of their own, and what they note."""
     notes = []
     policy, critic = policy or make_policy(), critic or make_critic()
 
@@ -178,7 +178,7 @@ def make_updates(num_rows=64, critic=None, policy=None):
             sum(leaf.sin().sum() for leaf in torch.utils._pytree.tree_leaves(network(*inputs))).backward()
             return name
 
-        return update, network, num_rows
+        return update, [*network.parameters()], num_rows
 
     observation, action = torch.randn(64, 3, generator=seeded()), torch.randn(64, 2, generator=seeded())
     updates = [
@@ -200,7 +200,7 @@ def test_updates_side_by_side_give_what_they_give_one_by_one(said):
         by_others = [thread is not threading.current_thread() for _, thread, _ in notes]
         assert by_others == [mode == "auto"] * 2
         assert [num_threads for _, _, num_threads in notes] == [1 if mode == "auto" else 2] * 2
-        gradients.append([p.grad for _, network, _ in updates for p in network.parameters()])
+        gradients.append([p.grad for _, parameters, _ in updates for p in parameters])
     for ours, theirs in zip(*gradients, strict=True):
         assert_close_to_norm(ours, theirs)
     assert said() == ["updates: side by side, one thread each", "updates: one by one: acceleration is off"]
@@ -208,7 +208,7 @@ def test_updates_side_by_side_give_what_they_give_one_by_one(said):
 
 def _share(updates):
     (_, critic, _), (_, policy, _) = updates
-    critic.register_parameter("temperature", next(policy.parameters()))
+    critic.append(policy[0])
     return updates
 
 
@@ -278,7 +278,7 @@ def test_updates_within_a_mode_that_other_threads_lack_are_made_one_by_one(name,
         return [threading.current_thread(), loss.detach().clone(), *gradients]
 
     both = acceleration.Acceleration("auto")
-    updates = [(update, layer, 64), (update, make_critic(), 64)]
+    updates = [(update, [*each.parameters()], 64) for each in (layer, make_critic())]
     both.side_by_side(*updates)
     by_others = [thread is not threading.current_thread() for thread, *_ in both.side_by_side(*updates)]
     assert by_others == [True, True]

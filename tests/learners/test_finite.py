@@ -97,10 +97,3 @@ def test_what_the_host_finds_by_a_product_is_what_looking_at_each_number_finds(v
 def test_reading_gives_plain_numbers():
     assert learners.read(torch.tensor([1, 2])) == [1, 2]
     assert learners.read(torch.tensor(0.5)) == 0.5
-
-
-def test_pairs_are_looked_at_too_where_names_come_again():
-    number, not_a_number = torch.ones(2), torch.tensor([1.0, math.nan])
-    learners.require_finite([("rewards", number), ("rewards", number)])
-    with pytest.raises(finite.NonFinite, match="the rewards are not finite"):
-        learners.require_finite([("rewards", number), ("rewards", not_a_number)])

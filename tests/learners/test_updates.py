@@ -79,9 +79,11 @@ def test_a_gradient_that_is_not_finite_makes_no_step(kind, dtype, num_before, va
     before = scene.state()
     # The statistics have seen the rows by then.
     metrics = scene.learn(batch(5, dtype), step=7, policy_x=torch.full((8, 3), value, dtype=dtype))
-    assert metrics == {"skipped_batches": 1}
-    assert "learner step 7 skipped: the gradients of the policy are" in caplog.text
-    after = scene.state()
+    assert metrics["skipped_batches"] == 1
+    after = scene.state()  # for which the host looks at what a device has decided
+    steps = "1 of the last 100 learner steps" if kind == "torch" else "learner step 7"
+    assert f"{steps} skipped: the gradients of the policy are" in caplog.text
+    assert kind == "torch" or metrics.keys() == {"skipped_batches"}
     assert (before["modules"]["critic"]["weight"] != after["modules"]["critic"]["weight"]).any()
     testing.assert_nests_equal(moments(after), moments(before), "What is not finite must leave no trace.")
     for name in ("policy", "statistics"):
@@ -93,12 +95,59 @@ def test_a_gradient_that_is_not_finite_makes_no_step(kind, dtype, num_before, va
     testing.assert_nests_equal(scene.state(), other.state(), "The next batch must be learned as ever.")
 
 
-@pytest.mark.parametrize(("kind", "num_reads"), [("torch", 1), ("sgd", 2)])
-def test_a_device_whose_optimiser_decides_itself_is_read_once(kind, num_reads, monkeypatch):
-    scene, reads, read = Scene(kind, dtype=torch.float64), [], finite.read
-    monkeypatch.setattr(finite, "read", lambda tensor: reads.append(tensor) or read(tensor))
-    scene.learn(batch(0, torch.float64))
-    assert len(reads) == num_reads
+@pytest.fixture
+def reads(monkeypatch):
+    """What is read from the device."""
+    tensors, read = [], finite.read
+    monkeypatch.setattr(finite, "read", lambda tensor: tensors.append(tensor) or read(tensor))
+    return tensors
+
+
+def learn_from(scene, target, step):
+    """A step of both groups, in float64 as on a GPU, from rows that are finite; returns the metrics."""
+    rows = batch(0, torch.float64)
+    with scene.updates.guarded(step) as metrics:
+        scene.updates.require_finite({"targets": target})
+        scene.statistics(rows)
+        for name in scene.modules:
+            scene.updates.minimise(name, scene.loss(name, rows))
+    with scene.updates.completing():
+        return metrics
+
+
+@pytest.mark.parametrize(("kind", "num_reads"), [("torch", [1, 0, 0, 1]), ("sgd", [3, 3, 3, 3])])
+def test_a_device_whose_optimisers_decide_themselves_is_read_in_every_100th_step(kind, num_reads, reads):
+    scene, found = Scene(kind, dtype=torch.float64), []
+    for step in (0, 1, 99, 100):
+        reads.clear()
+        learn_from(scene, torch.ones(8, dtype=torch.float64), step)
+        found.append(len(reads))
+    assert found == num_reads
+
+
+def test_a_device_makes_no_step_from_what_is_not_finite_and_the_host_learns_of_it_later(reads, caplog):
+    scene, other = (Scene("torch", dtype=torch.float64, max_skipped_batches=3) for _ in range(2))
+    good, bad = (torch.full((8,), value, dtype=torch.float64) for value in (1.0, NAN))
+    reads.clear()
+    metrics = [
+        learn_from(scene, rows, step)["skipped_batches"] for step, rows in enumerate((good, bad, bad), 1)
+    ]
+    assert not reads
+    assert metrics == [0, 1, 2]
+    learn_from(other, good, 1)
+    assert "skipped" not in caplog.text
+    testing.assert_nests_equal(scene.state(), other.state(), "What is not finite must leave no trace.")
+    assert "2 of the last 100 learner steps skipped: the targets are not finite. Clip extreme" in caplog.text
+    for step, rows in enumerate((good, bad, good), 3):
+        assert learn_from(scene, rows, step)["skipped_batches"] == (2 if step == 3 else 3)
+    assert scene.updates.save()["skipped"] == [3, 0]
+    for step in range(6, 9):
+        learn_from(scene, bad, step)
+    restored = Scene("torch", dtype=torch.float64, max_skipped_batches=3)
+    restored.updates.restore(scene.updates.save())
+    learn_from(restored, bad, 99)  # the fourth in a row
+    with pytest.raises(FloatingPointError, match=r"the targets are not finite, 4 learner steps in a row"):
+        learn_from(restored, good, 100)
 
 
 def moments(state):

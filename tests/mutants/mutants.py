@@ -685,7 +685,7 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/batch.py",
         ON_POLICY,
-        breakage("an episode's last value is the next one's first", "v_tp1.view(-1)[ends] = ", "_ = "),
+        breakage("an episode's last value is the next one's first", "v_tp1[rows] = ", "_ = "),
         breakage("GAE's lambda is left out", "lambda_=config.gae_lambda", "lambda_=1.0"),
         breakage(
             "the update of a stale rollout begins with the policy that acted",
@@ -819,10 +819,17 @@ ON_POLICY_AGENTS = [
             "(max_norm / (norm + acceleration.CLIPPING_EPSILON)).clamp(max=1.0)",
             "(max_norm / (norm + acceleration.CLIPPING_EPSILON)).clamp(min=1.0)",
         ),
+        breakage("a GPU makes steps that are not finite", "(~may_step)", "(may_step & ~may_step)"),
+        breakage("a GPU learns from a bad batch", "may_step & self._is_fit", "may_step"),
         breakage(
-            "a GPU makes steps that are not finite", "(~(norm <= finite.LARGEST))", "(norm < -finite.LARGEST)"
+            "a GPU keeps the statistics of a bad batch",
+            "torch.where(is_whole, buffer, value, out=buffer)",
+            "pass",
         ),
-        breakage("steps that are not finite are made", "finite.require_finite([named])", "pass"),
+        breakage("what a GPU skips in a row is forgotten", "torch.maximum(most, in_a_row)", "in_a_row"),
+        breakage(
+            "steps that are not finite are made", "try:\n            sizes.check()", "try:\n            pass"
+        ),
         breakage("a bad gradient is not counted", "self._bad.append(error)", "pass"),
         breakage("statistics of a skipped batch stay", "buffer.copy_(value)", "pass"),
         breakage(

@@ -8,7 +8,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import networks, testing
+from minerva_acme import learners, networks, testing
 
 
 @pytest.mark.parametrize("shared_torso", [False, True])
@@ -132,10 +132,12 @@ def test_a_rollout_that_is_shorter_than_a_minibatch_is_refused(ppo_agent, make_l
 
 
 @pytest.mark.parametrize("marks_the_last_row", [True, False])
+@pytest.mark.parametrize("is_read", [True, False], ids=["CPU", "as on a GPU"])
 def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
-    agent, make_rollout, continuous_spec, marks_the_last_row
+    agent, make_rollout, continuous_spec, marks_the_last_row, is_read, monkeypatch
 ):
     """With one-step targets and no scaling each target can be told by hand."""
+    monkeypatch.setattr(learners, "is_read_at_once", lambda tensor: is_read)
     builder = agent.builder(
         advantage_estimator="dae", scale_rewards=False, discount=0.5, num_environments=2, rollout_steps=8
     )

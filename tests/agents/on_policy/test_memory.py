@@ -13,6 +13,7 @@ from minerva_acme import (
     builders,
     counting,
     environments,
+    learners,
     networks,
     runs,
     specs,
@@ -154,8 +155,10 @@ def make_rollout(builder, network, spec, seed=0):
     )
 
 
+@pytest.mark.parametrize("is_read", [True, False], ids=["CPU", "as on a GPU"])
 @torch.no_grad()
-def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_spec):
+def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_spec, is_read, monkeypatch):
+    monkeypatch.setattr(learners, "is_read_at_once", lambda tensor: is_read)
     builder, network = make_parts(
         agent, continuous_spec, advantage_estimator="dae", scale_rewards=False, normalize_observations=False
     )
