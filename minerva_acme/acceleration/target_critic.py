@@ -111,7 +111,8 @@ def _products_in(precision: Precision) -> Iterator[None]:
     if precision == "float32":
         yield
         return
-    setting: Any = torch.backends.mkldnn.matmul
+    backend: Any = torch.backends.mkldnn
+    setting = backend.matmul
     before = setting.fp32_precision
     setting.fp32_precision = "bf16"
     try:

@@ -199,7 +199,7 @@ def draw(
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
         # The figure is widened for long entries, which would be cut off otherwise.
         needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
-        figure.set_figwidth(max(width + beside, needed))
+        figure.set_figwidth(max(width + beside / figure.dpi, needed))
     return figure
 
 
@@ -373,7 +373,7 @@ def _write_names(ax: Axes, names: Sequence[_Named]) -> float:
     """Writes names to the right of the axes, as near to the ends of their curves as they fit.
 
     Returns:
-        The width of the longest name, in inches.
+        The width of the longest name, in dots.
     """
     (low, high), right = ax.get_ylim(), ax.get_xlim()[1]
     heights = [(named.y - low) / (high - low) for named in names]
@@ -402,7 +402,7 @@ def _write_names(ax: Axes, names: Sequence[_Named]) -> float:
                 "shrinkB": 0,
             },
         )
-        widest = max(widest, Text.get_window_extent(written).width / ax.get_figure().dpi)
+        widest = max(widest, Text.get_window_extent(written).width)
     return widest
 
 
