@@ -57,7 +57,7 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     if path.is_file():
         described, _, metadata = _read_safetensors(path)
         return Found(path, described, _env_steps(metadata), _score(metadata))
-    described = run_folder.read(_run_of(path))
+    described = run_folder.read(run_of(path))
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
 
@@ -199,7 +199,7 @@ def check_actions(
         ValueError: The environment's actions have other bounds, or another number of values.
     """
     if described is None:
-        folder = _run_of(pathlib.Path(path))
+        folder = run_of(pathlib.Path(path))
         if not (folder / run_folder.FILE).exists():
             return
         described = run_folder.read(folder)
@@ -388,7 +388,7 @@ def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
     return known[name]
 
 
-def _run_of(path: pathlib.Path) -> pathlib.Path:
+def run_of(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a run, given it or a checkpoint in <run>/checkpoints."""
     is_checkpoint = not (path / run_folder.FILE).exists() and (path.parent.parent / run_folder.FILE).exists()
     return path.parent.parent if is_checkpoint else path
