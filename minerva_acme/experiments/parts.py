@@ -62,7 +62,7 @@ class Parts:
 
         self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
-        self.learner, _ = make_learner(
+        self.learner, self.dataset = make_learner(
             config,
             self.beginning.player,
             networks=self._networks,
