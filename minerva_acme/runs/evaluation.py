@@ -71,6 +71,19 @@ class Evaluation(NamedTuple):
         """Returns one of the `metrics`, by which evaluations are compared; nan if it was not measured."""
         return self.metrics().get(metric, math.nan)
 
+    def values(self, metric: str) -> tuple[float, ...]:
+        """Returns the number of each episode of which a metric is the mean; () if it was not measured."""
+        leaves = {f"{_LEAF}{path}": values for path, values in self.leaf_returns.items()}
+        numbers = {options.RETURN: self.returns, "episode_length": self.lengths, **leaves, **self.measured}
+        return tuple(map(float, numbers.get(metric, ())))
+
+    def with_negative(self, metric: str) -> Self:
+        """Returns the same with the negative of a metric measured too, if a metric has a minus before it."""
+        values = self.values(metric.removeprefix("-"))
+        if not metric.startswith("-") or not values:
+            return self
+        return self._replace(measured={**self.measured, metric: tuple(-value for value in values)})
+
 
 class Evaluations(core.Saveable):
     """The evaluations of a run that its checkpoints keep."""
@@ -218,7 +231,8 @@ def evaluate(
         should_stop: Called before each step.
         observers: The observers; a batched environment takes none.
         metric: A metric that is needed. If it is another statistic of the info than the last number, such as
-            `info/success/max`, this statistic is reported of every number too.
+            `info/success/max`, this statistic is reported of every number too. If it is the negative of
+            another, such as `-info/energy/sum`, it is measured as well.
 
     Raises:
         ValueError: `num_episodes` is below 1, there are observers of a batched environment, or the metrics of
@@ -234,7 +248,10 @@ def evaluate(
                 f"timesteps of single environments, got {len(observers)}. Leave them out, or evaluate in a "
                 "single environment (`evaluation_environment_factory`)."
             )
-        return _evaluate_batch(played.environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
+        result = _evaluate_batch(
+            played.environment, cast(core.BatchedActor, actor), num_episodes, should_stop
+        )
+        return result and result.with_negative(metric)
     num_environments = played.num_environments
     own = copy.deepcopy(list(observers))  # nothing of an evaluation reaches the next one
     if played.has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
@@ -263,7 +280,7 @@ def evaluate(
             for name in episodes[0]
             if not loop.is_of_loops(name) and all(_is_number(episode.get(name)) for episode in episodes)
         },
-    )
+    ).with_negative(metric)
 
 
 class _InfoAtTheEnd(environment_info.EnvironmentInfo):
@@ -271,7 +288,7 @@ class _InfoAtTheEnd(environment_info.EnvironmentInfo):
 
     def __init__(self, metric: str) -> None:
         super().__init__()
-        named = metric.rpartition("/")[2] if metric.startswith("info/") else "last"
+        named = metric.rpartition("/")[2] if metric.removeprefix("-").startswith("info/") else "last"
         self.statistics = tuple(name for name in self.statistics if name in ("last", named))
 
     def measure(

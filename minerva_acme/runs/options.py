@@ -38,7 +38,8 @@ class RunOptions(foreign_names.Translated):
     metric: str = RETURN
     """The column of evaluator.csv that chooses the best checkpoint and that `stop_at` is compared with, such
     as info/is_success/last: the highest mean is the best. Of a number in the environment's info, /mean, /min,
-    /max or /sum over the episode's steps may be named as well."""
+    /max or /sum over the episode's steps may be named as well. If lower is better, name the negative,
+    as -info/energy/sum, which is then a column too."""
     stop_at: float | None = None
     """Stops the run once the mean of `metric` in an evaluation during or after training reaches this; None:
     never."""

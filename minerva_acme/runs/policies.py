@@ -15,7 +15,7 @@ import tree
 
 from minerva_acme import builders, counting, networks, reading, results, specs, types
 from minerva_acme.environments import task_actions, task_observations
-from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
+from minerva_acme.runs import checkpointing, hub, loaded_policy, options, programs, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"
@@ -25,11 +25,12 @@ Written = TypeVar("Written")
 class Score(NamedTuple):
     """The score that weights in a file have reached, without exploration."""
 
-    mean: float  # the mean return
-    std: float  # the standard deviation of the return over the episodes
+    mean: float
+    std: float  # over the episodes
     num_episodes: int
     seed: int  # the environment's seed
-    rounding: float  # the difference from the mean return of the run's own weights in the same episodes
+    rounding: float  # the difference from the mean of the run's own weights in the same episodes
+    metric: str = options.RETURN  # of which these are the mean and the standard deviation
 
 
 class Found(NamedTuple):
