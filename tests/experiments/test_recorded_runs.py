@@ -448,9 +448,7 @@ def test_a_target_network_that_is_not_there_begins_as_the_one_that_it_follows(
     ]
 
 
-def test_the_parts_of_a_module_that_fit_are_taken_and_what_only_the_other_run_had_is_named(
-    data, tmp_path, caplog
-):
+def test_parts_that_fit_are_taken_and_what_only_the_other_run_had_is_named(data, tmp_path, caplog):
     once = {"num_learner_steps": 1, "evaluation_episodes": 1}
     first = dataclasses.replace(BUILDERS["mpo"].config, critic_target="n_step")
     experiments.run_experiment(make_config(tmp_path / "first", mpo.MPOBuilder(first), data, **once))
