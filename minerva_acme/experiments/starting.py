@@ -33,9 +33,10 @@ def take_weights(
     """Gives a new learner what fits of a run's learner: networks, target networks, statistics, multipliers.
 
     A part of a module, such as the encoder of a policy, fits if all its arrays have the names and shapes of
-    those there. A target network that is not there begins as the network that it follows. If anything is
-    left, a warning says line by line what was taken and what was left, and why. The learner's optimisers,
-    counts and random numbers stay new.
+    those there. Parts are taken in the module's order up to the first that does not fit, since a head is of
+    no use behind another torso. A target network that is not there begins as the network that it follows. If
+    anything is left, a warning says line by line what was taken and what was left, and why. The learner's
+    optimisers, counts and random numbers stay new.
 
     Args:
         learner: The learner, which has made no step.
@@ -59,7 +60,12 @@ def take_weights(
             )
     policies.check_actions(source, spec)
     ours, theirs = _parts(state["modules"]), _parts(found["modules"])
-    fates = {part: _misfit(own, theirs.get(part)) or _TAKEN for part, own in ours.items()}
+    fates: dict[_Part, str] = {}
+    behind: dict[str, str] = {}  # by module: what becomes of parts behind the first that does not fit
+    for part, own in ours.items():
+        fates[part] = _misfit(own, theirs.get(part)) or behind.get(part[0], _TAKEN)
+        if fates[part] != _TAKEN:
+            behind.setdefault(part[0], f"left, since it comes behind {part[1]}")
     sources = {part: theirs[part] for part, fate in fates.items() if fate == _TAKEN}
     for part in [part for part in ours if part not in sources]:
         followed = [other for other in sources if other[1] == part[1] and _are_same(ours[other], ours[part])]

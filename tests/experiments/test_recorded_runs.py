@@ -467,7 +467,13 @@ def test_parts_that_fit_are_taken_and_what_only_the_other_run_had_is_named(data,
     assert "  policy: taken" in lines and "  critic.torso: taken" in lines
     assert "  critic.head: left, since 'head.weight' is (1, 8) there, (10, 8) here" in lines
 
-    caplog.clear()
+    # A head behind another torso is of no use, though its shape is the same.
+    other = mpo.MPOBuilder(dataclasses.replace(first, critic_layer_sizes=(9, 8)))
+    modules, _ = started(make_config(tmp_path / "other", other, data, from_run=tmp_path / "first", **once))
+    assert modules["critic"]["head.weight"].shape == before["critic"]["head.weight"].shape
+    assert not torch.equal(modules["critic"]["head.weight"], before["critic"]["head.weight"])
+    assert "\n  critic.head: left, since it comes behind torso\n" in caplog.text
+
     config = make_config(
         tmp_path / "third", BUILDERS["bc"], data, from_run=tmp_path / "first", num_learner_steps=1
     )
