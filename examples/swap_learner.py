@@ -105,6 +105,7 @@ def main(
     env: str = "dm_control/cartpole/swingup",
     num_env_steps: int = 20_000,
     directory: str = "runs/awac",
+    from_run: str | None = None,
     config: mpo.MPOConfig = mpo.PRESETS["control"],
 ) -> experiments.ExperimentResult:
     """Trains like `minerva train mpo`, but with the AWAC learner."""
@@ -114,6 +115,7 @@ def main(
             environment_factory=lambda seed: environments.make_training_environment(env, seed=seed),
             directory=directory,
             num_env_steps=num_env_steps,
+            from_run=from_run,  # such as a run of MPO: networks and replay fit, the duals are left
         )
     )
 

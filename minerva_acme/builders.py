@@ -9,7 +9,7 @@ import inspect
 import textwrap
 import tokenize
 import types as python_types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -142,6 +142,11 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     that nothing calls any more, since the methods that called it are overridden too.
     """
 
+    saveables: Mapping[str, core.Saveable] = python_types.MappingProxyType({})
+    """Your own objects that are saved and restored with a run, by name: a curriculum, a learned reward. Set
+    them in `__init__`, so that the copies of a builder which a run makes share them. The learner is saved by
+    itself, and so is a dataset with `save` and `restore`."""
+
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         _check_make_methods(cls)
@@ -271,7 +276,11 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     @property
     @abc.abstractmethod
     def policy_variables(self) -> Sequence[str]:
-        """The names of the learner's variables that `AgentPolicy.set_variables` takes."""
+        """The names of the learner's variables that `AgentPolicy.set_variables` takes.
+
+        A `learners.ModuleLearner` serves its modules by name. On the kit for off-policy agents they are the
+        fields of the networks' named tuple, such as "policy", or "target_policy" to act by that one.
+        """
 
     @property
     @abc.abstractmethod

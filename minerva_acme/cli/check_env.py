@@ -41,6 +41,7 @@ def run(command: commands.CheckEnv) -> int:
     """Shows the verdicts; returns 0 if nothing is wrong and some agent supports the environment, else 1."""
     console = Console()
     arguments = env_kwargs.read(command.env_kwargs)
+    concatenate = arguments.pop("concatenate", True)
 
     def make(seed: int) -> dm_env.Environment:
         return environments.make(command.environment, seed, **arguments)
@@ -50,7 +51,9 @@ def run(command: commands.CheckEnv) -> int:
             takes_seed = own.is_seeded(command.environment, environment)
         checks = examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed)
         counts = verdicts.show(checks, console, name_width=_NAME_WIDTH)
-        counts_of_agents = verdicts.show(ask_agents(make, command.seed), console, name_width=_NAME_WIDTH)
+        counts_of_agents = verdicts.show(
+            ask_agents(make, command.seed, concatenate=concatenate), console, name_width=_NAME_WIDTH
+        )
     num_agents = counts_of_agents["ok"]
     counts["wrong"] += counts_of_agents["wrong"]
     supported = f"{readable.count(num_agents, 'agent')} support{'s' * (num_agents == 1)}"
@@ -85,24 +88,42 @@ def examine(make: Make, *, seed: int = 0, max_steps: int = 1000, takes_seed: boo
         yield _judge_ends(conformance)
 
 
-def ask_agents(make: Make, seed: int = 0) -> Iterator[Check]:
+def ask_agents(make: Make, seed: int = 0, *, concatenate: bool = True) -> Iterator[Check]:
     """Yields which agents support an environment, as `make_training_environment` wraps it."""
     try:
-        environment = environments.make_training_environment(make(seed))
+        spec, nested = (_specs_for_training(make(seed), joined) for joined in (concatenate, False))
     except ValueError as error:
         yield Check("for training", "wrong", str(error))
         return
-    with contextlib.closing(environment):
-        spec = specs.make_environment_spec(environment)
-    words = f"observations {_short(spec.observations)}; actions {_short(spec.actions)}"
+    both = tree.is_nested(nested.observations) and spec.observations != nested.observations
     for name, entry in registry.entries().items():
-        try:
-            builder: Any = entry.builder  # a builder's constructor is not part of its interface
-            builder(entry.presets["default"]).check_spec(spec)
-        except ValueError as error:
-            yield Check(name, "no", str(error))
-        else:
-            yield Check(name, "ok", f"supported: {words}")
+        builder: Any = entry.builder  # a builder's constructor is not part of its interface
+        asked = builder(entry.presets["default"])
+        if refusal := _refusal(asked, spec):
+            yield Check(name, "no", refusal)
+            continue
+        apart = " or apart (--env-kwargs concatenate=false)" * (both and not _refusal(asked, nested))
+        yield Check(
+            name,
+            "ok",
+            f"supported: observations {_short(spec.observations)}{apart}; actions {_short(spec.actions)}",
+        )
+
+
+def _specs_for_training(environment: dm_env.Environment, concatenate: bool) -> specs.EnvironmentSpec:
+    with contextlib.closing(
+        environments.make_training_environment(environment, concatenate=concatenate)
+    ) as made:
+        return specs.make_environment_spec(made)
+
+
+def _refusal(builder: Any, spec: specs.EnvironmentSpec) -> str:
+    """Returns why an agent does not support an environment, or "" if it does."""
+    try:
+        builder.check_spec(spec)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ class Train:
     which makes a dm_env or Gymnasium environment. Modules in the current folder are found too. With --dataset
     it plays evaluations only; without it, there are none."""
     env_kwargs: _Words = ()
-    """Arguments of the environment: --env-kwargs gravity=3.7 size=small"""
+    """Arguments of the environment: --env-kwargs gravity=3.7 size=small. With concatenate=false, observations
+    stay apart instead of becoming one vector; `minerva check-env` says which agents take them."""
     preset: str = "default"
     """Named settings, which flags override. `task` selects the settings and the number of steps listed for
     this agent and environment (see `minerva list tasks`)."""

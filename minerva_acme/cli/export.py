@@ -59,7 +59,8 @@ def run(command: commands.Export) -> int:
     elif episodes:
         score = verification.score(checkpoint, output, episodes, import_code=command.import_code)
         console.print(
-            f"Score {score.mean:.2f} ± {score.std:.2f} over {readable.count(score.num_episodes, 'episode')} "
+            f"Score ({score.metric}) {score.mean:.2f} ± {score.std:.2f} over "
+            f"{readable.count(score.num_episodes, 'episode')} "
             f"from unseen initial states, {score.rounding:.2f} away from the score of the run's own weights"
         )
     console.print(f"Wrote {output} from checkpoint {checkpoint.name}. To act with it: {use}")

@@ -9,7 +9,16 @@ from collections.abc import Iterator
 from minerva_acme import readable, reading, runs, task_settings
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import checkpointing, hub, policies, provenance, run_folder, tasks, verification
+from minerva_acme.runs import (
+    checkpointing,
+    hub,
+    options,
+    policies,
+    provenance,
+    run_folder,
+    tasks,
+    verification,
+)
 
 _CARD = "README.md"
 _CARD_CHARACTERS = 10_000  # in which the header of a card of ours ends
@@ -129,7 +138,10 @@ def make_card(
         sessions: The entries of the run's provenance.
     """
     described, environment = found.description, found.description.environment
-    reached = f"{score.mean:.2f} +/- {score.std:.2f}"
+    is_return = score.metric == options.RETURN
+    metric = "mean_reward" if is_return else score.metric
+    mean, std = (f"{x:.2f}" if is_return else f"{x:.4g}" for x in (score.mean, score.std))
+    reached = f"{mean} +/- {std}"
     metadata = {
         "library_name": _LIBRARY,
         "pipeline_tag": "reinforcement-learning",
@@ -141,14 +153,7 @@ def make_card(
                     {
                         "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
                         "dataset": {"name": environment, "type": environment},
-                        "metrics": [
-                            {
-                                "type": "mean_reward",
-                                "value": reached,
-                                "name": "mean_reward",
-                                "verified": False,
-                            }
-                        ],
+                        "metrics": [{"type": metric, "value": reached, "name": metric, "verified": False}],
                     }
                 ],
             }
@@ -163,8 +168,9 @@ def make_card(
     )
     episodes = readable.count(score.num_episodes, "episode")
     yield (
-        f"**Mean return {reached}**: mean and standard deviation over {episodes} from initial states that "
-        f"training has not seen (seed {score.seed}), without exploration.\n"
+        f"**Mean {'return' if is_return else score.metric} {reached}**: mean and standard deviation over "
+        f"{episodes} from initial states that training has not seen (seed {score.seed}), without "
+        "exploration.\n"
     )
     flags = " --import-code" if described.needs_code else ""
     yield f"## Play it\n\n```\nminerva eval hf:{repository} --episodes {score.num_episodes}{flags}\n```\n"

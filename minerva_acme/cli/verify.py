@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from minerva_acme import results
 from minerva_acme.cli import choices, commands
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import verification
+from minerva_acme.runs import options, verification
 
 
 def run(command: commands.Verify) -> int:
@@ -39,18 +39,23 @@ def run(command: commands.Verify) -> int:
                 table.add_row(name, *["-"] * 3, "not played")
                 continue
         num_good += verdict.is_same
+        stored = verdict.stored
+        is_return = stored.metric == options.RETURN
+        found = (stored.mean, stored.std, verdict.mean, verdict.tolerance)
+        mean, std, played, tolerance = (f"{x:.1f}" if is_return else f"{x:.4g}" for x in found)
         table.add_row(
-            name,
-            f"{verdict.stored.mean:.1f} ± {verdict.stored.std:.1f}",
-            f"{verdict.played.mean:.1f}",
-            f"{verdict.tolerance:.1f}",
+            name if is_return else f"{name}, {stored.metric}",
+            f"{mean} ± {std}",
+            played,
+            tolerance,
             "same" if verdict.is_same else "DIFFERS",
         )
     console.print(table, soft_wrap=False)
     console.print(
-        f"Mean return without exploration, with the standard deviation over episodes. The tolerance is the "
-        f"sum of {verification.STANDARD_ERRORS:g} standard errors of the difference, the change caused by "
-        f"rounding the weights to float16, and {verification.ARITHMETIC:.1%} of the score for other CPUs' "
+        "Mean return, or the metric named, without exploration, with the standard deviation over episodes. "
+        f"The tolerance is the sum of {verification.STANDARD_ERRORS:g} standard errors of the difference, "
+        "the change caused by rounding the weights to float16, and "
+        f"{verification.ARITHMETIC:.1%} of the score for other CPUs' "
         "rounding.",
         soft_wrap=False,
     )

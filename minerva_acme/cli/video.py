@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import math
 import pathlib
 import tempfile
 from typing import Any
@@ -13,7 +14,7 @@ from rich.progress import Progress
 from minerva_acme import runs, task_settings
 from minerva_acme.cli import commands, environment_choice, extras
 from minerva_acme.cli.console import Console
-from minerva_acme.runs import policies, recorded_environment
+from minerva_acme.runs import options, policies, recorded_environment
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering
 
@@ -42,6 +43,7 @@ def run(command: commands.Video) -> int:
     builder = found.description.make_builder(import_code=command.import_code)
     description, make_environment = environment_choice.choose(found.description, command)
     environment_id = description.environment
+    metric = description.options.get("metric", options.RETURN)
     if environment_id.startswith(task_settings.RECORDED):
         raise ValueError(recorded_environment.explain(environment_id.removeprefix(task_settings.RECORDED)))
     camera = int(command.camera) if command.camera and command.camera.isdigit() else command.camera
@@ -75,9 +77,14 @@ def run(command: commands.Video) -> int:
 
     def play(environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
         result = runs.evaluate_checkpoint(
-            found.path, builder, environment, 1, seed=episode_seed, explore=command.explore
+            found.path, builder, environment, 1, seed=episode_seed, explore=command.explore, metric=metric
         )
-        return recording.Episode(episode_seed, result.returns[0], result.lengths[0])
+        score = next(iter(result.values(metric)), -math.inf)  # as where observers in Python measure it
+        return recording.Episode(episode_seed, result.returns[0], result.lengths[0], score)
+
+    def described(episode: recording.Episode, width: int = 0) -> str:
+        of_metric = "" if metric == options.RETURN else f", {metric} {episode.score:.4g}"
+        return f"{episode.episode_return:{width}.2f}{of_metric}"
 
     def play_unseen(episode_seed: int) -> recording.Episode:
         with contextlib.closing(make(episode_seed)) as environment:
@@ -89,7 +96,7 @@ def run(command: commands.Video) -> int:
     num_episodes = command.episodes
 
     def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
-        found = f"return {episode.episode_return:10.2f}  best {best.episode_return:10.2f}"
+        found = f"return {described(episode, 10)}  best {described(best, 10)}"
         console.print(f"episode {index + 1:3d}/{num_episodes}  {found}")
 
     best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
@@ -122,7 +129,7 @@ def run(command: commands.Video) -> int:
     console.print(
         f"{description.agent} on {environment_id}, {found.env_steps:,} "
         f"{description.steps_name}: "
-        f"return {drawn.episode_return:.2f}, the best of {num_episodes}, "
+        f"return {described(drawn)}, the best of {num_episodes}, "
         f"in {', '.join(map(str, files.values()))}"
     )
     return 0

@@ -396,6 +396,7 @@ class LearnerNode(graph.Part):
         state = saver.learning_state(
             self._config,
             self._learner,
+            self._dataset,
             self._reporter.counter.get_counts() | {"actor_steps": env_steps},
             self._generators,
             evaluations.save(),
@@ -420,6 +421,7 @@ class LearnerNode(graph.Part):
         state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
         with checkpointing.explain_misfit(checkpoint):
             learner.restore(state["learner"])
+            saver.restore_own(self._config, self._dataset, state)
             if self._rank == 0:  # which alone reports them
                 self._reporter.counter.restore(
                     {name: value for name, value in state["counter"].items() if name.startswith("learner_")}

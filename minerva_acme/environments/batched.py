@@ -4,7 +4,7 @@ Shapes: B environments.
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dm_env
@@ -93,6 +93,14 @@ class BatchedEnvironment(specs.SpecMethods, core.Closeable):
                     f"{self.num_environments} environments, {list(expected)}, got {list(leaf.shape)}."
                 )
 
+    def get_info(self) -> Mapping[str, torch.Tensor]:
+        """Returns numbers or booleans of the newest step, [B], by name: the same names in every step.
+
+        Evaluations report them as they do the info of single environments, see `runs.evaluate`. Where an
+        episode has ended, they are those of its last step.
+        """
+        return {}
+
     def close(self) -> None:
         """Does nothing. An environment that holds resources overrides it."""
 
@@ -119,6 +127,7 @@ class SimulatorEnvironment(BatchedEnvironment):
         device: torch.device | str = "cpu",
         to_tensor: Callable[[Any], torch.Tensor] | None = None,
         from_tensor: Callable[[torch.Tensor], Any] | None = None,
+        info: Callable[[Any], Mapping[str, Any]] = lambda infos: {},
     ) -> None:
         """Takes ownership of the simulator, and closes it in `close` if it can be closed.
 
@@ -132,11 +141,15 @@ class SimulatorEnvironment(BatchedEnvironment):
                 copies arrays and tensors; for arrays that cannot change, such as JAX's, `torch.from_dlpack`
                 needs no copy.
             from_tensor: Converts actions to what it takes. None leaves them tensors.
+            info: Takes from its infos what evaluations report, such as `lambda infos: {"success":
+                infos["success"]}`; see `get_info`.
         """
         super().__init__(num_environments, environment_spec, device)
         self.simulator = simulator
         self._to_tensor = to_tensor or self._copy
         self._from_tensor = from_tensor
+        self._info = info
+        self._newest_info: dict[str, torch.Tensor] = {}
         self._dtypes = tree.map_structure(lambda spec: torch_dtype(spec.dtype), environment_spec.observations)
         self._newest: types.NestedTensor = None  # before the first reset
         self._is_closed = False
@@ -160,6 +173,7 @@ class SimulatorEnvironment(BatchedEnvironment):
         if self._from_tensor is not None:
             actions = tree.map_structure(self._from_tensor, actions)
         observation, reward, terminated, truncated, infos = self.simulator.step(actions)
+        self._newest_info = {name: self._number(values) for name, values in self._info(infos).items()}
         terminated, truncated = (self._number(flag).bool() for flag in (terminated, truncated))
         timestep = types.BatchedTimeStep(
             step_type=(terminated | truncated).to(torch.uint8) + _MID,
@@ -171,6 +185,9 @@ class SimulatorEnvironment(BatchedEnvironment):
         timestep = self._ended(timestep, infos)
         self._newest = timestep.newest
         return timestep
+
+    def get_info(self) -> Mapping[str, torch.Tensor]:
+        return self._newest_info
 
     @abc.abstractmethod
     def _ended(self, timestep: types.BatchedTimeStep, infos: Any) -> types.BatchedTimeStep:

@@ -116,6 +116,7 @@ def make_training_environment(
     seed: int | None = None,
     *,
     critic_observations: Sequence[str] = (),
+    concatenate: bool = True,
     **task_kwargs: Any,
 ) -> dm_env.Environment:
     """Makes an environment by id, or takes an existing one, and applies the wrappers needed for training.
@@ -128,7 +129,8 @@ def make_training_environment(
         observations without images              concatenated to one vector
         64 bits                                  32 bits
 
-    An observation with images stays a nest, which an agent's encoder takes. With `critic_observations`, which
+    An observation with images stays a nest, which an agent's encoder takes; with `concatenate=False`, so does
+    any other, for an encoder of sets or graphs. With `critic_observations`, which
     names entries of the observation that only an agent's critic sees, the observation is a dict of two such
     parts instead, `policy` and `critic`, see `wrappers.CriticObservationWrapper`. All changes are logged at
     INFO. All timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
@@ -158,10 +160,11 @@ def make_training_environment(
 
             bare = gymnasium_adapter.GymnasiumEnvironment(environment)
     if name is not None:
-        return _wrap(bare, name, task_kwargs, critic_observations)
+        return _wrap(bare, name, task_kwargs, critic_observations, concatenate)
     if seed is not None:
         _seed(bare, seed)
-    return training_wrappers.wrap(bare, type(environment).__name__, critic_observations)
+    name = type(environment).__name__
+    return training_wrappers.wrap(bare, name, critic_observations, concatenate=concatenate)
 
 
 def make_for_run(
@@ -170,6 +173,7 @@ def make_for_run(
     seed: int | None = None,
     *,
     critic_observations: Sequence[str] = (),
+    concatenate: bool = True,
     **task_kwargs: Any,
 ) -> Any:
     """Makes the environment that a run names, as `make_training_environment` does.
@@ -182,7 +186,7 @@ def make_for_run(
     """
     made = _make(environment_id, seed, task_kwargs)
     if isinstance(made, dm_env.Environment):
-        return _wrap(made, environment_id, task_kwargs, critic_observations)
+        return _wrap(made, environment_id, task_kwargs, critic_observations, concatenate)
     origin.mark(made, origin.Origin(environment_id, task_kwargs))
     return made
 
@@ -192,11 +196,14 @@ def _wrap(
     name: str,
     task_kwargs: dict[str, Any],
     critic_observations: Sequence[str],
+    concatenate: bool,
 ) -> dm_env.Environment:
     """Wraps an environment that was made by its id, and notes where it comes from."""
-    made = training_wrappers.wrap(environment, name, critic_observations)
-    sorted_out = {"critic_observations": tuple(critic_observations)} if critic_observations else {}
-    origin.mark(made, origin.Origin(name, task_kwargs | sorted_out))
+    made = training_wrappers.wrap(environment, name, critic_observations, concatenate=concatenate)
+    wrapping: dict[str, Any] = {} if concatenate else {"concatenate": False}
+    if critic_observations:
+        wrapping["critic_observations"] = tuple(critic_observations)
+    origin.mark(made, origin.Origin(name, task_kwargs | wrapping))
     return made
 
 

@@ -58,7 +58,11 @@ class TaskObservations:
         self.spec = specs.without(task, self._names)
         """The spec of the task's observations, without what only the critic sees."""
         self._given = GivenObservation(self.spec)
-        self._wrapped = training_wrappers.wrap(self._given, "", self._names)
+        # With names, or beside an image, whether others would be concatenated changes nothing.
+        is_vector = isinstance(agent, specs.Array) and len(agent.shape) == 1
+        self._wrapped = training_wrappers.wrap(
+            self._given, "", self._names, concatenate=is_vector or bool(self._names)
+        )
         if self._wrapped.observation_spec() != agent:
             raise ValueError(
                 f"The agent's observations {_describe(agent)} must result from the task's, "

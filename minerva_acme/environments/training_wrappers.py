@@ -30,7 +30,11 @@ class Rule(NamedTuple):
 
 
 def wrap(
-    environment: dm_env.Environment, name: str, critic_observations: Sequence[str] = ()
+    environment: dm_env.Environment,
+    name: str,
+    critic_observations: Sequence[str] = (),
+    *,
+    concatenate: bool = True,
 ) -> dm_env.Environment:
     """Applies the rules to an environment, in order.
 
@@ -38,13 +42,20 @@ def wrap(
         environment: The environment, without wrappers.
         name: The environment's name, for messages; "" to log nothing.
         critic_observations: The names of entries of the observation that only the critic sees.
+        concatenate: Whether observations without images become one vector.
 
     Raises:
-        ValueError: There are such names, but no such entries, or a spec is not a nest of specs.
+        ValueError: There are such names, but no such entries, or nothing may be concatenated; or a spec is
+            not a nest of specs.
     """
+    if not isinstance(concatenate, bool) or (critic_observations and not concatenate):
+        raise ValueError(
+            "`concatenate` must be True or False, and True with `critic_observations`, each of whose two "
+            f"parts becomes one vector, got {concatenate!r}."
+        )
     for field, spec in specs.make_environment_spec(environment)._asdict().items():
         specs.Checker(spec, field)  # raises if something is not a spec
-    for rule in _rules(name, critic_observations):
+    for rule in _rules(name, critic_observations, concatenate):
         parts = rule.find(specs.make_environment_spec(environment))
         if parts:
             environment = rule.wrap(environment)
@@ -65,16 +76,16 @@ def continuous_actions(spec: specs.EnvironmentSpec) -> list[str]:
     return _parts("action", spec.actions, lambda leaf: np.issubdtype(leaf.dtype, np.floating))
 
 
-def _rules(name: str, critic_observations: Sequence[str]) -> list[Rule]:
+def _rules(name: str, critic_observations: Sequence[str], concatenate: bool) -> list[Rule]:
     def check(environment: dm_env.Environment) -> dm_env.Environment:
         return wrappers.SpecCheckWrapper(environment, name=name, strict=False)
 
     def sort(environment: dm_env.Environment) -> dm_env.Environment:
         return wrappers.CriticObservationWrapper(environment, critic_observations=critic_observations)
 
-    flat = Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector")
+    flat = [Rule(_flat, wrappers.ConcatObservationWrapper, "concatenated to one vector")] * concatenate
     if critic_observations:
-        flat = Rule(_everything, sort, "")
+        flat = [Rule(_everything, sort, "")]
     return [
         Rule(_no_numbers, wrappers.NumbersOnlyWrapper, "left out, since it holds no numbers"),
         # At this point fields still have the environment's own names and bounds.
@@ -82,7 +93,7 @@ def _rules(name: str, critic_observations: Sequence[str]) -> list[Rule]:
         Rule(_no_floats, wrappers.FloatObservationWrapper, "turned into float32"),
         Rule(continuous_actions, scale_actions, "scaled to [-1, 1]"),
         Rule(_nested_actions, wrappers.FlatActionWrapper, "taken as one vector"),
-        flat,
+        *flat,
         Rule(_unnamed_rewards, wrappers.NamedRewardsWrapper, "taken as rewards with a name each"),
         Rule(_everything, wrappers.SinglePrecisionWrapper, ""),
     ]

@@ -11,7 +11,7 @@ from typing import Any
 from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import loop, multi_agent, scene, vector
-from minerva_acme.experiments import beginning, evaluator, seeds
+from minerva_acme.experiments import beginning, evaluator, seeds, starting
 from minerva_acme.replay import backends
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, evaluation, run_logs
@@ -62,7 +62,7 @@ class Parts:
 
         self.logs = run_logs.RunLogs(config, self.beginning.description.summary(), resources)
         self._networks = builder.make_networks(self.spec, self.seeds.generator("networks"))
-        self.learner, _ = make_learner(
+        self.learner, self.dataset = make_learner(
             config,
             self.beginning.player,
             networks=self._networks,
@@ -155,8 +155,11 @@ class Parts:
             )
 
         files = self.beginning.replay_files
+        is_kept = self.tables and not any(table.max_times_sampled for table in self.tables)
         if self.beginning.is_taken_over:  # its tables may differ
             server = backends.restore_or_begin_empty(make, files)
+        elif self.config.from_run and not self.beginning.checkpoint and is_kept and not self.config.dataset:
+            server = starting.open_replay(make, self.config.from_run, self.beginning.description)
         else:
             server = make(files)
         return resources.enter_context(resources.enter_context(server).client())

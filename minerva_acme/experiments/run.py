@@ -155,7 +155,9 @@ def run_experiment(
         if run.beginning.checkpoint is not None:
             checkpoints.restore(run.beginning.checkpoint)
         elif config.from_run is not None:
-            starting.take_weights(run.learner, config.from_run, config.torch_device, run.spec)
+            starting.take_weights(
+                run.learner, config.from_run, config.torch_device, run.spec, has_replay=run.has_old_replay
+            )
             run.actor.update(wait=True)
         reporter.report("evaluate")  # the evaluation that the run resumes with may have reached its return
         if run.recorder is not None:

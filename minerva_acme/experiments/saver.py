@@ -129,7 +129,12 @@ class Saver:
             "environments": environment,
             "adders": [core.save_if_saveable(adder) for adder in run.adders],
             **learning_state(
-                run.config, run.learner, run.counter.save(), run.generators, self._evaluations.save()
+                run.config,
+                run.learner,
+                run.dataset,
+                run.counter.save(),
+                run.generators,
+                self._evaluations.save(),
             ),
             **self._pacer.save(),
             **{name: part.save() for name, part in self._with_data.items()},
@@ -157,6 +162,7 @@ class Saver:
                 )
             run.counter.restore(state["counter"])
             core.restore_if_saved(run.learner, state["learner"])
+            restore_own(run.config, run.dataset, state)
             if is_own:
                 self._restore_playing(checkpoint, state)
             self._evaluations.restore(state)
@@ -207,6 +213,7 @@ class Saver:
 def learning_state(
     config: experiment_config.ExperimentConfig,
     learner: core.Learner,
+    dataset: Any,
     counts: core.State,
     generators: seeds.GlobalGenerators,
     evaluations: core.State,
@@ -216,6 +223,7 @@ def learning_state(
     Args:
         config: The experiment's config.
         learner: The run's learner.
+        dataset: The dataset that it learns from, which may be `Saveable`.
         counts: The run's counts.
         generators: The global generators of the learner's process.
         evaluations: The state of the run's evaluations.
@@ -224,10 +232,19 @@ def learning_state(
     return {
         "counter": counts,
         "learner": core.save_if_saveable(learner),
+        "dataset": core.save_if_saveable(dataset),
+        "saveables": {name: part.save() for name, part in config.builder.saveables.items()},
         "generators": generators.save(),
         **evaluations,
         **checkpointing.policy_state(variables),
     }
+
+
+def restore_own(config: experiment_config.ExperimentConfig, dataset: Any, state: Mapping[str, Any]) -> None:
+    """Restores the dataset and the builder's `saveables`, where the learning state has them."""
+    core.restore_if_saved(dataset, state.get("dataset"))
+    for name, part in config.builder.saveables.items():
+        core.restore_if_saved(part, state.get("saveables", {}).get(name))
 
 
 def _is_unknown(environment: core.State) -> bool:

@@ -2,7 +2,7 @@
 
 from minerva_acme.loggers.asynchronous import AsyncLogger
 from minerva_acme.loggers.base import Logger
-from minerva_acme.loggers.combinators import Dispatcher, NewestRow, TimeFilter
+from minerva_acme.loggers.combinators import Dispatcher, InMemoryLogger, NewestRow, TimeFilter
 from minerva_acme.loggers.csv import CSVLogger
 from minerva_acme.loggers.rates import EverySeconds
 from minerva_acme.loggers.summaries import SeriesSummary, Summary
@@ -15,6 +15,7 @@ __all__ = [
     "CSVLogger",
     "Dispatcher",
     "EverySeconds",
+    "InMemoryLogger",
     "Logger",
     "NewestRow",
     "SeriesSummary",

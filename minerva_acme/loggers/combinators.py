@@ -45,6 +45,28 @@ class NewestRow(base.Logger):
         pass
 
 
+class InMemoryLogger(base.Logger):
+    """Keeps all rows in `rows`, for notebooks and tests. Of a run, one for each label:
+
+    logs = collections.defaultdict(loggers.InMemoryLogger)
+    experiments.run_experiment(experiments.ExperimentConfig(..., logger_factory=logs.__getitem__))
+    logs["evaluator"].rows[-1]["episode_return"]
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[base.PlainRow] = []
+        self._is_closed = False
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        if self._is_closed:
+            raise ValueError("The logger is closed, as a run closes its loggers. Make another one.")
+        self.rows.append(base.to_plain(values))
+
+    def close(self) -> None:
+        """Ends writing; the rows stay."""
+        self._is_closed = True
+
+
 class TimeFilter(base.Logger):
     """Passes on at most one row per time interval. The last row is always passed on, at least by `close`."""
 

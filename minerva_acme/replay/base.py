@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -84,7 +84,8 @@ class Queue(NamedTuple):
     capacity: int  # in items
 
 
-RateLimiter = MinSize | SampleToInsertRatio | Queue
+RateLimiter: TypeAlias = MinSize | SampleToInsertRatio | Queue
+"""Says when items of a table may be sampled or inserted; a builder's `make_rate_limiter` returns one."""
 
 
 class Ring(NamedTuple):

@@ -20,6 +20,15 @@ from minerva_acme.runs import options, policies
 Actor = core.Actor | core.VectorActor | core.BatchedActor
 
 _LEAF = "episode_return/"
+_RETURNS, _LENGTHS = options.RETURN, "episode_length"
+_FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
+_MERGED: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "last": lambda before, number: number,
+    "sum": torch.add,
+    "mean": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
 _STEPS_BETWEEN_READS = 20  # of a batched environment's device, to see whether enough episodes have ended
 
 
@@ -70,6 +79,19 @@ class Evaluation(NamedTuple):
     def score(self, metric: str) -> float:
         """Returns one of the `metrics`, by which evaluations are compared; nan if it was not measured."""
         return self.metrics().get(metric, math.nan)
+
+    def values(self, metric: str) -> tuple[float, ...]:
+        """Returns the number of each episode of which a metric is the mean; () if it was not measured."""
+        leaves = {f"{_LEAF}{path}": values for path, values in self.leaf_returns.items()}
+        numbers = {_RETURNS: self.returns, _LENGTHS: self.lengths, **leaves, **self.measured}
+        return tuple(map(float, numbers.get(metric, ())))
+
+    def with_negative(self, metric: str) -> Self:
+        """Returns the same with the negative of a metric measured too, if a metric has a minus before it."""
+        values = self.values(metric.removeprefix("-"))
+        if not metric.startswith("-") or not values:
+            return self
+        return self._replace(measured={**self.measured, metric: tuple(-value for value in values)})
 
 
 class Evaluations(core.Saveable):
@@ -210,6 +232,7 @@ def evaluate(
     Copies of the observers watch the episodes. If the environment has a `get_info()`, as Gymnasium's have, an
     `EnvironmentInfo` watches it too, unless there is one among them: it reports each number of the last info
     of an episode, as `info/<key>/last`. What an observer reports counts if it is a number, in every episode.
+    The `get_info()` of a batched environment is reported in the same way.
 
     Args:
         environment: The environment, or several in a vector or batch.
@@ -218,7 +241,8 @@ def evaluate(
         should_stop: Called before each step.
         observers: The observers; a batched environment takes none.
         metric: A metric that is needed. If it is another statistic of the info than the last number, such as
-            `info/success/max`, this statistic is reported of every number too.
+            `info/success/max`, this statistic is reported of every number too. If it is the negative of
+            another, such as `-info/energy/sum`, it is measured as well.
 
     Raises:
         ValueError: `num_episodes` is below 1, there are observers of a batched environment, or the metrics of
@@ -234,7 +258,10 @@ def evaluate(
                 f"timesteps of single environments, got {len(observers)}. Leave them out, or evaluate in a "
                 "single environment (`evaluation_environment_factory`)."
             )
-        return _evaluate_batch(played.environment, cast(core.BatchedActor, actor), num_episodes, should_stop)
+        result = _evaluate_batch(
+            played.environment, cast(core.BatchedActor, actor), num_episodes, should_stop, metric
+        )
+        return result and result.with_negative(metric)
     num_environments = played.num_environments
     own = copy.deepcopy(list(observers))  # nothing of an evaluation reaches the next one
     if played.has_info and not any(isinstance(one, environment_info.EnvironmentInfo) for one in own):
@@ -263,7 +290,7 @@ def evaluate(
             for name in episodes[0]
             if not loop.is_of_loops(name) and all(_is_number(episode.get(name)) for episode in episodes)
         },
-    )
+    ).with_negative(metric)
 
 
 class _InfoAtTheEnd(environment_info.EnvironmentInfo):
@@ -271,8 +298,7 @@ class _InfoAtTheEnd(environment_info.EnvironmentInfo):
 
     def __init__(self, metric: str) -> None:
         super().__init__()
-        named = metric.rpartition("/")[2] if metric.startswith("info/") else "last"
-        self.statistics = tuple(name for name in self.statistics if name in ("last", named))
+        self.statistics = tuple(name for name in self.statistics if name in _statistics(metric))
 
     def measure(
         self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
@@ -280,6 +306,39 @@ class _InfoAtTheEnd(environment_info.EnvironmentInfo):
         if self.statistics == ("last",) and not timestep.last():  # up to 25 us that nobody asked for
             return {}
         return super().measure(environment, timestep, action)
+
+
+def _statistics(metric: str) -> list[str]:
+    """Returns the statistics of an episode's infos to report: the last number, and what a metric names."""
+    named = metric.rpartition("/")[2] if metric.removeprefix("-").startswith("info/") else "last"
+    return [*dict.fromkeys(name for name in ("last", named) if name in _MERGED)]
+
+
+class _OpenInfos:
+    """The statistics of the infos of the open episodes of B environments, on their device."""
+
+    def __init__(self, metric: str, first: torch.Tensor) -> None:
+        """Args: metric: The metric that is needed. first: The step types, [B], which give the device."""
+        self._statistics = _statistics(metric)
+        self._length = torch.zeros_like(first, dtype=torch.float64)
+        self._so_far: dict[str, torch.Tensor] = {}
+
+    def add(self, info: Mapping[str, torch.Tensor], step_type: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Adds a step; returns the statistics of its episodes by name, each [B]."""
+        is_step = step_type != _FIRST  # otherwise the info is of a reset
+        is_new, self._length = self._length == 0, self._length + is_step
+        for key, values in info.items():
+            number = values.double()
+            for statistic in self._statistics:
+                before = self._so_far.get(name := f"info/{key}/{statistic}", number)
+                merged = torch.where(is_new, number, _MERGED[statistic](before, number))
+                self._so_far[name] = torch.where(is_step, merged, before)
+        found = {
+            name: values / self._length if name.endswith("/mean") else values
+            for name, values in self._so_far.items()
+        }
+        self._length = self._length.masked_fill(step_type == _LAST, 0.0)
+        return found
 
 
 def _is_number(value: Any) -> bool:
@@ -291,6 +350,7 @@ def _evaluate_batch(
     actor: core.BatchedActor,
     num_episodes: int,
     should_stop: Callable[[], bool],
+    metric: str,
 ) -> Evaluation | None:
     """Plays whole episodes in a batched environment; their numbers stay on its device until the end."""
     number, device = environment.num_environments, environment.device
@@ -300,11 +360,10 @@ def _evaluate_batch(
     timestep = environment.reset()
     check.first(timestep)
     actor.observe_first(timestep)
-    episodes = batched_loop.OpenEpisodes(timestep)
+    episodes, infos = batched_loop.OpenEpisodes(timestep), _OpenInfos(metric, timestep.step_type)
     num_ended = torch.zeros_like(wanted)  # [B]
     # By environment and number of its episode; the last column takes the rest.
-    returns = torch.zeros(number, most + 1, dtype=torch.float64, device=device)
-    lengths = torch.zeros_like(returns)
+    stored: dict[str, torch.Tensor] = {}
     while bool((num_ended < wanted).any()):
         for _ in range(_STEPS_BETWEEN_READS):
             if should_stop():
@@ -315,14 +374,20 @@ def _evaluate_batch(
             actor.observe(actions, timestep)
             ended = episodes.add(timestep)
             column = num_ended.clamp(max=most)[:, None]
-            returns.scatter_(1, column, ended.returns[:, None])
-            lengths.scatter_(1, column, ended.lengths[:, None])
+            found = infos.add(environment.get_info(), timestep.step_type)
+            for name, values in {_RETURNS: ended.returns, _LENGTHS: ended.lengths, **found}.items():
+                if name not in stored:
+                    stored[name] = torch.zeros(number, most + 1, dtype=torch.float64, device=device)
+                stored[name].scatter_(1, column, values[:, None])
             num_ended = num_ended + ended.has_ended
         check.read()
     # The first episodes of all environments, then their second ones.
-    in_order = (numbers[:, :most].T.reshape(-1)[:num_episodes].tolist() for numbers in (returns, lengths))
-    all_returns, all_lengths = in_order
-    return Evaluation(tuple(all_returns), tuple(map(int, all_lengths)))
+    in_order = {
+        name: tuple(numbers[:, :most].T.reshape(-1)[:num_episodes].tolist())
+        for name, numbers in stored.items()
+    }
+    returns, lengths = in_order.pop(_RETURNS), in_order.pop(_LENGTHS)
+    return Evaluation(returns, tuple(map(int, lengths)), measured=in_order)
 
 
 def evaluate_checkpoint(

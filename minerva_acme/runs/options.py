@@ -38,7 +38,8 @@ class RunOptions(foreign_names.Translated):
     metric: str = RETURN
     """The column of evaluator.csv that chooses the best checkpoint and that `stop_at` is compared with, such
     as info/is_success/last: the highest mean is the best. Of a number in the environment's info, /mean, /min,
-    /max or /sum over the episode's steps may be named as well."""
+    /max or /sum over the episode's steps may be named as well. If lower is better, name the negative,
+    as -info/energy/sum, which is then a column too."""
     stop_at: float | None = None
     """Stops the run once the mean of `metric` in an evaluation during or after training reaches this; None:
     never."""
@@ -56,8 +57,9 @@ class RunOptions(foreign_names.Translated):
     """A folder of recorded episodes to learn from, in a run that plays only evaluations (`num_env_steps` 0).
     They are kept in memory, as the agent's replay would be, and its checkpoints hold where the data is."""
     from_run: constraints.Path | None = None
-    """The folder of a run whose weights a new run starts from, or of one of its checkpoints: to train in the
-    environment after a run on recorded episodes, for example. Agent and networks must be the same."""
+    """The folder of a run that a new run starts from, or of one of its checkpoints: to train in the
+    environment after a run on recorded episodes, or with another learner. Networks, statistics and replay are
+    taken where they fit; the rest begins anew, and a warning says what."""
     record: constraints.Path | None = None
     """A new folder for the episodes of training, which are written there when the run has ended, in Minari's
     layout. Needs h5py (extra `datasets`)."""

@@ -15,7 +15,7 @@ import tree
 
 from minerva_acme import builders, counting, networks, reading, results, specs, types
 from minerva_acme.environments import task_actions, task_observations
-from minerva_acme.runs import checkpointing, hub, loaded_policy, programs, run_folder
+from minerva_acme.runs import checkpointing, hub, loaded_policy, options, programs, run_folder
 
 _METADATA = "minerva_acme"
 _SCORE = "score"
@@ -25,11 +25,12 @@ Written = TypeVar("Written")
 class Score(NamedTuple):
     """The score that weights in a file have reached, without exploration."""
 
-    mean: float  # the mean return
-    std: float  # the standard deviation of the return over the episodes
+    mean: float
+    std: float  # over the episodes
     num_episodes: int
     seed: int  # the environment's seed
-    rounding: float  # the difference from the mean return of the run's own weights in the same episodes
+    rounding: float  # the difference from the mean of the run's own weights in the same episodes
+    metric: str = options.RETURN  # of which these are the mean and the standard deviation
 
 
 class Found(NamedTuple):
@@ -57,7 +58,7 @@ def find(path: str | os.PathLike[str], checkpoint: str | int | os.PathLike[str] 
     if path.is_file():
         described, _, metadata = _read_safetensors(path)
         return Found(path, described, _env_steps(metadata), _score(metadata))
-    described = run_folder.read(_run_of(path))
+    described = run_folder.read(run_of(path))
     folder = checkpointing.find(path, checkpoint)
     return Found(folder, described, checkpointing.env_steps(folder), None)
 
@@ -199,7 +200,7 @@ def check_actions(
         ValueError: The environment's actions have other bounds, or another number of values.
     """
     if described is None:
-        folder = _run_of(pathlib.Path(path))
+        folder = run_of(pathlib.Path(path))
         if not (folder / run_folder.FILE).exists():
             return
         described = run_folder.read(folder)
@@ -388,7 +389,7 @@ def _locate(path: str | os.PathLike[str]) -> pathlib.Path:
     return known[name]
 
 
-def _run_of(path: pathlib.Path) -> pathlib.Path:
+def run_of(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a run, given it or a checkpoint in <run>/checkpoints."""
     is_checkpoint = not (path / run_folder.FILE).exists() and (path.parent.parent / run_folder.FILE).exists()
     return path.parent.parent if is_checkpoint else path

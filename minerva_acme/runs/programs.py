@@ -103,13 +103,19 @@ def record(
         return recorder, recorder
     task: Any = environment
     names: Sequence[str] = ()
+    concatenates = False
     while isinstance(task, _OF_TRAINING):
+        concatenates |= isinstance(
+            task, wrappers.ConcatObservationWrapper | wrappers.CriticObservationWrapper
+        )
         if isinstance(task, wrappers.CriticObservationWrapper):
             names = task.critic_observations
         task = task.environment
     own = task_actions.of_bare(task)
     recorder = Recorder(task, names, functools.partial(task_actions.to_own, own, task.action_spec()))
-    wrapped = environments.make_training_environment(recorder, critic_observations=names)
+    wrapped = environments.make_training_environment(
+        recorder, critic_observations=names, concatenate=concatenates or bool(names)
+    )
     if task_actions.find(environment) != own or wrapped.observation_spec() != environment.observation_spec():
         raise ValueError(
             "The task's observations and actions must be inside the wrappers of `make_training_environment`, "

@@ -6,7 +6,9 @@ import os
 import pathlib
 from typing import NamedTuple
 
-from minerva_acme.runs import evaluation, policies, run_results
+import numpy as np
+
+from minerva_acme.runs import evaluation, options, policies, run_results
 
 STANDARD_ERRORS = 3.0
 """The allowed difference of two scores, in standard errors of that difference."""
@@ -21,7 +23,8 @@ class Verdict(NamedTuple):
 
     stored: policies.Score
     played: evaluation.Evaluation
-    tolerance: float  # the allowed difference of the mean returns
+    mean: float  # of the stored score's metric
+    tolerance: float  # the allowed difference of the means
     is_same: bool
 
 
@@ -34,7 +37,8 @@ def score(
 ) -> policies.Score:
     """Plays the weights in a file that was exported from a run, and stores their score in it.
 
-    The run's own weights play the same episodes, whose initial states were not seen in training. This shows
+    The score is of the run's `metric`, if the episodes have it, or else of the return. The run's own weights
+    play the same episodes, whose initial states were not seen in training. This shows
     the effect of rounding the weights.
 
     Args:
@@ -52,11 +56,15 @@ def score(
         )
     found, path = policies.find(run), pathlib.Path(file)
     seed = run_results.UNSEEN_SEED + found.description.seed
-    exported = _play(policies.find(path), num_episodes, seed, import_code)
-    own = _play(found, num_episodes, seed, import_code)
-    result = policies.Score(
-        exported.mean, exported.std, num_episodes, seed, rounding=abs(exported.mean - own.mean)
-    )
+    metric = found.description.options.get("metric", options.RETURN)
+    exported = _play(policies.find(path), num_episodes, seed, import_code, metric)
+    own = _play(found, num_episodes, seed, import_code, metric)
+    if not (exported.values(metric) and own.values(metric)):  # measured by observers, in Python alone
+        metric = options.RETURN
+    scores = exported.values(metric)
+    mean = float(np.mean(scores))
+    rounding = abs(mean - own.score(metric))
+    result = policies.Score(mean, float(np.std(scores)), num_episodes, seed, rounding, metric)
     policies.note_score(path, result)
     return result
 
@@ -68,7 +76,7 @@ def verify(
     seed: int | None = None,
     import_code: bool = False,
 ) -> Verdict:
-    """Plays weights and compares their mean return with the stored one.
+    """Plays weights and compares their mean score with the stored one.
 
     The tolerance is the sum of `STANDARD_ERRORS` standard errors of the difference, the effect of rounding
     the weights when the score was stored, and the fraction `ARITHMETIC` of the score.
@@ -95,16 +103,24 @@ def verify(
         raise ValueError(
             f"`episodes` must be >= 2, got {num_episodes}. One episode says nothing about the spread."
         )
-    played = _play(found, num_episodes, stored.seed if seed is None else seed, import_code)
-    error = math.hypot(
-        stored.std / math.sqrt(stored.num_episodes - 1), played.std / math.sqrt(num_episodes - 1)
-    )
+    seed = stored.seed if seed is None else seed
+    played = _play(found, num_episodes, seed, import_code, stored.metric)
+    scores = played.values(stored.metric)
+    if not scores:
+        raise ValueError(
+            f"The environment of {file} must report '{stored.metric}', of which the score is, in every "
+            "episode, but does not. Use the version of it that the weights were exported with."
+        )
+    mean, std = float(np.mean(scores)), float(np.std(scores))
+    error = math.hypot(stored.std / math.sqrt(stored.num_episodes - 1), std / math.sqrt(num_episodes - 1))
     tolerance = STANDARD_ERRORS * error + stored.rounding + ARITHMETIC * abs(stored.mean)
-    return Verdict(stored, played, tolerance, abs(played.mean - stored.mean) <= tolerance)
+    return Verdict(stored, played, mean, tolerance, abs(mean - stored.mean) <= tolerance)
 
 
-def _play(found: policies.Found, num_episodes: int, seed: int, import_code: bool) -> evaluation.Evaluation:
+def _play(
+    found: policies.Found, num_episodes: int, seed: int, import_code: bool, metric: str
+) -> evaluation.Evaluation:
     builder = found.description.make_builder(import_code=import_code)
     make_environment = found.description.make_environment_factory(import_code=import_code)
     with contextlib.closing(make_environment(seed)) as environment:
-        return evaluation.evaluate_checkpoint(found.path, builder, environment, num_episodes)
+        return evaluation.evaluate_checkpoint(found.path, builder, environment, num_episodes, metric=metric)

@@ -12,6 +12,9 @@ import tree
 from minerva_acme import core, specs, types
 from minerva_acme.replay import base as replay
 
+_MOST_DRAWS = 100  # for each item of a table that is read by sampling
+_SECONDS = 10.0  # to wait for one
+
 
 def assert_nests_equal(actual: Any, expected: Any, what: str = "") -> None:
     """Asserts that two nests of arrays, tensors, numbers and strings are equal bit for bit.
@@ -77,21 +80,35 @@ def read_items(
 
     Args:
         client: The client of the store.
-        table: The name of a table whose sampler is `Fifo` with `max_times_sampled` 1, so that each item is
-            read once. Items are removed when they are read.
+        table: The name of the table. It is sampled until each of its items has come. One whose sampler is
+            `Fifo` with `max_times_sampled` 1 gives each once, and removes it.
         unpack: Converts the fields of a batch into a learner's data, such as `layout.unpack`.
 
     Returns:
-        The items in the order in which they were written, each a nest of arrays without the batch axis.
+        The items as nests of arrays without the batch axis, in the order in which they came: with `Fifo`, as
+        they were written.
+
+    Raises:
+        ReplayTimeout: The rate limiter allows no sample.
+        ReplayError: An item has not come in a hundred draws for each of them: its probability is small.
     """
-    items = []
+    items: dict[int, types.NestedArray] = {}
+    size, num_draws = client.table_info(table).size, 0
     with client.sampler(table) as sampler:
-        for _ in range(client.table_info(table).size):
-            _, fields = sampler.sample_batch(1)
+        while len(items) < size:
+            info, fields = sampler.sample_batch(1, _SECONDS)
             batch = unpack({name: torch.as_tensor(rows) for name, rows in fields.items()})
             axis = 1 if isinstance(batch, types.Rollout) else 0
-            items.append(tree.map_structure(lambda leaf, axis=axis: leaf.select(axis, 0).numpy(), batch))
-    return items
+            item = tree.map_structure(lambda leaf, axis=axis: leaf.select(axis, 0).numpy(), batch)
+            items.setdefault(int(info.key[0]), item)
+            num_draws += 1
+            if num_draws == _MOST_DRAWS * size and len(items) < size:
+                raise replay.ReplayError(
+                    f"Table '{table}' must give each of its {size} items in {num_draws:,} draws, got "
+                    f"{len(items)}. Read it with another sampler, such as `Fifo`. Items of a `Ring` have no "
+                    "keys."
+                )
+    return [*items.values()]
 
 
 def through_a_file(state: core.State) -> core.State:

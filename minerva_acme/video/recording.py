@@ -30,6 +30,7 @@ class Episode(NamedTuple):
     seed: int  # replays the episode
     episode_return: float  # undiscounted sum of its rewards
     length: int  # environment steps
+    score: float = 0.0  # by which the best is chosen; of equal ones, the highest return is
 
 
 class DrawingWrapper(wrappers.EnvironmentWrapper):
@@ -82,7 +83,7 @@ def find_best(
     seed: int,
     on_episode: Callable[[int, Episode, Episode], None] = lambda index, episode, best: None,
 ) -> Episode:
-    """Plays episodes and returns the one with the highest return, the first if several are equal.
+    """Plays episodes and returns the best one, the first if several are equal.
 
     Only an episode's result is kept; its seed replays it.
 
@@ -100,7 +101,7 @@ def find_best(
     episodes: list[Episode] = []
     for index in range(num_episodes):
         episodes.append(play(seed + index))
-        best = max(episodes, key=lambda episode: episode.episode_return)
+        best = max(episodes, key=lambda episode: (episode.score, episode.episode_return))
         on_episode(index, episodes[-1], best)
     return best
 

@@ -3,6 +3,7 @@
 import importlib
 import json
 import pathlib
+import re
 import sys
 
 import gymnasium
@@ -85,6 +86,33 @@ def test_the_same_command_resumes_a_run_whose_critic_sees_more(here, call):
     assert (status, "Resuming at 32 steps" in out) == (0, True), err
     status, _, err = call(*command.replace("hidden", "seen").split())
     assert (status, "critic_observations is ['hidden'] there, ['seen'] here" in err) == (2, True), err
+
+
+def test_observations_stay_in_parts_in_every_command(here, call):
+    """Also in a program that takes the observations of the bare environment."""
+    status, out, err = call("check-env", "my_gym:Sorted")
+    assert status == 0, err
+    words = " ".join(out.split())
+    takes = re.findall(
+        r"(\w+) supported: observations [^;]* or apart \(--env-kwargs concatenate=false\)", words
+    )
+    assert {"ppo", "mpo", "dqn"} <= {*takes} and "sac" not in takes
+    apart = "--env-kwargs concatenate=false"
+    status, out, _ = call(*f"check-env my_gym:Sorted {apart}".split())
+    assert status == 0 and "supported: observations {hidden: " in " ".join(out.split())
+    train = f"train ppo --env my_gym:Sorted {apart} {TINY} --directory run"
+    assert call(*train.split())[0] == 0
+    described = json.loads(pathlib.Path("run/run.json").read_text())
+    assert described["environment_settings"] == {"concatenate": False}
+    assert {*described["environment_specs"]["observations"]["dict"]} == {"hidden", "seen"}
+    for words in (
+        train.replace("steps 32", "steps 48"),
+        "eval run --episodes 1 --import-code",
+        f"eval run --episodes 1 --env my_gym:Sorted {apart}",
+        "export run --actions task --output run.pt2 --episodes 1 --import-code",
+    ):
+        status, _, err = call(*words.split())
+        assert status == 0, (words, err)
 
 
 def test_it_is_filmed_with_a_render_mode_and_refused_without_a_picture(here, call):

@@ -8,9 +8,9 @@ import shutil
 
 import pytest
 
-from minerva_acme import plotting, results
-from minerva_acme.cli import main, parsing, search, sweep_plan
-from minerva_acme.runs import checkpointing
+from minerva_acme import plotting, results, runs
+from minerva_acme.cli import main, parsing, publish, search, sweep_plan
+from minerva_acme.runs import checkpointing, policies, verification
 
 TRAIN = (
     "train ppo --env tests.experiments.reaching:Reach --rollout-steps 16 --minibatch-size 8 --num-epochs 1"
@@ -58,6 +58,37 @@ def test_eval_prints_means_and_spread_of_every_metric(trained, call):
     assert f"{METRIC} {found[METRIC]['mean']:.4g} ± {found[METRIC]['std']:.4g}" in out
 
 
+def test_scores_of_exported_weights_and_videos_go_by_it(trained, call, tmp_path):
+    directory, _ = trained
+    weights = tmp_path / "weights.safetensors"
+    words = ("export", directory, "--output", weights, "--episodes", 4, "--import-code")
+    status, out, err = call(*words)
+    assert status == 0 and f"Score ({METRIC}) " in out, err
+    score = policies.find(weights).score
+    assert score.metric == METRIC and 0.0 <= score.mean <= 1.0
+    verdict = verification.verify(weights, import_code=True)
+    assert verdict.is_same and verdict.mean == score.mean == verdict.played.score(METRIC)
+    policies.note_score(weights, score._replace(mean=score.mean + 10.0))
+    status, out, _ = call("verify", weights, "--import-code")
+    assert status == 1 and METRIC in "".join(out.split()) and "DIFFERS" in out
+    card = "\n".join(publish.make_card(policies.find(weights), score, "me/mine", []))
+    assert f"**Mean {METRIC} {score.mean:.4g} +/- " in card and f'"type": "{METRIC}"' in card
+    words = ("video", directory, "--episodes", 2, "--import-code", "--out", tmp_path / "film.gif")
+    status, out, err = call(*words)
+    assert status == 0 and f"return 0.00, {METRIC} " in " ".join(out.split()), err
+
+
+def test_what_only_observers_in_python_measure_is_no_score(trained, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(trained[0], directory)
+    described = json.loads((directory / "run.json").read_text())
+    described["options"]["metric"] = "action_norm/mean"
+    (directory / "run.json").write_text(json.dumps(described))
+    weights = tmp_path / "weights.safetensors"
+    runs.export_policy(directory, weights, import_code=True)
+    assert verification.score(directory, weights, 2, import_code=True).metric == "episode_return"
+
+
 def test_list_and_plot_name_it(trained, call, tmp_path):
     directory, _ = trained
     status, out, _ = call("list", "runs", "--directory", directory)
@@ -80,6 +111,13 @@ def test_a_run_is_resumed_with_its_metric_and_keeps_it(trained, call, tmp_path):
     assert [*means(directory)] == [0, 16, 32, 48, 64, 80, 96]
     status, _, err = call(*TRAIN.split(), "--num-env-steps", 112, "--directory", directory)
     assert status == 2 and f"`metric` must be '{METRIC}', by which the run has" in err
+
+
+def test_the_negative_of_a_metric_is_a_word_of_its_flag():
+    words = [*TRAIN.split(), "--metric", "-info/energy/sum", "--stop-at", "-5"]
+    parsed = parsing.parse(words).run
+    assert (parsed.metric, parsed.stop_at) == ("-info/energy/sum", -5.0)
+    assert parsing.parse([*TRAIN.split(), "--metric=-episode_length"]).run.metric == "-episode_length"
 
 
 def test_a_metric_that_is_unknown_is_told_with_those_that_are(call, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import tree
 
-from minerva_acme import environments, specs, testing
+from minerva_acme import environments, runs, specs, testing
 from minerva_acme.environments import batched
 
 FIRST, LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
@@ -58,9 +58,9 @@ class Simulator:
         self.begin(begins)
         self.ended = (self.count >= self.lengths) & ~begins
         is_terminal = self.ended & (self.episode % 2 == 0)
-        shown, infos = self.observe(), {}
+        shown, infos = self.observe(), {"count": self.convert(self.count.copy())}
         if self.resets == "same":
-            infos = {
+            infos |= {
                 "final_obs": {
                     name: leaf.copy() for name, leaf in tree.map_structure(np.asarray, shown).items()
                 }
@@ -98,6 +98,7 @@ def adapt(dialect, numpy=False, lengths=LENGTHS):
         SPEC,
         num_environments=len(lengths),
         from_tensor=torch.Tensor.numpy if numpy else None,
+        info=lambda infos: {"count": infos["count"]},
     )
 
 
@@ -119,6 +120,27 @@ def play(environment, num_steps=40):
                 stream.append((acted_on, chosen[index].numpy(), row))
         before = timestep
     return streams
+
+
+@pytest.mark.parametrize("dialect", ["masked", "final", "next"])
+def test_numbers_of_the_infos_are_metrics_of_an_evaluation(dialect):
+    class Still:
+        def observe_first(self, timestep):
+            pass
+
+        def select_action(self, observations):
+            return torch.zeros(len(LENGTHS), 1)
+
+        def observe(self, actions, timestep):
+            pass
+
+    n = np.array([*LENGTHS, *LENGTHS])
+    for statistic, expected in (("last", n), ("max", n), ("sum", n * (n + 1) / 2), ("mean", (n + 1) / 2)):
+        metric = f"-info/count/{statistic}"
+        found = runs.evaluate(adapt(dialect), Still(), len(n), metric=metric)
+        assert found.lengths == tuple(n)
+        np.testing.assert_allclose(found.values(metric), -expected)
+        np.testing.assert_allclose(found.measured["info/count/last"], n)
 
 
 class TestFake(testing.BatchedEnvironmentConformance):

@@ -102,6 +102,19 @@ def test_beside_an_image_the_parts_stay_apart_for_an_encoder():
     play(environment)
 
 
+def test_what_is_not_to_be_concatenated_keeps_its_parts_and_their_shapes():
+    space = spaces.Dict(points=spaces.Box(-1, 1, (5, 3), np.float64), gear=spaces.Discrete(4))
+    environment = environments.make_training_environment(Everyday(space), concatenate=False)
+    shapes = {name: (spec.shape, spec.dtype) for name, spec in environment.observation_spec().items()}
+    assert shapes == {"points": ((5, 3), np.float32), "gear": ((4,), np.float32)}
+    play(environment)
+    matrix = environments.make_training_environment(Everyday(space["points"]), concatenate=False)
+    assert matrix.observation_spec().shape == (5, 3)
+    for wrong in ({"concatenate": "no"}, {"concatenate": False, "critic_observations": ("gear",)}):
+        with pytest.raises(ValueError, match="`concatenate` must be True or False, and True with"):
+            environments.make_training_environment(Everyday(space), **wrong)
+
+
 def test_a_mission_of_a_space_of_its_own_is_text_too():
     class Mission(spaces.Space):
         def __init__(self):

@@ -186,6 +186,29 @@ def test_the_experiment_trains_with_the_swapped_learner(run, tmp_path):
     assert not any(name.startswith(("temperature", "alpha", "kl/")) for name in header)
 
 
+def test_the_swapped_learner_begins_from_a_run_of_mpo(run, tmp_path, caplog):
+    experiments.run_experiment(
+        experiments.ExperimentConfig(
+            builder=mpo.MPOBuilder(SMALL_MPO),
+            environment_factory=lambda seed: environments.make_training_environment("Pendulum-v1", seed=seed),
+            directory=tmp_path / "mpo",
+            num_env_steps=40,
+            evaluation_episodes=0,
+            tensorboard=False,
+        )
+    )
+    flags = ["--env", "Pendulum-v1", "--num-env-steps", 40, "--from-run", tmp_path / "mpo"]
+    run("swap_learner", *flags, "--directory", tmp_path / "awac", *SMALL_MPO_FLAGS, evaluation_episodes=0)
+    taken = [f"{name}: taken" for name in ("policy", "critic", "target_policy", "target_critic")]
+    (message,) = (each for each in caplog.messages if each.startswith("started from what fits"))
+    lines = [line.strip() for line in message.splitlines()[1:]]
+    assert lines == [
+        *taken,
+        *(f"{name}: left, since it is missing here" for name in ("duals", "temperature_floor")),
+        "replay: taken",
+    ]
+
+
 def make_swapped_learner(networks=None, **settings):
     builder = swap_learner.AWACBuilder(dataclasses.replace(SMALL_MPO, **settings))
     environment = environments.make_training_environment("Pendulum-v1", seed=0)

@@ -125,6 +125,27 @@ def test_a_metric_may_be_another_statistic_of_an_episodes_steps():
         assert {name.rpartition("/")[2] for name in result.measured} == {"last", statistic}
 
 
+def test_the_negative_of_a_metric_is_one_for_which_lower_is_better():
+    actor = testing.FakeActor(np.full(1, 0.5, np.float32))
+    result = runs.evaluate(make_environment(0), actor, 2, metric="-info/energy/sum")
+    assert result.measured["-info/energy/sum"] == tuple(-x for x in result.measured["info/energy/sum"])
+    assert result.score("-info/energy/sum") == pytest.approx(-8 * 0.25)
+    assert (
+        runs.evaluate(make_environment(0), actor, 2, metric="-episode_length").score("-episode_length") == -8
+    )
+    assert (
+        "-info/nothing" not in runs.evaluate(make_environment(0), actor, 2, metric="-info/nothing").measured
+    )
+
+
+def test_the_lowest_is_the_best_of_a_negative_and_stops_a_run(tmp_path):
+    result = run(tmp_path, [9.0, 8.0, 7.0, 3.0, 5.0, 2.0], metric="-info/success/last", stop_at=-4.0)
+    assert (result.env_steps, result.best[0]) == (16, 16)
+    assert column(tmp_path, "-info/success/last") == ["-8.0", "-7.0", "-3.0"]
+    assert column(tmp_path, "info/success/last") == ["8.0", "7.0", "3.0"]
+    assert result.stopped_by == "the evaluation -info/success/last of -3 has reached `stop_at` -4"
+
+
 def test_copies_of_observers_watch_and_what_every_episode_has_is_averaged():
     class Counts(observers.SummarisingObserver):
         """Counts the episodes that it has seen."""

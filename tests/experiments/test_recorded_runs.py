@@ -410,43 +410,147 @@ def test_a_policy_that_starts_from_a_run_acts_by_its_weights(data, learned, tmp_
     assert second.before.returns != third.before.returns
 
 
+def started(config):
+    """Returns the modules of a run's learner before its first step, and the number of items in its replay."""
+    made, seen = [], []
+
+    class Noted(type(config.builder)):
+        def make_learner(self, parts):
+            made[:] = super().make_learner(parts), parts.client
+            return made[0]
+
+    def look(progress):
+        if not seen and progress.phase == "evaluate":
+            seen[:] = made[0].save()["modules"], made[1].table_info("replay").size
+
+    experiments.run_experiment(dataclasses.replace(config, builder=Noted(config.builder.config)), look)
+    return seen
+
+
+def learner_of(directory):
+    return checkpointing.load_state(checkpointing.find(directory))["learner"]
+
+
+def test_a_target_network_that_is_not_there_begins_as_the_one_that_it_follows(
+    data, learned, tmp_path, caplog
+):
+    config = make_config(tmp_path, BUILDERS["crr"], data, from_run=learned / "bc", num_learner_steps=1)
+    modules, _ = started(config)
+    policy = learner_of(learned / "bc")["modules"]["policy"]
+    testing.assert_nests_equal(modules["policy"], policy)
+    testing.assert_nests_equal(modules["target_policy"], policy)
+    testing.assert_nests_equal(modules["critic"], modules["target_critic"])
+    assert caplog.messages[-1].splitlines()[1:] == [
+        "  policy: taken",
+        "  critic: left, since it is missing there",
+        "  target_policy: taken from the policy",
+        "  target_critic: left, since it is missing there",
+    ]
+
+
+def test_parts_that_fit_are_taken_and_what_only_the_other_run_had_is_named(data, tmp_path, caplog):
+    once = {"num_learner_steps": 1, "evaluation_episodes": 1}
+    first = dataclasses.replace(BUILDERS["mpo"].config, critic_target="n_step")
+    experiments.run_experiment(make_config(tmp_path / "first", mpo.MPOBuilder(first), data, **once))
+    values = {"vmin": -100.0, "vmax": 0.0, "num_bins": 10}
+    second = dataclasses.replace(first, critic_head="hl_gauss", **values)
+    config = make_config(
+        tmp_path / "second", mpo.MPOBuilder(second), data, from_run=tmp_path / "first", **once
+    )
+    modules, _ = started(config)
+    before = learner_of(tmp_path / "first")["modules"]
+    critic = {name: value for name, value in before["critic"].items() if not name.startswith("head.")}
+    testing.assert_nests_equal({name: modules["critic"][name] for name in critic}, critic)
+    testing.assert_nests_equal(modules["duals"], before["duals"])
+    assert modules["critic"]["head.weight"].shape == (10, 8)
+    lines = caplog.messages[-1].splitlines()
+    assert "  policy: taken" in lines and "  critic.torso: taken" in lines
+    assert "  critic.head: left, since 'head.weight' is (1, 8) there, (10, 8) here" in lines
+
+    # A head behind another torso is of no use, though its shape is the same.
+    other = mpo.MPOBuilder(dataclasses.replace(first, critic_layer_sizes=(9, 8)))
+    modules, _ = started(make_config(tmp_path / "other", other, data, from_run=tmp_path / "first", **once))
+    assert modules["critic"]["head.weight"].shape == before["critic"]["head.weight"].shape
+    assert not torch.equal(modules["critic"]["head.weight"], before["critic"]["head.weight"])
+    assert "\n  critic.head: left, since it comes behind torso\n" in caplog.text
+
+    config = make_config(
+        tmp_path / "third", BUILDERS["bc"], data, from_run=tmp_path / "first", num_learner_steps=1
+    )
+    with pytest.raises(ValueError, match="but none does .*; critic: left, since it is missing here; "):
+        experiments.run_experiment(config)
+
+
 @pytest.mark.parametrize(
-    ("builder", "message"),
+    ("config", "message"),
     [
-        (BUILDERS["crr"], "its networks are policy there, policy, critic, target_policy, target_critic here"),
         (
-            bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(9,), batch_size=4)),
-            r"'policy.torso.0.weight' of the policy is \(8, 2\) there, \(9, 2\) here",
+            bc.BCConfig(policy_layer_sizes=(9,), batch_size=4),
+            r"\(policy: left, since 'policy.torso.0.weight' is \(8, 2\) there, \(9, 2\) here",
         ),
         (
-            bc.BCBuilder(bc.BCConfig(policy_layer_sizes=(8,), batch_size=4, loss="squared_error")),
-            r"'policy.0.0.weight' of the policy is missing there, \(8, 2\) here",
+            bc.BCConfig(policy_layer_sizes=(8,), batch_size=4, loss="squared_error"),
+            r"\(policy: left, since 'policy.0.0.weight' is missing there, \(8, 2\) here",
         ),
     ],
 )
-def test_networks_that_differ_are_named(builder, message, data, learned, tmp_path):
-    config = make_config(tmp_path, builder, data, from_run=learned / "bc", num_learner_steps=1)
+def test_a_run_of_which_nothing_fits_is_refused_and_the_folder_stays_free(
+    config, message, data, learned, tmp_path
+):
+    config = make_config(tmp_path, bc.BCBuilder(config), data, from_run=learned / "bc", num_learner_steps=1)
     with pytest.raises(ValueError, match=message):
         experiments.run_experiment(config)
-    # The folder is free for a run with other settings.
     assert experiments.run_experiment(dataclasses.replace(config, from_run=None)).learner_steps == 1
 
 
-@pytest.mark.parametrize(
-    ("critic_head", "there", "here"),
-    [("c51", "-100 to 0", "-2000 to 0"), ("hl_gauss", "-95 to -5", "-1900 to -100")],
-)
-def test_critics_of_other_returns_are_named(critic_head, there, here, data, tmp_path):
+@pytest.mark.parametrize("critic_head", ["c51", "hl_gauss"])
+def test_a_critic_of_other_returns_is_left(critic_head, data, tmp_path, caplog):
     returns = {"vmin": -100.0, "vmax": 0.0, "num_bins": 10}
     first = dataclasses.replace(TD3_BC.config, critic_head=critic_head, **returns)
-    once = {"num_learner_steps": 1, "evaluation_episodes": 0}
+    once = {"num_learner_steps": 1, "evaluation_episodes": 1}
     experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(first), data, **once))
     second = td3.TD3Builder(dataclasses.replace(first, vmin=-2000.0))
     config = make_config(tmp_path / "second", second, data, from_run=tmp_path / "first", **once)
-    with pytest.raises(ValueError, match=f"atoms' of the critic is from {there} there, is from {here} here"):
-        experiments.run_experiment(config)
-    same = dataclasses.replace(config, builder=td3.TD3Builder(first))
-    assert experiments.run_experiment(same).learner_steps == 1
+    modules, _ = started(config)
+    before = learner_of(tmp_path / "first")["modules"]
+    testing.assert_nests_equal(modules["policy"], before["policy"])
+    assert modules["critic"].keys() == before["critic"].keys()
+    assert not any(
+        torch.equal(value, before["critic"][name])
+        for name, value in modules["critic"].items()
+        if name.endswith("weight") and "torso.1" not in name  # layer norm
+    )
+    assert "' is from -100 to 0 there, from -2000 to 0 here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "num_items", "message"),
+    [
+        ({}, exact.Wanderer, True, "\n  replay: taken"),
+        ({"max_replay_size": 99}, exact.Wanderer, False, "replay begins empty: Table 'replay'"),
+        ({}, lambda seed: exact.Wanderer(seed), False, "replay begins empty: the items of"),
+    ],
+)
+def test_replay_is_taken_if_tables_and_environment_are_the_same(
+    changes, environment, num_items, message, data, tmp_path, caplog
+):
+    caplog.set_level("INFO")
+    playing = {"dataset": None, "num_learner_steps": 0, "num_env_steps": 12, "replay": "memory"}
+    agent = dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5)
+    experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(agent), data, **playing))
+    config = make_config(
+        tmp_path / "second",
+        td3.TD3Builder(dataclasses.replace(agent, **changes)),
+        data,
+        **playing,
+        from_run=tmp_path / "first",
+        environment_factory=environment,
+    )
+    _, size = started(config)
+    assert bool(size) == num_items
+    assert message in caplog.text
+    _, resumed = started(dataclasses.replace(config, num_env_steps=14))
+    assert resumed > size
 
 
 def test_weights_that_act_in_other_bounds_are_refused(data, learned, tmp_path):

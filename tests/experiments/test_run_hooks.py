@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from minerva_acme import actors, builders, environments, experiments, runs, specs, testing
+from minerva_acme import actors, builders, core, environments, experiments, loggers, runs, specs, testing
 from minerva_acme.agents import mpo, ppo
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, run_results
@@ -96,13 +96,14 @@ def test_a_factory_makes_loggers_that_get_the_rows_of_the_files_and_are_closed(t
 
     def make(label):
         assert label not in made
-        made[label] = testing.FakeLogger()
+        made[label] = loggers.InMemoryLogger()
         return made[label]
 
     experiments.run_experiment(make_config(tmp_path, logger_factory=make))
     assert made.keys() == {"actor", "learner", "evaluator"}
     for label, logger in made.items():
-        assert logger.is_closed
+        with pytest.raises(ValueError, match="The logger is closed"):
+            logger.write({"steps": 0})
         written = rows(tmp_path, label)
         assert [
             float(row["episode_return" if label != "learner" else "loss/network"]) for row in written
@@ -360,6 +361,55 @@ def test_a_stopped_offline_run_makes_each_step_once(tmp_path):
     config = make_config(tmp_path, 0, builder=Counting(), num_learner_steps=10)
     assert experiments.run_experiment(config, stop).learner_steps == 5
     assert experiments.run_experiment(config).learner_steps == 10
+
+
+class Tally(core.Saveable):
+    """Counts the batches that go through it."""
+
+    def __init__(self, dataset=()):
+        self.dataset, self.count = iter(dataset), 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.count += 1
+        return next(self.dataset)
+
+    def save(self):
+        return {"count": self.count}
+
+    def restore(self, state):
+        self.count = state["count"]
+
+
+class WithCurriculum(Counting):
+    """Wraps its dataset, and raises its level with every learner step that is due."""
+
+    def __init__(self):
+        super().__init__()
+        self.saveables = {"curriculum": Tally(itertools.count())}
+
+    def make_dataset(self, client, spec, device):
+        self.dataset = Tally(super().make_dataset(client, spec, device))
+        return self.dataset
+
+    def make_learner(self, parts):
+        learner = super().make_learner(parts)
+        step = learner.step
+        learner.step = lambda: (
+            step(),
+            next(self.saveables["curriculum"]),
+            next(self.saveables["curriculum"]),
+        )
+        return learner
+
+
+def test_a_dataset_around_a_dataset_and_what_a_builder_names_go_on_where_they_were(tmp_path):
+    for num_steps in (3, 7):
+        builder = WithCurriculum()
+        experiments.run_experiment(make_config(tmp_path, 0, builder=builder, num_learner_steps=num_steps))
+        assert (builder.dataset.count, builder.saveables["curriculum"].count) == (num_steps, 2 * num_steps)
 
 
 @pytest.mark.parametrize("dataset", [iter([1, 2, 3, 4, 5]), (number for number in range(5)), iter(range(5))])

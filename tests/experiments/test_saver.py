@@ -38,6 +38,7 @@ class FakeRun:
         self.steps = 0
         self.counter = counting.Counter()
         self.learner = testing.FakeLearner()
+        self.dataset = iter(())
         self.policy = counting.Counter()
         self.environment = testing.FakeEnvironment()  # which cannot be saved
         self.generators = counting.Counter()
@@ -47,7 +48,7 @@ class FakeRun:
         self.has_old_replay = False
         self.recorder = self.demonstrations = None
         self.config = types.SimpleNamespace(
-            builder=types.SimpleNamespace(policy_variables=["policy"], num_environments=2),
+            builder=types.SimpleNamespace(policy_variables=["policy"], num_environments=2, saveables={}),
             checkpoint_period=10,
             checkpoint_replay=False,
             torch_device="cpu",

@@ -15,6 +15,14 @@ class Failing(testing.FakeLogger):
         raise OSError("disk gone")
 
 
+class TestInMemoryLogger(testing.LoggerConformance):
+    def make_logger(self):
+        return loggers.InMemoryLogger()
+
+    def read_rows(self, logger):
+        return logger.rows
+
+
 def test_every_logger_gets_every_row_with_its_numbers_read_out():
     sinks = [testing.FakeLogger(), testing.FakeLogger()]
     with loggers.Dispatcher(sinks) as logger:

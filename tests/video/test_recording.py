@@ -16,8 +16,15 @@ def test_the_best_episode_is_the_first_with_the_highest_return():
         seed=5,
         on_episode=lambda index, episode, best: told.append((index, episode.seed, best.seed)),
     )
-    assert best == (6, 9.0, 3)
+    assert best[:3] == (6, 9.0, 3)
     assert told == [(0, 5, 5), (1, 6, 6), (2, 7, 6), (3, 8, 6)]
+
+
+def test_of_a_score_the_highest_is_the_best_and_then_the_return():
+    episodes = [recording.Episode(0, 9.0, 1, 0.5), recording.Episode(1, 1.0, 1, 0.7)]
+    assert recording.find_best(episodes.__getitem__, num_episodes=2, seed=0) == episodes[1]
+    equal = [episodes[0], episodes[0]._replace(seed=1, episode_return=10.0)]
+    assert recording.find_best(equal.__getitem__, num_episodes=2, seed=0) == equal[1]
 
 
 def test_every_episode_may_return_less_than_nothing():
