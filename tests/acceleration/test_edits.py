@@ -299,9 +299,7 @@ def test_an_edited_network_of_ppo_is_trained_as_by_torch(name, is_later):
 
 @pytest.mark.usefixtures("said")
 @pytest.mark.parametrize("name", PPO_FUNCTIONS)
-def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_the_part(
-    name, monkeypatch, caplog
-):
+def test_an_edited_function_of_ppo_trains_and_a_warning_names_the_part(name, monkeypatch, caplog):
     edit_function(monkeypatch, *PPO_FUNCTIONS[name])
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -510,7 +508,7 @@ def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
 @pytest.mark.usefixtures("fuses", "said")
 @pytest.mark.parametrize("when", ["at first", "later"])
 @pytest.mark.parametrize("kind", [networks.LayerNormMLP, networks.Critic])
-def test_an_edited_class_of_the_target_critic_is_the_one_that_values_and_a_warning_names_it(
+def test_an_edited_class_of_the_target_critic_values_and_a_warning_names_it(
     kind, when, monkeypatch, pairs, caplog
 ):
     if when == "at first":

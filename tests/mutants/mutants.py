@@ -5,16 +5,19 @@ from typing import NamedTuple
 from .harness import Mutant
 
 # Learner steps beside ones written out by hand come first: they notice most.
-MPO_LEARNER = ("tests/agents/mpo/test_reference_step.py", "tests/agents/mpo/test_learner.py")
+MPO_LEARNER = (
+    "tests/agents/mpo/test_reference_step.py",
+    "tests/agents/mpo/test_learner.py",
+    "tests/agents/properties/test_learners.py",
+)
 VMPO_LEARNER = (
     "tests/agents/vmpo/test_reference_step.py",
-    "tests/agents/vmpo/test_learner.py",
     "tests/agents/on_policy/test_learners.py",
 )
 PPO_LEARNER = (
     "tests/agents/ppo/test_reference_step.py",
     "tests/agents/ppo/test_learner.py",
-    "tests/agents/test_skipping.py",
+    "tests/agents/properties/test_learners.py",
     "tests/agents/on_policy/test_learners.py",
 )
 ON_POLICY = (
@@ -595,6 +598,7 @@ ON_POLICY_AGENTS = [
         (
             "tests/agents/mpo/test_acting.py",
             "tests/agents/on_policy/test_acting.py",
+            "tests/agents/properties/test_acting.py",
             "tests/agents/on_policy/test_reference_acting.py",
         ),
         breakage(
@@ -632,7 +636,7 @@ ON_POLICY_AGENTS = [
         (
             "tests/agents/on_policy/test_learners.py",
             "tests/agents/mpo/test_reference_step.py",
-            "tests/agents/test_optimizers.py",
+            "tests/agents/properties/test_learners.py",
         ),
         breakage(
             "weight decay is not decoupled",
@@ -1251,7 +1255,7 @@ EXPERIMENTS = [
         (
             "tests/experiments/test_evaluator.py",
             "tests/experiments/test_exact_resume.py::"
-            "test_evaluations_and_films_that_draw_from_global_generators_change_nothing_in_training",
+            "test_evaluations_that_draw_from_global_generators_leave_training_alone",
             *RUN,
         ),
         breakage(
