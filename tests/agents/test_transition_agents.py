@@ -19,9 +19,6 @@ def agent(name):
     return scene.AGENTS[name]
 
 
-# Batches that are not finite.
-
-
 def test_priorities_are_the_errors_of_the_critic_and_weights_shrink_its_loss(agent):
     """Weights of one half everywhere halve the critic's gradient, and nobody else's."""
     spec = agent.spec
@@ -109,6 +106,7 @@ def test_what_pays_is_found(name, agent, run):
 
 
 @pytest.mark.reverb
+@pytest.mark.parametrize("name", ["sac", "dqn"])  # a kind of action each
 def test_a_run_on_reverb_makes_the_same_number_of_steps(agent, run):
     builder = agent.make(prioritized=True)
     result = run(builder, lambda seed: Reacher(agent.spec, seed), 24, replay="reverb")

@@ -428,7 +428,7 @@ MPO = [
     ),
     *of(
         "agents/mpo/builder.py",
-        ("tests/agents/mpo/test_builder.py", "tests/agents/mpo/test_reference_step.py"),
+        ("tests/agents/mpo/test_reference_step.py", "tests/agents/properties/test_acting.py"),
         breakage(
             "MPO acts by the wrong policy",
             'self.config.acting_policy == "online"',
@@ -712,6 +712,7 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/builder.py",
         (
+            "tests/agents/on_policy/test_acting.py",
             "tests/agents/on_policy/test_builder.py",
             "tests/agents/on_policy/test_statistics.py",
             "tests/agents/on_policy/test_learners.py",

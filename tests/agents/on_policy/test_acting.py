@@ -1,12 +1,9 @@
 """Behaviour: what is executed, and what is recorded of it."""
 
-import copy
-
 import numpy as np
-import pytest
 import torch
 
-from minerva_acme import core, distributions, specs, testing
+from minerva_acme import distributions, specs, testing
 from tests.closeness import assert_close_to_norm
 
 OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
@@ -40,41 +37,3 @@ def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
         mode = torch.tanh(mode)
     assert_close_to_norm(action, mode)
     assert extras == ()
-
-
-class TestContract(testing.ActorConformance):
-    @pytest.fixture(autouse=True, params=["ppo", "vmpo"])
-    def _agent(self, request, ppo_agent, vmpo_agent):
-        self.agent = {"ppo": ppo_agent, "vmpo": vmpo_agent}[request.param]
-
-    def make_environment(self):
-        return testing.FakeEnvironment()
-
-    def make_actor(self):
-        return self.make_actor_of(None)
-
-    def make_source(self):
-        return Weights(self.make_network())
-
-    def make_actor_with(self, adder):
-        return self.make_actor_of(None, adder)
-
-    def make_actor_of(self, source, adder=None):
-        policy = self.agent.builder().make_policy(
-            self.make_network(),
-            specs.make_environment_spec(self.make_environment()),
-            torch.Generator().manual_seed(1),
-        )
-        return self.agent.builder().make_actor(policy, source, adder)
-
-    def make_network(self):
-        spec = specs.make_environment_spec(self.make_environment())
-        return self.agent.builder().make_networks(spec, torch.Generator().manual_seed(0))
-
-
-class Weights(core.VariableSource):
-    def __init__(self, network):
-        self.state = {name: value.numpy() for name, value in network.state_dict().items()}
-
-    def get_variables(self, names):
-        return [copy.deepcopy({"network": self.state}[name]) for name in names]

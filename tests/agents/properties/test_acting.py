@@ -17,12 +17,18 @@ from .. import table
 OBSERVATIONS = np.random.default_rng(0).standard_normal((20, 3), np.float32)
 
 
+# Or r2d2 would nearly always take the best action of a random network, and the others never the policy's.
+RANDOMNESS = {
+    "r2d2": {"first_epsilon": 1.0, "epsilon_exponent": 0.0},
+    "sac": {"random_steps": 0},
+    "td3": {"random_steps": 0},
+}
+
+
 class TestContract(testing.ActorConformance):
     @pytest.fixture(autouse=True)
     def _take(self, learner_scene):
-        self.scene = learner_scene
-        if learner_scene.name == "r2d2":  # or all but a few actions would be the best one of a random network
-            self.scene = table.Scene("r2d2", {"first_epsilon": 1.0, "epsilon_exponent": 0.0})
+        self.scene = table.Scene(learner_scene.name, RANDOMNESS.get(learner_scene.name, {}))
 
     def make_environment(self):
         return self.scene.environment()
@@ -31,8 +37,14 @@ class TestContract(testing.ActorConformance):
         return self.make_actor_with(None)
 
     def make_actor_with(self, adder):
+        return self.make_actor_of(None, adder)
+
+    def make_source(self):
+        return None if self.scene.name in table.DISCRETE else self.scene.make()[0]  # they are all random
+
+    def make_actor_of(self, source, adder=None):
         builder = self.scene.builder()
-        return builder.make_actor(self.scene.policy(builder), adder=adder)
+        return builder.make_actor(self.scene.policy(builder), source, adder)
 
 
 WITH_MEMORY = {"memory": "lstm", "memory_size": 6}
