@@ -905,7 +905,11 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_loss_learner.py",),
         breakage(
             "targets move although the batch was skipped",
-            "            self._update_targets(self.networks, self.num_steps + 1)\n",
+            "            self._update_targets(self.networks, self.num_steps + 1)\n"
+            "            for part in self._parts:\n"
+            "                part.after(batch, metrics, self.num_steps)\n",
+            "            for part in self._parts:\n"
+            "                part.after(batch, metrics, self.num_steps)\n"
             "        self._update_targets(self.networks, self.num_steps + 1)\n",
         ),
         breakage(
