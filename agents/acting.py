@@ -44,6 +44,10 @@ class BehaviourExtras(NamedTuple):
     () if not known. A queue of rollouts adds it when the learner takes them."""
 
 
+STEPS_OF_SCALE = 1_000
+"""The number of actions in a row with one of `noise_scales`: about an episode of dm_control's suite."""
+
+
 def extras_spec(
     spec: specs.EnvironmentSpec,
     record_parameters: bool = False,
@@ -118,6 +122,8 @@ class ModulePolicy(builders.AgentPolicy):
         record: Literal["nothing", "choice", "parameters"] = "nothing",
         record_state: bool = False,
         noise_repeat: int = 1,
+        noise_scales: Sequence[float] = (1.0,),
+        first_scale: int = 0,
         random_steps: int = 0,
         critic_observations: Sequence[str] = (),
         device: torch.device | None = None,
@@ -140,6 +146,9 @@ class ModulePolicy(builders.AgentPolicy):
                 no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
+            noise_scales: Factors of the standard deviation, each for `STEPS_OF_SCALE` steps in turn. Others
+                than 1 need "choice" as `record`, and a module that returns a `DiagonalGaussian`.
+            first_scale: The index of the first factor.
             random_steps: The number of environment steps with uniformly random actions, before the module
                 acts. It needs "choice" as `record`, a module that returns a `DiagonalGaussian`, and
                 `raw_actions` with bounds.
@@ -171,6 +180,8 @@ class ModulePolicy(builders.AgentPolicy):
         self._record = record
         self._record_state = record_state
         self._noise_repeat = noise_repeat
+        self._noise_scales = tuple(noise_scales)
+        self._first_scale = first_scale
         self._random_steps = random_steps
         self.critic_observations = tuple(critic_observations)
         self._num_steps = 0
@@ -204,7 +215,8 @@ class ModulePolicy(builders.AgentPolicy):
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
         """Chooses actions from observations, or from the memory's features of them."""
-        if self._noise_repeat > 1:
+        if self._counts_steps:
+            self._num_steps += 1
             self._repeat_noise()
         if self._record == "nothing":
             with torch.no_grad():
@@ -215,6 +227,8 @@ class ModulePolicy(builders.AgentPolicy):
         raw, log_prob, policy = self._acting.sample(observations)
         if self._random_steps and self._env_steps() < self._random_steps:
             raw, log_prob = self._raw_actions.uniform(raw, policy)
+        elif (scale := self._noise_scale()) != 1.0:
+            raw, log_prob = self._raw_actions.spread(raw, log_prob, policy, scale)
         recorded = policy if self._record == "parameters" else ()
         if self._is_on_tensors:
             action = self._raw_actions.execute(raw)
@@ -234,11 +248,18 @@ class ModulePolicy(builders.AgentPolicy):
 
     def _repeat_noise(self) -> None:
         """Repeats the previous noise, except in every `noise_repeat`-th step, which draws new noise."""
-        if self._num_steps % self._noise_repeat:
+        if (self._num_steps - 1) % self._noise_repeat:
             self._acting.noise = self._noise
         else:
             self._noise = self._acting.noise
-        self._num_steps += 1
+
+    def _noise_scale(self) -> float:
+        turn = (self._num_steps - 1) // STEPS_OF_SCALE + self._first_scale
+        return self._noise_scales[turn % len(self._noise_scales)]
+
+    @property
+    def _counts_steps(self) -> bool:
+        return self._noise_repeat > 1 or len(self._noise_scales) > 1
 
     def __repr__(self) -> str:
         purpose = "for evaluation" if self._evaluation else "exploring"
@@ -272,12 +293,12 @@ class ModulePolicy(builders.AgentPolicy):
         self._acting.set_variables(state)
 
     def save(self) -> core.State:
-        if self._noise_repeat == 1:
+        if not self._counts_steps:
             return self._acting.noise
         return {"policy": self._acting.noise, "num_steps": self._num_steps, "noise": self._noise}
 
     def restore(self, state: core.State) -> None:
-        if self._noise_repeat > 1:
+        if self._counts_steps:
             self._num_steps, self._noise, state = state["num_steps"], state["noise"], state["policy"]
         self._acting.restore(state)
 

@@ -4,6 +4,7 @@ Shapes: D action dimensions; `...` any leading axes.
 """
 
 import copy
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -70,6 +71,22 @@ class RawActions:
         drawn = low + (high - low) * share
         log_prob = -torch.log(high - low).sum().expand(drawn.shape[:-1])
         return (drawn, log_prob) if isinstance(raw, torch.Tensor) else (drawn.numpy(), log_prob.numpy())
+
+    @staticmethod
+    def spread(raw: Any, log_prob: Any, policy: Any, factor: float) -> tuple[Any, Any]:
+        """Turns samples of a Gaussian into those of one with `factor` times its standard deviation.
+
+        Args:
+            raw: The samples, [..., D], arrays or tensors.
+            log_prob: Their log-densities, nats, [...], likewise.
+            policy: The `distributions.DiagonalGaussian` from which they were drawn, likewise.
+            factor: The factor of the standard deviations, > 0.
+
+        Returns:
+            The samples and their log-densities.
+        """
+        mean = policy[0] if isinstance(raw, torch.Tensor) else np.asarray(policy[0])
+        return mean + factor * (raw - mean), log_prob - np.float32(raw.shape[-1] * math.log(factor))
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:
         """Returns log |d action / d raw|, [...]: the raw action's log-density minus the executed action's."""

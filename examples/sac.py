@@ -15,7 +15,7 @@ import tyro
 from torch import nn
 
 from minerva_acme import distributions, environments, experiments, learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme.agents import off_policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,11 +113,7 @@ class SACBuilder(off_policy.TransitionBuilder[SACNetworks, SACConfig]):
     """The parts of SAC that the kit needs."""
 
     config_class = SACConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations("SAC", spec)
-        requirements.check_bounded("SAC", spec)
+    takes_actions = "continuous"
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator | None) -> SACNetworks:
         critic = TwinCritic(spec, self.config, generator)

@@ -374,10 +374,11 @@ def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
     """
     members = [(kind, name, value) for kind in builder.__mro__ for name, value in vars(kind).items()]
     known = {name for _, name, value in members if getattr(value, "__isabstractmethod__", False)}
-    known |= {*vars(AgentBuilder)}.union(*(_names_used(value) for _, _, value in members))
+    known |= {*vars(AgentBuilder)}.union(*({*_names_used(value)} - {name} for _, name, value in members))
     for kind, name, value in members:
         is_method = callable(value) or isinstance(value, classmethod | staticmethod)
-        if is_method and name.startswith("make_") and name not in known:
+        is_own = kind.__module__.partition(".")[0] != __name__.partition(".")[0]
+        if is_own and is_method and name.startswith("make_") and name not in known:
             hooks = sorted(hook for hook in known if hook.startswith("make_") and hasattr(builder, hook))
             meant = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
             raise ValueError(

@@ -102,6 +102,11 @@ Sizes = Annotated[
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
 ]
 
+Factors = Annotated[
+    tuple[float, ...],
+    Constraint("one or more numbers > 0", lambda value: len(value) > 0 and all(x > 0 for x in value)),
+]
+
 Names = Annotated[
     tuple[str, ...],
     Constraint("different names", lambda value: len({*value}) == len(value) and all(map(len, value))),

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.bc import config as bc_config
 from minerva_acme.agents.bc import learner
 from minerva_acme.agents.bc import networks as bc_networks
@@ -15,26 +15,21 @@ class BCBuilder(off_policy.TransitionBuilder[bc_networks.BCNetworks, bc_config.B
     """Behaviour cloning over transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = bc_config.BCConfig
+    takes_actions = "any"
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
         if self.config.loss == "squared_error" and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
                 "`loss` must be likelihood with discrete actions, between which there is no distance, got "
                 "squared_error."
             )
-        requirements.check_actions(self.name, spec)
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> bc_networks.BCNetworks:
         encoder = self.whole_encoder(self.make_encoder)(spec, generator)
         return bc_networks.make_networks(spec, self.config, generator, encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes the encoder of observations in front of the torso."""
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         losses = learner.BCLosses(*(torch.from_numpy(bound) for bound in specs.bounds(spec.actions)))

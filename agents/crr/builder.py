@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.crr import config as crr_config
 from minerva_acme.agents.crr import learner
 from minerva_acme.agents.crr import networks as crr_networks
@@ -15,24 +15,13 @@ class CRRBuilder(off_policy.TransitionBuilder[crr_networks.CRRNetworks, crr_conf
     """CRR over transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = crr_config.CRRConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_continuous(self.name, spec)
+    takes_actions = "continuous"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> crr_networks.CRRNetworks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return crr_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes an encoder of observations in front of the torsos.
-
-        It is called once if policy and critics share an encoder, otherwise once for each.
-        """
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.d4pg import config as d4pg_config
 from minerva_acme.agents.d4pg import learner
 from minerva_acme.agents.d4pg import networks as d4pg_networks
@@ -15,24 +15,13 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
     """D4PG over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = d4pg_config.D4PGConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_continuous(self.name, spec)
+    takes_actions = "continuous"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> d4pg_networks.D4PGNetworks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return d4pg_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes an encoder of observations in front of the torsos.
-
-        It is called once if policy and critics share an encoder, otherwise once for each.
-        """
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, losses = self.config, learner.D4PGLosses(self.config)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.dqn import config as dqn_config
 from minerva_acme.agents.dqn import learner
 from minerva_acme.agents.dqn import networks as dqn_networks
@@ -15,21 +15,13 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
     """DQN over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = dqn_config.DQNConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_discrete(self.name, spec)
+    takes_actions = "discrete"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> dqn_networks.DQNNetworks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return dqn_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes the encoder of observations in front of the torsos."""
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.DQNLosses(self.config).q_network

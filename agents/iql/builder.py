@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.iql import config as iql_config
 from minerva_acme.agents.iql import learner
 from minerva_acme.agents.iql import networks as iql_networks
@@ -15,24 +15,13 @@ class IQLBuilder(off_policy.TransitionBuilder[iql_networks.IQLNetworks, iql_conf
     """IQL over transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = iql_config.IQLConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_continuous(self.name, spec)
+    takes_actions = "continuous"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> iql_networks.IQLNetworks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return iql_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes an encoder of observations in front of the torsos.
-
-        It is called for the value, for the critics and, unless it shares theirs, for the policy.
-        """
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         low, high = (torch.from_numpy(bound) for bound in specs.bounds(spec.actions))

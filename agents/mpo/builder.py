@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, builders, core, counting, learners, losses, networks, specs, types
+from minerva_acme import acceleration, builders, core, counting, learners, losses, specs, types
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import critics, improvement, learner, objectives, optimizers, targets
@@ -51,10 +51,6 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     @property
     def table_contents(self) -> Mapping[str, str | float]:
         return {"discount": self.config.discount} if self.config.scale_returns else super().table_contents
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes the encoder of observations in front of the torsos, shared by policy and critic."""
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
         config, action_spec = self.config, parts.spec.actions
@@ -136,6 +132,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
+            noise_scales=(1.0,) if evaluation or discrete else self.config.noise_scales,
+            first_scale=actor_index,
             random_steps=0 if discrete else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,

@@ -182,8 +182,8 @@ class MPOConfig(
 
     # Speed.
     target_precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the target critic's hidden products. With bfloat16, values within a state must differ by
-    more than 0.2 % of their size: the learner logs the difference and warns if it is too small."""
+    """Precision of the factors of the target critic's products. With bfloat16, values within a state must
+    differ by more than 0.2 % of their size: the learner logs the difference and warns if it is too small."""
 
     # Replay and acting; the rest is in `SequenceConfig`.
     prioritized: bool = False
@@ -202,6 +202,10 @@ class MPOConfig(
     noise_repeat: constraints.Count = 1
     """Steps for which an actor keeps its noise, so that it explores further if rewards are sparse; longer
     exploratory actions are the idea of [14]. Recorded densities are still the policy's at each step."""
+    noise_scales: constraints.Factors = (1.0,)
+    """Factors of the policy's standard deviation with which an actor explores, each for 1,000 steps in turn.
+    The second actor begins with the second factor. Recorded densities are those of the actions so drawn. No
+    effect on discrete actions."""
     random_steps: constraints.Natural = 0
     """Environment steps with uniformly random actions, before the policy acts, each kept for `noise_repeat`
     steps; their density is recorded. No effect on discrete actions: an untrained policy is near uniform."""

@@ -69,8 +69,6 @@ def make_learner(
     Returns:
         A `learners.LossLearner` of `losses.MPOLosses`, or of the class that is asked for.
 
-    Raises:
-        ValueError: The config asks for bfloat16 and the critic is not a `networks.Critic`.
     """
     accelerated = acceleration.Acceleration(config.acceleration)
     on_device = [module.to(device) for module in networks]
@@ -113,7 +111,7 @@ def make_learner(
             final_share=config.final_learning_rate,
             num_steps=num_updates,
         ),
-        Targets(online, target, target_critic, config),
+        Targets(online, target, config),
         *_statistics(online, target, config, ranks),
         health.Health(),
     ]
@@ -168,15 +166,8 @@ def make_learner(
 class Targets(learners.Part):
     """Copies the networks to their targets before a step if it is time, or moves them part of the way."""
 
-    def __init__(
-        self,
-        online: MPONetworks,
-        target: MPONetworks,
-        target_critic: acceleration.TargetCritic,
-        config: MPOConfig,
-    ) -> None:
-        """Takes the networks, the target critic as it is evaluated, and the periods or the rate."""
-        self._target_critic = target_critic
+    def __init__(self, online: MPONetworks, target: MPONetworks, config: MPOConfig) -> None:
+        """Takes the networks, and the periods or the rate."""
         self._config = config
         self._pairs = (
             (target.policy, online.policy, config.target_policy_update_period),
@@ -185,17 +176,11 @@ class Targets(learners.Part):
         )
 
     def before(self, batch: learners.Batch, num_steps: int) -> None:
-        config, (*_, (target_critic, _, _)) = self._config, self._pairs
         for slow, fast, period in self._pairs:
             # At step 0 the targets are copies already, or come from the run that this one starts from.
-            if config.target_rate < 1.0 or (num_steps and num_steps % period == 0):
-                learners.update_target(slow, fast, num_steps, rate=config.target_rate)
-                optimizers.project_target(slow, fast, config)
-                if slow is target_critic:
-                    self._target_critic.refresh()
-
-    def restored(self) -> None:
-        self._target_critic.restored()
+            if self._config.target_rate < 1.0 or (num_steps and num_steps % period == 0):
+                learners.update_target(slow, fast, num_steps, rate=self._config.target_rate)
+                optimizers.project_target(slow, fast, self._config)
 
 
 def _statistics(

@@ -5,7 +5,7 @@ import copy
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
@@ -23,6 +23,12 @@ TABLE = "replay"
 # The most that Reverb's client may hold: items and batches that a dataset has prefetched, and items that an
 # adder has not sent yet.
 _ITEMS_AHEAD, _BATCHES_AHEAD, _UNSENT_ITEMS = 512, 3, 32
+
+_CHECKS = {
+    "any": requirements.check_actions,
+    "continuous": requirements.check_continuous,
+    "discrete": requirements.check_discrete,
+}
 
 Networks = TypeVar("Networks")
 Config = TypeVar("Config", bound=off_policy_config.OffPolicyConfig)
@@ -70,6 +76,10 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     instead of `make_objectives`.
     """
 
+    takes_actions: Literal["any", "continuous", "discrete"] | None = None
+    """The actions that its networks take, with observations that an encoder can take. None: it may be others,
+    which `check_spec` of the agent checks."""
+
     learner_class: Callable[..., core.Learner] = learners.LossLearner
     """The class of the learner that `make_learner` makes. Set it to use a subclass of the agent's learner."""
 
@@ -82,11 +92,14 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         return type(self).__name__.removesuffix("Builder")
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        """Checks the needs of its adder and of most losses; a subclass adds those of its networks."""
+        """Checks the needs of its adder, of most losses and, by `takes_actions`, of its networks."""
         requirements.check_scalar_signals(self.name, spec, takes_several_rewards=self.takes_several_rewards)
         requirements.critic_entries(self.name, spec, self.config)
         if self.config.random_shift:
             requirements.check_images(self.name, spec)
+        if self.takes_actions is not None:
+            requirements.check_observations(self.name, spec)
+            _CHECKS[self.takes_actions](self.name, spec)
 
     @property
     def takes_several_rewards(self) -> bool:
@@ -105,6 +118,13 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     def make_choice(self, spec: specs.EnvironmentSpec, evaluation: bool) -> choosing.Choose:
         """Returns the rule that chooses actions from the output of the policy's module."""
         return choosing.mode if evaluation else choosing.sample
+
+    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
+        """Makes the encoder of observations in front of the torsos.
+
+        It is called once for all networks that share it, and once for each that does not.
+        """
+        return kit.make_encoder(spec, self.config, generator)
 
     def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
         """Makes the memory behind an encoder, if the config's `memory` is not "none"."""

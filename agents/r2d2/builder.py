@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.r2d2 import config as r2d2_config
 from minerva_acme.agents.r2d2 import learner
 from minerva_acme.agents.r2d2 import networks as r2d2_networks
@@ -16,21 +16,13 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
     """R2D2 over replayed sequences. Every part can be swapped by overriding its `make_` method."""
 
     config_class = r2d2_config.R2D2Config
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_discrete(self.name, spec)
+    takes_actions = "discrete"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> r2d2_networks.R2D2Networks:
         encoder = self.whole_encoder(self.make_encoder)(spec, generator)
         return r2d2_networks.make_networks(spec, self.config, generator, encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes the encoder of single observations in front of the memory."""
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.R2D2Losses(self.config).q_network

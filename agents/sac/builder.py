@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, networks, specs
-from minerva_acme.agents import off_policy, requirements
+from minerva_acme import learners, specs
+from minerva_acme.agents import off_policy
 from minerva_acme.agents.sac import config as sac_config
 from minerva_acme.agents.sac import learner
 from minerva_acme.agents.sac import networks as sac_networks
@@ -15,24 +15,13 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
     """SAC over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = sac_config.SACConfig
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_continuous(self.name, spec)
+    takes_actions = "continuous"
 
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> sac_networks.SACNetworks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return sac_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes an encoder of observations in front of the torsos.
-
-        It is called once if policy and critics share an encoder, otherwise once for each.
-        """
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, entropy = self.config, self.config.target_entropy

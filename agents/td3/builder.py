@@ -5,7 +5,7 @@ from typing import Self
 
 import torch
 
-from minerva_acme import learners, networks, specs
+from minerva_acme import learners, specs
 from minerva_acme.agents import off_policy, requirements
 from minerva_acme.agents.td3 import config as td3_config
 from minerva_acme.agents.td3 import learner
@@ -16,11 +16,7 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
     """TD3 over replayed transitions. Every part can be swapped by overriding its `make_` method."""
 
     config_class = td3_config.TD3Config
-
-    def check_spec(self, spec: specs.EnvironmentSpec) -> None:
-        super().check_spec(spec)
-        requirements.check_observations(self.name, spec)
-        requirements.check_continuous(self.name, spec)
+    takes_actions = "continuous"
 
     def for_learners(self, num_learners: int) -> Self:
         if (alpha := self.config.bc_alpha) is not None:
@@ -33,13 +29,6 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
     ) -> td3_networks.TD3Networks:
         make_encoder = self.whole_encoder(self.make_encoder)
         return td3_networks.make_networks(spec, self.config, generator, make_encoder)
-
-    def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
-        """Makes an encoder of observations in front of the torsos.
-
-        It is called once if policy and critics share an encoder, otherwise once for each.
-        """
-        return off_policy.make_encoder(spec, self.config, generator)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config = self.config

@@ -1,4 +1,4 @@
-"""Torch layers with kernels that are faster on a CPU.
+"""Linear layers with a kernel that is faster on some CPUs.
 
 Shapes: R rows; `...` any leading axes.
 
@@ -27,78 +27,46 @@ per call is too high, and a single observation (acting) is 10 microseconds faste
 _MIN_SIZE_OF_AVX2 = 2**28
 """The same on a CPU without AVX-512: 4096 rows through 256 x 256."""
 
-_MIN_TANH_SIZE = 2**14  # number of elements at which three cheap passes become faster than an expensive one
 
-
-def _torchs_forward(kind: type[nn.Module]) -> Any:
-    """Returns the `forward` that torch gives a class; None if it was replaced before this import."""
-    return kind.forward if kind.forward.__module__ == kind.__module__ else None
-
-
-_LINEAR, _TANH = _torchs_forward(nn.Linear), _torchs_forward(nn.Tanh)
+# Torch's own; None if it was replaced before this import.
+_FORWARD = nn.Linear.forward if nn.Linear.forward.__module__ == nn.Linear.__module__ else None
 
 
 class Linear(nn.Linear):
     """`torch.nn.Linear` with the faster kernel."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if nn.Linear.forward is not _LINEAR:
-            return _as_replaced(nn.Linear, self, input)
-        return linear(input, self.weight, self.bias)
+        if nn.Linear.forward is _FORWARD:
+            return linear(input, self.weight, self.bias)
+        if not torch.compiler.is_compiling():
+            _say_that_it_was_replaced()
+        output: torch.Tensor = super().forward(input)
+        return output
 
 
-class Tanh(nn.Tanh):
-    """`torch.nn.Tanh`, computed through the sigmoid without gradient: within 2e-7 in float32.
-
-    On a CPU, torch's sigmoid takes a tenth of the time of its tanh, and a tanh through it takes a fourth.
-    """
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        if nn.Tanh.forward is not _TANH:
-            return _as_replaced(nn.Tanh, self, input)
-        if (
-            input.numel() < _MIN_TANH_SIZE
-            or input.device.type != "cpu"
-            or input.dtype != torch.float32
-            or torch.is_grad_enabled()
-            or torch.compiler.is_compiling()
-        ):
-            return torch.tanh(input)
-        return (2.0 * input).sigmoid_().mul_(2.0).sub_(1.0)
-
-
-def _as_replaced(kind: type[nn.Module], layer: nn.Module, input: torch.Tensor) -> torch.Tensor:
-    """Computes a layer by what has replaced its class's `forward`."""
-    if not torch.compiler.is_compiling():
-        notes.say(kind.__name__, _REPLACED)
-    output: torch.Tensor = kind.forward(layer, input)
-    return output
-
-
-_REPLACED = "plain torch: its forward was replaced"
-_FORWARDS: dict[type[nn.Module], Any] = {nn.Linear: _LINEAR, nn.Tanh: _TANH}
-_FAST: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: Linear, nn.Tanh: Tanh}
+def _say_that_it_was_replaced() -> None:
+    notes.say("Linear", "plain torch: its forward was replaced")
 
 
 def use_kernels(module: nn.Module) -> int:
-    """Gives the layers of a module the kernels above, in place. Returns the number of changed layers.
+    """Gives the linear layers of a module the kernel above, in place. Returns the number of changed layers.
 
     Parameters, state dict and hooks stay. Layers of a subclass, or with their own `forward`, stay too, and so
-    do all of a class whose `forward` was replaced.
+    do all if the `forward` of `nn.Linear` was replaced.
     """
-    known = [layer for layer in module.modules() if type(layer) in _FAST and "forward" not in vars(layer)]
-    replaced = {kind for kind in _FORWARDS if kind.forward is not _FORWARDS[kind]} & {*map(type, known)}
-    for kind in replaced:
-        notes.say(kind.__name__, _REPLACED)
-    layers = [layer for layer in known if type(layer) not in replaced]
+    layers = [x for x in module.modules() if type(x) is nn.Linear and "forward" not in vars(x)]
+    if nn.Linear.forward is not _FORWARD:
+        if layers:
+            _say_that_it_was_replaced()
+        return 0
     for layer in layers:
-        layer.__class__ = _FAST[type(layer)]
+        layer.__class__ = Linear
     return len(layers)
 
 
 def plain_type(layer: nn.Module) -> type[nn.Module]:
     """Returns the type of a layer before `use_kernels`."""
-    return next((plain for plain, fast in _FAST.items() if type(layer) is fast), type(layer))
+    return nn.Linear if type(layer) is Linear else type(layer)
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:

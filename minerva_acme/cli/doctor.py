@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from minerva_acme import thread_settings
-from minerva_acme.acceleration import cpu, fused, kernels
+from minerva_acme.acceleration import cpu, kernels
 from minerva_acme.cli import commands, json_output, verdicts
 from minerva_acme.cli.console import Console
 from minerva_acme.cli.verdicts import Check
@@ -178,13 +178,13 @@ def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Ch
 def check_float32() -> Check:
     """Reports how float32 matrices are multiplied."""
     by = "oneDNN, because MKL is slow on this CPU" if kernels.uses_onednn() else "torch's default library"
-    return Check("float32", "ok", f"matrix products by {by}{_fused(torch.float32)}")
+    return Check("float32", "ok", f"matrix products by {by}")
 
 
 def check_bfloat16() -> Check:
     """Reports whether `target_precision` bfloat16 is supported."""
     if cpu.multiplies_bfloat16():
-        words = f"supported by this CPU{_fused(torch.bfloat16)}"
+        words = "supported by this CPU"
     else:
         words = "not supported by this CPU: --target-precision bfloat16 uses float32"
     return Check("bfloat16", "ok", words)
@@ -199,10 +199,6 @@ def check_cuda() -> Check:
     words = f"there is an NVIDIA driver, but torch {torch.__version__} finds no GPU: training uses the CPU"
     fix = "install a build of torch for this version of CUDA: https://pytorch.org/get-started/locally"
     return Check("cuda", "warning", words, fix)
-
-
-def _fused(dtype: torch.dtype) -> str:
-    return ", fused with activations" if fused.pays(dtype) else ""
 
 
 def check_reverb(prober: Prober) -> Check:

@@ -14,6 +14,7 @@ from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results
 
+_MOST_PANELS = 12  # of a figure
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
 _CELL_WIDTH = 24  # longer cells may be folded
 _GAP = 2  # between columns: a space and the box's empty line
@@ -50,7 +51,7 @@ def run(command: commands.Report) -> int:
     out = command.output
     out.mkdir(parents=True, exist_ok=True)
     labels = [one.exp_name for one in experiments]
-    drawn = []  # file, title, caption, figure
+    drawn = []  # name, title, caption, figure
     if report.aggregate is not None:
         drawing = {"y_label": "Normalised score", "x_label": report.x_label}
         curves = figure.draw([report.aggregate], labels=labels, **drawing)
@@ -58,9 +59,11 @@ def run(command: commands.Report) -> int:
         drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
     if report.by_environment:
         drawing = {"y_label": "Return" if is_return else command.metric, "x_label": report.x_label}
-        curves = figure.draw(report.by_environment, labels=labels, **drawing)
-        caption = plotting.make_caption(report.by_environment, **drawing)
-        drawn.append(("environments", "Environments", caption, curves))
+        for start in range(0, len(report.by_environment), _MOST_PANELS):
+            panels = report.by_environment[start : start + _MOST_PANELS]
+            curves = figure.draw(panels, labels=labels, **drawing)
+            caption = plotting.make_caption(panels, **drawing)
+            drawn.append(("environments", "Environments", caption, curves))
     bars = report_figures.draw_bars(
         report.scores, x_label="Interquartile mean of normalised scores", limits=(0.0, 1.0), middle=None
     )
@@ -80,11 +83,13 @@ def run(command: commands.Report) -> int:
         caption = "Open marks: dominated. Line: the others."
         title = f"Trade-off of {one.x_name} and {one.y_name}"
         drawn.append((f"front_{index}", title, caption, report_figures.draw_front(one)))
-    pictures = {}
-    for file, title, caption, picture in drawn:
+    pictures: dict[str, list[report_page.Picture]] = {}
+    for name, title, caption, picture in drawn:
+        same = pictures.setdefault(name, [])
+        file = f"{name}_{len(same) + 1}" if same else name
         svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
         files = {"SVG": svg.name, "PDF": pdf.name}
-        pictures[file] = report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files)
+        same.append(report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files))
     rows = out / "rows"
     written = {results.write(rows, one, names.to_file_name(one.exp_name))[0] for one in experiments}
     title, sections = ", ".join(labels), [*_sections(report, pictures)]
@@ -102,16 +107,14 @@ def run(command: commands.Report) -> int:
 
 
 def _sections(
-    report: plotting.Report, pictures: Mapping[str, report_page.Picture]
+    report: plotting.Report, pictures: Mapping[str, Sequence[report_page.Picture]]
 ) -> Iterator[report_page.Section]:
     """Yields the results, then what is needed to judge them, then what produced them."""
     for table in report.tables:
         if table.figure:
-            shown = [pictures[table.figure]] if table.figure in pictures else []
-            yield report_page.Section(table.title, shown, table=table)
-        if table.figure == "scores" and "sample_efficiency" in pictures:
-            curves = pictures["sample_efficiency"]
-            yield report_page.Section(curves.title, [curves])
+            yield report_page.Section(table.title, pictures.get(table.figure, ()), table=table)
+        if table.figure == "scores" and (curves := pictures.get("sample_efficiency")):
+            yield report_page.Section(curves[0].title, curves)
     if report.notes:
         yield report_page.Section("Notes", texts=report.notes)
     for table in report.tables:

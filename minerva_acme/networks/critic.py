@@ -55,12 +55,15 @@ class Critic(nn.Module):
         Returns:
             The head's prediction, with the leading axes of the action, or of the observation without one.
         """
-        inputs = observation
-        if action:
-            (raw,) = action
-            observation = observation.expand(*raw.shape[:-1], observation.shape[-1])
-            inputs = torch.cat([observation, torch.clamp(raw, self.low, self.high)], dim=-1)
-        return self.head(self.torso(inputs))
+        return self.head(self.torso(self.inputs(observation, *action)))
+
+    def inputs(self, observation: torch.Tensor, *action: torch.Tensor) -> torch.Tensor:
+        """Returns what the torso sees, [..., O + D] or [..., O]; for the arguments see `forward`."""
+        if not action:
+            return observation
+        (raw,) = action
+        observation = observation.expand(*raw.shape[:-1], observation.shape[-1])
+        return torch.cat([observation, torch.clamp(raw, self.low, self.high)], dim=-1)
 
     def loss(self, prediction: Any, target: Any, mask: torch.Tensor) -> torch.Tensor:
         """Returns the head's loss; see `critic_heads`."""

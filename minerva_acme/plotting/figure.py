@@ -4,7 +4,7 @@ import io
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from minerva_acme import readable, writing
 
@@ -19,12 +19,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from minerva_acme.plotting import curves
 from minerva_acme.plotting.panels import (
     FRAMES,
     MAX_RUNS_DRAWN,
+    Group,
     Panel,
     describe_band,
     describe_seeds,
@@ -42,11 +44,11 @@ LINES: tuple[_Line, ...] = tuple((colour, style) for style in ("-", *_DASHES) fo
 """Colours and styles of lines: each further round of the palette has another style."""
 
 _GREY = "0.5"
-# Of published curves: a second round of the dashes is darker.
-_PUBLISHED_LINES: tuple[_Line, ...] = tuple((grey, style) for grey in (_GREY, "0.2") for style in _DASHES)
 _MAX_MARKED_POINTS = 15
 _MIN_PUBLISHED_POINTS = 3
 _LEGEND_MARGIN_INCHES = 0.05
+_NAME_HEIGHT = 0.06  # of a curve's name at its end, as a share of the panel's height
+_MOST_NAMES = 16
 # The width and height of a row by its number of columns, without the legend.
 _INCHES = {1: (3.5, 2.5), 2: (5.5, 2.3), 3: (6.75, 1.75), 4: (9.0, 1.75)}
 # Columns by the number of panels; other numbers have at most three, or four from _MIN_FOR_FOUR_COLUMNS on.
@@ -139,13 +141,14 @@ def draw(
     x_label: str = FRAMES,
     labels: Sequence[str] = (),
 ) -> NotebookFigure:
-    """Draws panels in a grid, with one legend below.
+    """Draws panels in a grid, with one legend below; the curves of a single panel are named at their ends.
 
-    A label has the same line in every panel: a colour, and from the eighth label on another style. The
-    horizontal axis ends with the longest run, even if published curves are longer. It is extended, at most to
-    twice its length, if it would otherwise show fewer than three points of a published curve, or to end where
-    the longest panel does. The legend lists everything that is visible in at least one panel, and says what
-    the bands are; `make_caption` describes the rest.
+    A label has the same line in every panel: a colour, and from the eighth label on another style. Published
+    curves are thin and dashed, in the colours that are left. The horizontal axis ends with the longest run,
+    even if published curves are longer. It is extended, at most to twice its length, if it would otherwise
+    show fewer than three points of a published curve, or to end where the longest panel does. The legend
+    lists everything that is visible in at least one panel, but for what has its name at its end, and says
+    what the bands are; `make_caption` describes the rest.
 
     Args:
         panels: The panels, at least one.
@@ -163,12 +166,20 @@ def draw(
     ends = _horizontal_limits(panels)
     seen = [_seen(panel, limits) for panel, limits in zip(panels, ends, strict=True)]
     published = dict.fromkeys(label for curves_there in seen for label, _ in curves_there)
-    published_lines = dict(zip(published, itertools.cycle(_PUBLISHED_LINES), strict=False))
+    left = itertools.cycle(COLOURS[len(lines) % len(COLOURS) :] + COLOURS[: len(lines) % len(COLOURS)])
+    published_lines = dict(zip(published, zip(left, itertools.cycle(_DASHES), strict=False), strict=False))
     most = 4 if len(panels) >= _MIN_FOR_FOUR_COLUMNS else 3
     columns = _COLUMNS.get(len(panels), min(most, len(panels)))
     rows = -(-len(panels) // columns)
     width, height = _INCHES[columns]
-    handles = _legend_handles(panels, lines, published_lines)
+    named = []
+    if len(panels) == 1 and len(lines) + len(published) <= _MOST_NAMES:
+        named = _at_their_ends(panels[0], ends[0], seen[0], lines, published_lines)
+    handles = [
+        handle
+        for handle in _legend_handles(panels, lines, published_lines)
+        if handle.get_label() not in {name for name, *_ in named}
+    ]
     legend_columns = min(columns, 2)
     legend_rows = -(-len(handles) // legend_columns)
     size = width, rows * height + 0.17 * legend_rows + 0.15
@@ -184,10 +195,11 @@ def draw(
             ax.set_ylabel(y_label)
         for ax in grid.flat[max(0, len(panels) - columns) : len(panels)]:  # panels with none below
             ax.set_xlabel(x_label)
+        beside = _write_names(grid[0, 0], named)
         legend = figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns)
         # The figure is widened for long entries, which would be cut off otherwise.
         needed = legend.get_window_extent().width / figure.dpi + 2 * _LEGEND_MARGIN_INCHES
-        figure.set_figwidth(max(width, needed))
+        figure.set_figwidth(max(width + beside, needed))
     return figure
 
 
@@ -227,9 +239,9 @@ def _draw_panel(
     lines: dict[str, _Line],
 ) -> None:
     low, high = _vertical_limits(panel)
-    for curve, (grey, style) in published:
+    for curve, (colour, style) in published:
         marker = _marker(curve, 1)
-        ax.plot(*curve, color=grey, linestyle=style, marker=marker, linewidth=1.0, zorder=1)
+        ax.plot(*curve, color=colour, linestyle=style, marker=marker, linewidth=1.0, zorder=1)
     if panel.random is not None:
         ax.axhline(panel.random, color=_GREY, linestyle=":", linewidth=0.8, zorder=1)
     for group in panel.groups:
@@ -312,17 +324,86 @@ def _legend_handles(
         groups = [group for panel in panels for group in panel.groups if group.label == label]
         if not groups:
             continue
-        text = f"{label}: {describe_seeds(groups)}"
+        text = _name(label, groups)
         handles.append(Line2D([], [], color=colour, linestyle=style, linewidth=1.5, label=text))
     behind = [(label, line, 1.0) for label, line in published_lines.items()]
     if any(panel.random is not None and _holds(_vertical_limits(panel), panel.random) for panel in panels):
         behind.append(("Random actions", (_GREY, ":"), 0.8))
-    for label, (grey, style), linewidth in behind:
-        handles.append(Line2D([], [], color=grey, linestyle=style, linewidth=linewidth, label=label))
+    for label, (colour, style), linewidth in behind:
+        handles.append(Line2D([], [], color=colour, linestyle=style, linewidth=linewidth, label=label))
     band = describe_band([group for panel in panels for group in panel.groups])
     if band is not None:
         handles.append(Patch(color=_GREY, alpha=0.3, linewidth=0, label=f"Band: {band}"))
     return handles
+
+
+def _name(label: str, groups: Sequence[Group]) -> str:
+    return f"{label}: {describe_seeds(groups)}"
+
+
+class _Named(NamedTuple):
+    """A name at the end of a curve."""
+
+    name: str
+    colour: str
+    x: float
+    y: float
+
+
+def _at_their_ends(
+    panel: Panel,
+    limits: tuple[float, float],
+    published: Sequence[tuple[str, run_curves.Curve]],
+    lines: Mapping[str, _Line],
+    published_lines: Mapping[str, _Line],
+) -> list[_Named]:
+    """Returns the names of a panel's curves, each where the visible part of its curve ends, lowest first."""
+    low, high = _vertical_limits(panel)
+    every = [(_name(group.label, [group]), group.mean, lines[group.label][0]) for group in panel.groups]
+    every += [(label, curve, published_lines[label][0]) for label, curve in published]
+    found = []
+    for name, curve, colour in every:
+        x = min(float(curve.x[-1]), limits[1])
+        y = float(np.interp(x, *curve))
+        found.append(_Named(name, colour, x, min(max(y, low), high)))
+    return sorted(found, key=lambda named: named.y)
+
+
+def _write_names(ax: Axes, names: Sequence[_Named]) -> float:
+    """Writes names to the right of the axes, as near to the ends of their curves as they fit.
+
+    Returns:
+        The width of the longest name, in inches.
+    """
+    (low, high), right = ax.get_ylim(), ax.get_xlim()[1]
+    heights = [(named.y - low) / (high - low) for named in names]
+    for index in range(1, len(names)):
+        heights[index] = max(heights[index], heights[index - 1] + _NAME_HEIGHT)
+    most = 1.0
+    for index in reversed(range(len(names))):
+        heights[index] = min(heights[index], most)
+        most = heights[index] - _NAME_HEIGHT
+    widest = 0.0
+    for named, height in zip(names, heights, strict=True):
+        written = ax.annotate(
+            named.name,
+            (named.x, named.y),
+            (1.04, height),
+            textcoords="axes fraction",
+            color=named.colour,
+            fontsize=STYLE["legend.fontsize"],
+            verticalalignment="center",
+            arrowprops={
+                "arrowstyle": "-",
+                "color": named.colour,
+                "linewidth": 0.5,
+                "alpha": 1.0 if named.x == right else 0.5,
+                "shrinkA": 0,
+                "shrinkB": 0,
+            },
+        )
+        widest = max(widest, Text.get_window_extent(written).width / ax.get_figure().dpi)
+    return widest
 
 
 def _holds(limits: tuple[float, float], value: float) -> bool:

@@ -24,7 +24,6 @@ def onednn(monkeypatch):
     monkeypatch.setattr(kernels, "uses_onednn", lambda: True)
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
     monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
-    monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
 
 
 @pytest.fixture
@@ -97,7 +96,7 @@ def test_an_accelerated_network_computes_and_learns_as_the_plain_one(make, said)
     for ours, theirs in zip(fast.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
     assert fast.state_dict().keys() == plain.state_dict().keys()
-    changed = sum(type(layer) in (kernels.Linear, kernels.Tanh) for layer in fast.modules())
+    changed = sum(type(layer) is kernels.Linear for layer in fast.modules())
     assert changed > 0 and said() == [f"it: oneDNN for {changed} layers"]
 
 

@@ -7,14 +7,12 @@ import pytest
 import torch
 import torch.nn.utils.prune
 from torch import nn
-from torch.nn.utils import stateless
 
 from minerva_acme import distributions, losses, networks
-from minerva_acme.acceleration import agreement, array_ppo, fused, target_critic
+from minerva_acme.acceleration import agreement, array_ppo
 from minerva_acme.networks import actor_critic
 
 from . import test_array_ppo as ppo
-from . import test_target_critic as target
 
 # Edits of a torso: layers 0, 3 and 5 are linear, 1 is a LayerNorm, 4 and 6 are ELUs.
 
@@ -450,142 +448,3 @@ def test_a_layer_that_was_frozen_for_a_while_goes_on_with_an_adam_of_its_own_age
         "PPO's updates: autograd: a parameter is frozen",
         "PPO's updates: autograd: Adam has several groups, or unsupported hooks, settings or state",
     ]
-
-
-# The target critic.
-
-
-@pytest.fixture(params=[False, True], ids=["as it is", "fused"])
-def fuses(request, monkeypatch):
-    if request.param and not fused.works(torch.float32):
-        pytest.skip("this torch or CPU fuses nothing")
-    monkeypatch.setattr(fused, "pays", lambda dtype: request.param)
-    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
-
-
-CRITICS = {
-    **{f"torso: {name}": lambda c, edit=edit: edit(c.torso) for name, edit in TORSO.items()},
-    "a head of a subclass": lambda critic: become(critic.head, TwiceScalar),
-    "a head without a bias": lambda critic: critic.head.register_parameter("bias", None),
-    "other bounds": lambda critic: setattr(critic, "low", torch.full((2,), -0.1)),
-    "bounds as other data": lambda critic: setattr(critic.low, "data", torch.full((2,), -0.1)),
-    "a hook": lambda critic: critic.register_forward_hook(lambda module, args, output: twice(output)),
-}
-
-
-def make_critic():
-    generator = torch.Generator().manual_seed(0)
-    torso = networks.LayerNormMLP(6, (16, 16, 16), generator=generator)
-    critic = networks.Critic(torso, networks.ScalarHead(16, generator=generator), bounds=target.BOUNDS)
-    with torch.no_grad():
-        for parameter in critic.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    return critic.requires_grad_(False)
-
-
-pairs = target.pairs
-
-
-@pytest.mark.usefixtures("fuses")
-@pytest.mark.parametrize("when", ["at first", "before a call", "later"])
-@pytest.mark.parametrize("name", CRITICS)
-def test_an_edited_target_critic_gives_what_the_critic_gives(name, when, pairs):
-    critic = make_critic()
-    before = critic(*pairs)
-    if when == "at first":
-        CRITICS[name](critic)
-    fast = target_critic.TargetCritic(critic)
-    if when == "later":
-        torch.testing.assert_close(fast(*pairs), before, rtol=1e-5, atol=1e-5)
-    if when != "at first":
-        CRITICS[name](critic)
-    if name != "torso: weights in shared memory":
-        assert not torch.allclose(critic(*pairs).value, before.value, rtol=1e-3)  # The edit is one.
-    for _ in range(2):
-        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.usefixtures("fuses", "said")
-@pytest.mark.parametrize("when", ["at first", "later"])
-@pytest.mark.parametrize("kind", [networks.LayerNormMLP, networks.Critic])
-def test_an_edited_class_of_the_target_critic_values_and_a_warning_names_it(
-    kind, when, monkeypatch, pairs, caplog
-):
-    if when == "at first":
-        edit_function(monkeypatch, kind, "forward", doubled)
-    critic = make_critic()
-    fast = target_critic.TargetCritic(critic)
-    if when == "later":
-        fast(*pairs)
-        edit_function(monkeypatch, kind, "forward", doubled)
-    for _ in range(2):
-        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
-    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    # Where nothing is fused, the torso is called as it is.
-    calls_torso = kind is networks.LayerNormMLP and not fused.pays(torch.float32)
-    assert len(warnings) == (0 if calls_torso else 1)
-    assert all(line.startswith("target critic: plain torch from now on") for line in warnings)
-
-
-@pytest.mark.usefixtures("fuses")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "torso: LayerNorm's epsilon",
-        "torso: a replaced layer",
-        "torso: a replaced parameter",
-        "torso: weights as other data",
-        "torso: weights that are assigned",
-        "torso: weights in shared memory",
-        "other bounds",
-    ],
-)
-def test_what_is_replaced_by_its_like_is_evaluated_as_fast_as_before(name, pairs, said):
-    critic = make_critic()
-    fast = target_critic.TargetCritic(critic)
-    fast(*pairs)
-    lines = said()
-    CRITICS[name](critic)
-    fast(*pairs)
-    assert fast._agreement.holds() and said() == lines
-
-
-@pytest.mark.usefixtures("fuses")
-def test_weights_that_stand_in_for_a_while_are_those_that_value(pairs):
-    critic = make_critic()
-    fast = target_critic.TargetCritic(critic)
-    before = fast(*pairs).value
-    others = {name: 1.5 * parameter for name, parameter in critic.named_parameters()}
-    with stateless._reparametrize_module(critic, others):
-        assert not torch.allclose(critic(*pairs).value, before, rtol=1e-3)
-        torch.testing.assert_close(fast(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(fast(*pairs).value, before, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.usefixtures("fuses")
-def test_a_critic_that_becomes_one_in_double_precision_values_in_it(pairs):
-    critic = make_critic()
-    fast = target_critic.TargetCritic(critic)
-    fast(*pairs)
-    critic.double()
-    values = fast(*(x.double() for x in pairs)).value
-    assert values.dtype == torch.float64
-    assert torch.equal(values, critic(*(x.double() for x in pairs)).value)
-
-
-@pytest.mark.usefixtures("fuses")
-def test_another_rule_of_an_ensemble_is_taken_from_the_next_call_on(pairs):
-    ensemble = networks.Ensemble([target.make_critic_with_head(seed, "mlp") for seed in (0, 1)], rule="mean")
-    fast = target_critic.TargetCritic(ensemble)
-    fast(*pairs)
-    ensemble.rule = "min"
-    torch.testing.assert_close(fast(*pairs).mean(), ensemble(*pairs).mean(), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.usefixtures("fuses")
-def test_blocks_of_simba_have_epsilons_of_their_own(pairs):
-    critic = target.make_critic(torso="simba")
-    critic.torso[1].norm.eps = 0.5
-    torch.testing.assert_close(
-        target_critic.TargetCritic(critic)(*pairs), critic(*pairs), rtol=1e-5, atol=1e-5
-    )

@@ -11,6 +11,11 @@ from .scene import ENDS, assert_same, trajectory
 
 # See `scene`; an item is (observation, action, reward, discount, mask).
 TABLES = {
+    "a reset before the first step writes nothing": lambda d: dict(
+        length=2,
+        episodes=[(0, [], [], "reset"), (50, [3], [d])],
+        items=[([50, 51, 51], [150, 0], [3, 0], [d, 0], [1, 0])],
+    ),
     "an episode one step shorter": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2], [1, d])],

@@ -13,10 +13,8 @@ from minerva_acme.acceleration import (
     acting,
     agreement,
     array_ppo,
-    fused,
     kernels,
     parallel,
-    target_critic,
 )
 from minerva_acme.agents import mpo
 from minerva_acme.networks.actor_critic import GaussianHead
@@ -32,8 +30,6 @@ def small_is_large(monkeypatch):
     monkeypatch.setattr(kernels, "uses_onednn", lambda: kernels._onednn_works())
     monkeypatch.setattr(kernels, "MIN_SIZE", 1)
     monkeypatch.setattr(kernels.cpu, "has_avx512", lambda: True)
-    monkeypatch.setattr(kernels, "_MIN_TANH_SIZE", 1)
-    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
 
 
 @pytest.fixture
@@ -56,10 +52,8 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
     batch = learner_scene.make_batch(0)
     for module, name in (
         (kernels, "linear"),
-        (kernels.Tanh, "forward"),
         (acting, "_compile"),
         (array_ppo, "make_step"),
-        (fused.Fused, "__call__"),
         (parallel, "_pool"),
         (parallel, "one_thread"),
     ):
@@ -68,7 +62,7 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
     learner.step()
     assert rows[0]["skipped_batches"] == 0
     layers = [layer for module in learner._modules.values() for layer in module.modules()]
-    assert not any(isinstance(layer, (kernels.Linear, kernels.Tanh)) for layer in layers)
+    assert not any(isinstance(layer, kernels.Linear) for layer in layers)
     lines = without_acting(said())
     assert lines and all("acceleration is off" in line for line in lines)
 
@@ -153,9 +147,7 @@ def test_an_edited_formula_trains_as_without_acceleration(learner_scene, caplog)
             torch.testing.assert_close(states[0][name][key], expected, rtol=1e-4, atol=2e-5)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     parts = [warning.partition(":")[0] for warning in warnings]
-    # Where the target critic is not fused, its layers are called as they are.
-    possible = {"mpo": [["target critic"], []], "ppo": [["PPO's updates"]], "vmpo": [[]]}
-    assert parts in possible[learner_scene.name]
+    assert parts == {"mpo": [], "ppo": ["PPO's updates"], "vmpo": []}[learner_scene.name]
 
 
 @pytest.mark.usefixtures("small_is_large")
@@ -191,7 +183,7 @@ def test_both_ways_are_compared_at_first_and_after_a_restore(learner_scene, monk
 
     monkeypatch.setattr(Agreement, "settle", counting)
     learner, _ = learner_scene.make([learner_scene.make_batch(seed) for seed in range(4)])
-    num_twins = {"mpo": 1, "ppo": 1, "vmpo": 0}[learner_scene.name]
+    num_twins = {"mpo": 0, "ppo": 1, "vmpo": 0}[learner_scene.name]
     learner.run(num_steps=2)
     assert settled == [True] * num_twins
     learner.restore(testing.through_a_file(learner.save()))
@@ -266,7 +258,6 @@ def test_hooks_on_inner_layers_fire_in_every_part_of_mpo(continuous_spec, index,
     hook(networks.critic.torso, index, calls, "critic")
     batch = mpo_scene.make_trajectory()
     learner, _ = mpo_scene.make_learner(continuous_spec, mpo_scene.repeat(batch), config, networks=networks)
-    assert "target critic: plain torch, float32: it has hooks" in said()
     due = learners.Batch(batch, 1.0, due=frozenset(learner.losses))
     mpo_scene.losses_of(learner).estimate(learner.networks, due, learner.generator)
     assert calls.count("policy") == 1 and calls.count("critic") == 3  # by the target networks

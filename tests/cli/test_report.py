@@ -3,7 +3,7 @@ import re
 import pytest
 
 from minerva_acme import results
-from minerva_acme.cli import main
+from minerva_acme.cli import main, report
 
 WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
 
@@ -50,6 +50,14 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     ours = out / "rows" / "ours.csv"
     status, shown, _ = call("report", ours, "--against", "none", "--output", tmp_path / "third")
     assert status == 0 and "MPO" not in shown
+
+
+def test_a_figure_has_at_most_as_many_panels_as_a_reader_takes_in(table, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(report, "_MOST_PANELS", 1)
+    assert call("report", table, "--against", "none", "--output", tmp_path / "out")[0] == 0
+    drawn = sorted(path.name for path in (tmp_path / "out").glob("environments*.svg"))
+    assert drawn == ["environments.svg", "environments_2.svg"]
+    assert (tmp_path / "out" / "index.html").read_text().count('alt="Environments"') == 2
 
 
 def test_the_rows_of_a_report_know_what_made_them_and_what_their_steps_count(tmp_path, call, unpainted):

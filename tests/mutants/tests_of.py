@@ -153,7 +153,7 @@ MORE: dict[str, tuple[str, ...]] = {
     ),
     "minerva_acme/acceleration/array_actor_critic.py": ("tests/acceleration/test_edits.py",),
     "minerva_acme/acceleration/agreement.py": ("tests/acceleration/test_edits.py",),
-    "minerva_acme/acceleration/target_critic.py": ("tests/acceleration/test_edits.py",),
+    "minerva_acme/acceleration/target_critic.py": ("tests/acceleration/test_target_critic.py",),
     "minerva_acme/actors": ("tests/actors",),
     "minerva_acme/builders.py": ("tests/test_own_builders.py", "tests/experiments/test_batched.py"),
     "minerva_acme/cli": (

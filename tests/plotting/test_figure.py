@@ -1,4 +1,5 @@
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -6,6 +7,7 @@ import sys
 import matplotlib.colors
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from minerva_acme import plotting
@@ -33,7 +35,9 @@ def legend_lines(drawn):
 
 
 def legend_of(drawn):
-    return [text.get_text() for text in drawn.legends[0].get_texts()]
+    """What the legend says, after the names at the ends of curves, from the highest."""
+    names = [text.get_text() for text in drawn.axes[0].texts[::-1]]
+    return names + [text.get_text() for text in drawn.legends[0].get_texts()]
 
 
 def test_a_group_is_the_interquartile_mean_and_the_interval_over_its_seeds():
@@ -136,7 +140,7 @@ def test_more_labels_than_colours_have_lines_of_other_styles_as_the_legend_shows
     assert len(set(figure.LINES)) == len(figure.LINES) == 5 * len(figure.COLOURS)
     labels = [f"agent {index}" for index in range(2 * len(figure.COLOURS))]
     panel = plotting.Panel("A", [group(label, num_seeds=1 + index % 2) for index, label in enumerate(labels)])
-    drawn = figure.draw([panel], y_label="Return", labels=labels[::-1])
+    drawn = figure.draw([panel, panel], y_label="Return", labels=labels[::-1])
     styles = [(line.get_color(), line.get_linestyle()) for line in legend_lines(drawn)]
     assert len(set(styles)) == len(labels)
     thick = [line for line in drawn.axes[0].lines if line.get_linewidth() > 1.0]  # without single runs
@@ -174,7 +178,7 @@ def test_published_curves_have_different_lines_even_if_there_are_more_than_dashe
     curve = published(1, 2)[1]
     names = [f"{name}, published" for name in "ABCDEFG"]
     panel = plotting.Panel("A", [group()], [(name, curve) for name in names])
-    drawn = figure.draw([panel], y_label="Return")
+    drawn = figure.draw([panel, panel], y_label="Return")
 
     def looks(lines):
         return [(line.get_color(), line._unscaled_dash_pattern) for line in lines]
@@ -264,11 +268,11 @@ def test_nothing_is_written_over_anything_else():
 
 def test_a_figure_is_written_as_png_and_svg_and_twice_the_same(tmp_path):
     for name in ("one", "two"):
-        drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
+        drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])] * 2, y_label="Return")
         files = figure.save(drawn, tmp_path / "new" / name)
         assert [file.name for file in files] == [f"{name}.png", f"{name}.svg"]
     with Image.open(tmp_path / "new" / "one.png") as picture:
-        assert picture.width == 1050  # 3.5 inches, a paper's column, at 300 dots
+        assert picture.width == 1650  # 5.5 inches at 300 dots
     one, two = ((tmp_path / "new" / f"{name}.svg").read_text() for name in ("one", "two"))
     assert one == two and re.search(r"<svg", one)
 
@@ -310,11 +314,50 @@ def test_steps_are_written_with_their_unit(steps, text):
 
 
 def test_a_long_legend_widens_the_figure():
-    label = "MPO, critic target retrace, policy layer sizes 256-256-256"
-    drawn = figure.draw([plotting.Panel("CartPole-v1", [group(label, num_seeds=3)])], y_label="Return")
+    label = "MPO, critic target retrace, policy layer sizes 256-256-256, " * 2
+    panels = [plotting.Panel("CartPole-v1", [group(label, num_seeds=3)])] * 2
+    drawn = figure.draw(panels, y_label="Return")
     legend = drawn.legends[0].get_window_extent()
-    assert legend.width > figure._INCHES[1][0] * drawn.dpi  # or nothing would be shown by this
+    assert legend.width > figure._INCHES[2][0] * drawn.dpi  # or nothing would be shown by this
     assert legend.width < drawn.get_figwidth() * drawn.dpi
+
+
+def named_group(label, *values):
+    steps = np.arange(len(values), dtype=float)
+    return plotting.make_group(
+        label, [[plotting.Curve(steps, np.array(values, float))]], np.random.default_rng(0)
+    )
+
+
+def test_the_curves_of_one_panel_have_their_names_at_their_ends_without_overlap():
+    ends = {"low": 1.0, "high": 9.0, "nearly as high": 8.99, "as high": 9.0}
+    groups = [named_group(label, 0.0, end) for label, end in ends.items()]
+    panel = plotting.Panel("A", groups, [("MPO, published", plotting.Curve(np.arange(9.0), np.arange(9.0)))])
+    drawn = figure.draw([panel], y_label="Return")
+    drawn.draw_without_rendering()
+    (ax,) = drawn.axes
+    colours = {text.get_text(): text.get_color() for text in ax.texts}
+    assert [*colours] == [
+        "low: 1 seed",
+        "MPO, published",
+        "nearly as high: 1 seed",
+        "high: 1 seed",
+        "as high: 1 seed",
+    ]
+    for line in ax.lines[1:]:
+        (name,) = [name for name in ends if line.get_ydata()[-1] == ends[name]][:1]
+        assert line.get_color() in {colours[f"{each}: 1 seed"] for each in ends if ends[each] == ends[name]}
+    assert colours["MPO, published"] == ax.lines[0].get_color()
+    boxes = [Text.get_window_extent(text) for text in ax.texts]
+    assert all(lower.y1 <= upper.y0 + 1.0 for lower, upper in itertools.pairwise(boxes))
+    assert all(box.x0 > ax.bbox.x1 and box.x1 < drawn.bbox.x1 for box in boxes)
+    assert all(ax.bbox.y0 - 10.0 < box.y0 and box.y1 < drawn.bbox.y1 for box in boxes)
+
+
+def test_more_names_than_fit_beside_a_panel_are_in_the_legend():
+    panel = plotting.Panel("A", [named_group(f"agent {index}", 0.0, index) for index in range(17)])
+    drawn = figure.draw([panel], y_label="Return")
+    assert not drawn.axes[0].texts and len(drawn.legends[0].get_texts()) == 17
 
 
 def curve(values, steps=(0.0, 50_000.0, 100_000.0)):
@@ -335,7 +378,7 @@ def test_curves_are_drawn_a_line_for_each_label_and_a_band_over_several():
     assert ax.get_ylim() == (0.0, 20.0)
     lines = [[*line.get_ydata()] for line in ax.lines]
     assert [1, 2, 3] in lines and [2, 6, 10] in lines and [2.0, 2.0] in lines
-    assert legend_of(drawn)[:3] == ["PPO: 1 seed", "MPO: 2 seeds", "Random actions"]
+    assert legend_of(drawn)[:3] == ["MPO: 2 seeds", "PPO: 1 seed", "Random actions"]
 
 
 def test_curves_have_their_usual_labels_without_being_told():

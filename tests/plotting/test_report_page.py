@@ -100,7 +100,7 @@ def test_an_experiment_has_one_colour_in_all_pictures(profiles):
     drawn = figure.draw([plotting.Panel("A", [group])], y_label="Return", labels=list(profiles))
     line = report_figures.draw_profiles(profiles).axes[0].lines[1]
     assert drawn.axes[0].lines[0].get_color() == line.get_color()
-    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["theirs: 1 seed"]
+    assert [text.get_text() for text in drawn.axes[0].texts] == ["theirs: 1 seed"]
 
 
 def test_the_pdf_holds_its_fonts_and_is_written_twice_the_same(profiles, tmp_path):

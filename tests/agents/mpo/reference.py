@@ -8,7 +8,6 @@ is its state dict, with the names that `networks.GaussianPolicy` and `networks.C
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from scipy import optimize
 from torch import distributions
 
 Weights = dict[str, torch.Tensor]
-Rounding = Callable[[torch.Tensor], torch.Tensor]
 
 _BOUNDS = ("low", "high")  # of actions and means, which nothing trains
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of batch norm, which nothing trains
@@ -32,14 +30,6 @@ class Evaluation(NamedTuple):
     q_values: torch.Tensor  # [S, N]
 
 
-def to_bfloat16(x: torch.Tensor) -> torch.Tensor:
-    return x.to(torch.bfloat16).double()
-
-
-def exactly(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
 def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """LayerNorm."""
     centred = x - x.mean(dim=-1, keepdim=True)
@@ -47,7 +37,7 @@ def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
     return centred / (variance + 1e-5).sqrt() * weight + bias
 
 
-def simba(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> torch.Tensor:
+def simba(weights: Weights, x: torch.Tensor) -> torch.Tensor:
     """Linear, residual blocks, LayerNorm.
 
     What enters or leaves a product inside a block is rounded; what the blocks add to is not.
@@ -61,9 +51,9 @@ def simba(weights: Weights, x: torch.Tensor, rounding: Rounding = exactly) -> to
     last = max(int(name.split(".")[1]) for name in weights if name.startswith("torso."))
     for block in range(1, last):
         weight, bias = parameters(f"{block}.expand")
-        hidden = rounding(normed(x, *parameters(f"{block}.norm"))) @ rounding(weight).T + rounding(bias)
+        hidden = normed(x, *parameters(f"{block}.norm")) @ weight.T + bias
         weight, bias = parameters(f"{block}.contract")
-        x = x + rounding(rounding(hidden).clamp(min=0.0) @ rounding(weight).T + rounding(bias))
+        x = x + hidden.clamp(min=0.0) @ weight.T + bias
     return normed(x, *parameters(f"{last}"))
 
 
@@ -88,9 +78,7 @@ def batch_norm_mlp(weights: Weights, x: torch.Tensor, moments: Weights | None) -
     return x
 
 
-def torso(
-    weights: Weights, x: torch.Tensor, rounding: Rounding = exactly, moments: Weights | None = None
-) -> torch.Tensor:
+def torso(weights: Weights, x: torch.Tensor, moments: Weights | None = None) -> torch.Tensor:
     """SimBa's, or Linear, LayerNorm, tanh, then Linear and ELU for each further layer; or with batch norm.
 
     Batch norm uses its running statistics or, if `moments` is a dict, those of the rows x, which are added
@@ -100,15 +88,15 @@ def torso(
     with the bias added, the activation.
     """
     if "torso.1.expand.weight" in weights:
-        return simba(weights, x, rounding)
+        return simba(weights, x)
     if "torso.0.running_mean" in weights:
         return batch_norm_mlp(weights, x, moments)
     numbers = sorted({int(name.split(".")[1]) for name in weights if name.startswith("torso.")})
     first, norm, *further = [(weights[f"torso.{i}.weight"], weights[f"torso.{i}.bias"]) for i in numbers]
-    x = rounding(torch.tanh(normed(x @ first[0].T + first[1], *norm)))
+    x = torch.tanh(normed(x @ first[0].T + first[1], *norm))
     for weight, bias in further:
-        x = rounding(x @ rounding(weight).T + rounding(bias))
-        x = rounding(torch.where(x > 0.0, x, x.clamp(max=0.0).exp() - 1.0))
+        x = x @ weight.T + bias
+        x = torch.where(x > 0.0, x, x.clamp(max=0.0).exp() - 1.0)
     return x
 
 
@@ -127,12 +115,11 @@ def critic_of(
     weights: Weights,
     observation: torch.Tensor,
     action: torch.Tensor,
-    rounding: Rounding = exactly,
     moments: Weights | None = None,
 ) -> torch.Tensor:
     """Q at the action clipped to the bounds, [..., O], [..., D] -> [...]."""
     clipped = torch.minimum(torch.maximum(action, weights["low"]), weights["high"])
-    features = torso(weights, torch.cat([observation, clipped], dim=-1), rounding, moments)
+    features = torso(weights, torch.cat([observation, clipped], dim=-1), moments)
     return (features * weights["head.weight"][0]).sum(dim=-1) + weights["head.bias"][0]
 
 
@@ -173,7 +160,6 @@ class Reference:
         self._num_steps = num_steps
         self._num_updates = num_updates
         self._generator = generator
-        self._rounding = to_bfloat16 if config.target_precision == "bfloat16" else exactly
         self._momenta: dict[tuple[str, str], dict[str, torch.Tensor | float]] = {}
         self._improved: dict[str, torch.Tensor] = {}  # what was logged of the last improvement
 
@@ -264,7 +250,7 @@ class Reference:
         return torch.randn(*shape, generator=self._generator).double()
 
     def _target_q(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        return critic_of(self.modules["target_critic"], observation, action, self._rounding)
+        return critic_of(self.modules["target_critic"], observation, action)
 
     def _critic_targets(self, batch) -> torch.Tensor:
         batch_size, length = batch.reward.shape
@@ -343,9 +329,6 @@ class Reference:
         if not self._improves():
             return metrics
         metrics |= self.ranges(q_values)
-        if self._config.target_precision == "bfloat16":
-            spreads = [values.var(correction=0).sqrt() for values in q_values]
-            metrics["q/spread_rel"] = sum(spreads) / len(spreads) / q_values.abs().mean()
         return metrics
 
     def critic_loss(self, weights: Weights, targets: torch.Tensor, loss_of) -> torch.Tensor:

@@ -174,28 +174,10 @@ def learned_state(spec, config, num_steps=5):
 
 
 @pytest.mark.usefixtures("multiplies_bfloat16")
-def test_bfloat16_targets_train_nearly_the_same_and_say_how_far_values_are_apart(spec):
-    config = dataclasses.replace(SMALL, target_critic_update_period=2, critic_learning_rate=1e-3)
-    exact, _ = learned_state(spec, config)
-    rounded, rows = learned_state(spec, dataclasses.replace(config, target_precision="bfloat16"))
-    differences = [
-        (exact["modules"]["critic"][name] - tensor).abs().max().item()
-        for name, tensor in rounded["modules"]["critic"].items()
-    ]
-    assert 0.0 < max(differences) < 1e-3  # five steps of 1e-3 each
+def test_bfloat16_is_of_products_alone_and_the_log_says_how_far_values_are_apart(spec, said):
+    _, rows = learned_state(spec, dataclasses.replace(SMALL, target_precision="bfloat16"))
+    assert "target critic: bfloat16, rows shared between threads" in said()
     assert all(0.0 < float(row["q/spread_rel"]) < 10.0 for row in rows)
-
-
-@pytest.mark.usefixtures("multiplies_bfloat16")
-def test_bfloat16_targets_resume_exactly(spec):
-    config = dataclasses.replace(SMALL, target_precision="bfloat16", target_critic_update_period=100)
-    learner, _ = make_learner(spec, repeat(make_trajectory()), config)
-    other, _ = make_learner(spec, repeat(make_trajectory()), config, seed=9)
-    learner.step()
-    other.restore(learner.save())
-    learner.step()
-    other.step()
-    assert states_equal(learner.save(), other.save())
 
 
 @pytest.mark.usefixtures("multiplies_bfloat16")
@@ -208,17 +190,6 @@ def test_values_too_close_for_bfloat16_are_warned_of(spec, caplog):
     learner.step()
     assert caplog.text.count("too little for bfloat16") == 1
     assert "Set `target_precision` to float32." in caplog.text
-
-
-def test_without_instructions_for_bfloat16_training_is_that_of_float32(spec, monkeypatch, caplog, said):
-    config = dataclasses.replace(SMALL, target_critic_update_period=2)
-    exact, _ = learned_state(spec, config)
-    monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: False)
-    fallen_back, _ = learned_state(spec, dataclasses.replace(config, target_precision="bfloat16"))
-    assert states_equal(exact, fallen_back)
-    assert "target critic: float32: this CPU has no instructions for bfloat16" in caplog.text
-    (level,) = (record.levelname for record in caplog.records if "no instructions" in record.message)
-    assert level == "WARNING"
 
 
 def test_config_says_which_precision_and_that_bfloat16_needs_acceleration():
