@@ -132,7 +132,7 @@ def test_a_batch_holds_exactly_what_the_environment_gave_and_took(truncates: boo
 
 
 @pytest.mark.reverb
-def test_an_actor_and_a_learner_of_nests_run_on_one_replay_and_the_weights_reach_the_actor() -> None:
+def test_an_actor_and_a_learner_of_nests_run_on_one_replay() -> None:
     environment = make_environment()
     layout = layouts.TrajectoryLayout(specs.make_environment_spec(environment), T, EXTRAS)
     table = replay.TableConfig(
@@ -219,7 +219,7 @@ def test_a_random_actor_names_the_leaf_that_has_no_bounds(spec: types.NestedSpec
         actors.RandomActor(spec, seed=0)
 
 
-def test_an_environment_of_nests_is_refused_for_flat_control_by_the_leaf_that_does_not_fit() -> None:
+def test_an_environment_of_nests_is_refused_by_the_leaf_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"`action_spec`\['grip'\] must be a float array"):
         environments.wrap_for_flat_control(testing.FakeEnvironment.nested())
 

@@ -117,7 +117,7 @@ def test_an_override_may_be_called_by_what_is_handed_the_builder(make_learner):
     assert issubclass(type("Own", (mpo.MPOBuilder,), own), mpo.MPOBuilder)
 
 
-def test_an_override_is_refused_beside_an_override_of_its_caller_that_does_not_call_it():
+def test_an_override_that_its_overridden_caller_does_not_call_is_refused():
     class Without(td3.TD3Builder):
         def make_learner(self, parts):
             return None

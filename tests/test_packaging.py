@@ -199,7 +199,7 @@ def declared(package: str) -> tested_pins.Requirements:
     return {utils.canonicalize_name(line.name): line for line in lines if "extra" not in str(line.marker)}
 
 
-def test_on_python_3_13_dm_control_is_installed_without_labmaze_and_with_all_else_that_it_needs(
+def test_on_python_3_13_dm_control_is_installed_without_labmaze(
     repository: pathlib.Path,
 ) -> None:
     """What this package needs in any case, without Reverb, is left out."""

@@ -42,6 +42,12 @@ def test_every_test_has_an_assertion(repository: pathlib.Path) -> None:
     assert not empty, "\n".join(empty)
 
 
+def test_names_of_tests_have_at_most_80_characters(repository: pathlib.Path) -> None:
+    files = sorted((repository / "tests").rglob("test_*.py"))
+    names = [function.name for path in files for function in find_tests(path.read_text())]
+    assert [name for name in names if len(name) > 80] == []
+
+
 def test_a_test_without_an_assertion_is_found() -> None:
     source = "def test_a(): run()\ndef test_b(): assert run()\ndef test_c(): np.testing.assert_equal(1, 1)"
     assert [checks_something(function) for function in find_tests(source)] == [False, True, True]

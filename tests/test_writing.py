@@ -10,9 +10,7 @@ from minerva_acme import writing
 SAVES = {"torch": torch.save, "numpy": lambda state, file: np.savez(file, **state)}
 
 
-def test_a_piece_that_does_not_fit_is_not_half_there_and_the_message_says_what_is_free(
-    tmp_path, disk_that_ends_at
-):
+def test_a_piece_that_does_not_fit_is_not_half_there(tmp_path, disk_that_ends_at):
     path = tmp_path / "rows"
     file = writing.Appended(path)
     file.write(b"first\n")

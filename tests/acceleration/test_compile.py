@@ -267,7 +267,7 @@ def test_hooks_fire_for_they_are_left_to_plain_torch(name, said):
 
 
 @pytest.mark.compile
-def test_batches_of_other_shapes_are_compared_too_and_of_ever_more_left_to_plain_torch(said, monkeypatch):
+def test_batches_of_other_shapes_are_compared_and_many_left_to_plain_torch(said, monkeypatch):
     monkeypatch.setattr(compiled, "_MAX_KINDS", 2)
     compute = both_ways(noisy_loss, num_steps=4, size=lambda step: 2 + step)
     assert compute.save() == "compiled"
@@ -314,7 +314,7 @@ DISAGREEING = {
     "name",
     [name if name == "outputs" else pytest.param(name, marks=pytest.mark.compile) for name in DISAGREEING],
 )
-def test_a_program_that_gives_something_else_is_left_for_good_with_one_warning_and_no_trace(name, said):
+def test_a_program_that_gives_something_else_is_left_with_one_warning(name, said):
     torch.manual_seed(3)
     loss, state = DISAGREEING[name], torch.get_rng_state()
     ways = [make(loss), make(loss, backend=None)]
@@ -378,9 +378,7 @@ def test_a_batch_that_is_not_finite_is_no_disagreement(said):
     assert said() == [f"{PART}: compiled by torch's aot_eager"]
 
 
-def test_a_resumed_loss_that_was_plain_stays_so_and_one_that_was_compiled_says_if_it_no_longer_is(
-    without_compiler, said
-):
+def test_a_resumed_loss_stays_plain_or_says_that_it_is_no_longer_compiled(without_compiler, said):
     net, compute = make()
     compute.restore("plain")
     compute(net, batch(0), torch.Generator())
@@ -470,7 +468,7 @@ def without_time(rows):
 
 
 @pytest.mark.compile
-def test_a_compiled_learner_weighs_and_sets_priorities_clips_skips_and_moves_targets_as_a_plain_one():
+def test_a_compiled_learner_does_beside_its_losses_what_a_plain_one_does():
     results = []
     for mode in ("compile", "auto"):
         weights = Weights()

@@ -297,9 +297,7 @@ def test_an_edited_network_of_ppo_is_trained_as_by_torch(name, is_later):
 
 @pytest.mark.usefixtures("said")
 @pytest.mark.parametrize("name", PPO_FUNCTIONS)
-def test_an_edited_function_of_ppo_is_the_one_that_trains_and_a_warning_names_the_part(
-    name, monkeypatch, caplog
-):
+def test_an_edited_function_of_ppo_trains_and_a_warning_names_the_part(name, monkeypatch, caplog):
     edit_function(monkeypatch, *PPO_FUNCTIONS[name])
     assert_trains_as_by_torch(edit_before=nothing, edit_later=nothing)
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]

@@ -136,7 +136,7 @@ class Remote:
         return answer and core.VersionedVariables(answer, [f"{name} {answer}" for name in names])
 
 
-def test_a_remote_source_needs_nothing_but_to_be_polled_and_its_failure_is_an_error_of_the_actor():
+def test_a_remote_source_is_polled_and_its_failure_is_an_error_of_the_actor():
     source: core.RemoteVariableSource = Remote(3, None, TimeoutError("no answer from learner:1 in 5 s"), 4)
     client, got = make_client(source)
     client.update()

@@ -63,9 +63,7 @@ def test_sequences_start_where_acmes_do(make_memory_store, scalar_spec, play, at
             assert found == expected, (num_steps, length, period)
 
 
-def test_padding_every_start_writes_what_zero_pad_does_and_then_every_start_that_is_left(
-    make_memory_store, scalar_spec, play
-):
+def test_padding_every_start_writes_what_zero_pad_does_and_the_rest(make_memory_store, scalar_spec, play):
     has_more = set()
     for num_steps, length, period in CASES:
         found = ours(adders.pad_every_start, num_steps, length, period, scalar_spec, make_memory_store, play)

@@ -4,17 +4,15 @@ import dm_env
 import numpy as np
 import pytest
 import torch
-import tree
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from minerva_acme import losses, types
 from minerva_acme.adders import ContinuingSequenceAdder
 from minerva_acme.replay import layouts
 
-# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
-# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, mask). `rest` is written
+from .scene import ENDS, LISTS, PERIODS, assert_same, episodes_of, trajectory
+
+# See `scene`; an item is (observation, action, reward, discount, mask). `rest` is written
 # when the adder is closed.
 TABLES = {
     "the second episode follows the first": lambda d: dict(
@@ -48,20 +46,6 @@ TABLES = {
         ],
         rest=[([50, 51, 51], [150, 0], [3, 0], [d, 0], [1, 0])],
     ),
-    "sequences of one step, none of the boundary": lambda d: dict(
-        length=1,
-        period=1,
-        episodes=[(0, [1], [d]), (50, [2], [d])],
-        items=[([0, 1], [100], [1], [d], [1]), ([50, 51], [150], [2], [d], [1])],
-        rest=[],
-    ),
-    "episodes of one step": lambda d: dict(
-        length=4,
-        period=4,
-        episodes=[(0, [1], [d]), (50, [2], [d]), (70, [3], [d])],
-        items=[([0, 1, 50, 51, 70], [100, 0, 150, 0], [1, 0, 2, 0], [d, 0, d, 0], [1, 0, 1, 0])],
-        rest=[([70, 71, 71, 71, 71], [170, 0, 0, 0], [3, 0, 0, 0], [d, 0, 0, 0], [1, 0, 0, 0])],
-    ),
     "a reset is a boundary": lambda d: dict(
         length=3,
         period=3,
@@ -69,41 +53,7 @@ TABLES = {
         items=[([0, 1, 50, 51], [100, 0, 150], [1, 0, 2], [d, 0, d], [1, 0, 1])],
         rest=[],
     ),
-    "episodes without a step": lambda d: dict(
-        length=1,
-        period=1,
-        episodes=[(0, [], [], "reset"), (50, [], [], "reset"), (70, [3], [d])],
-        items=[([70, 71], [170], [3], [d], [1])],
-        rest=[],
-    ),
-    "too little for a sequence": lambda d: dict(
-        length=5,
-        period=1,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[],
-        rest=[
-            ([0, 1, 2, 2, 2, 2], [100, 101, 0, 0, 0], [1, 2, 0, 0, 0], [1, d, 0, 0, 0], [1, 1, 0, 0, 0]),
-            ([1, 2, 2, 2, 2, 2], [101, 0, 0, 0, 0], [2, 0, 0, 0, 0], [d, 0, 0, 0, 0], [1, 0, 0, 0, 0]),
-        ],
-    ),
 }
-ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
-
-
-def trajectory(observation, action, reward, discount, mask) -> types.Trajectory:
-    return types.Trajectory(
-        observation=np.float32(observation)[:, None],
-        action=np.float32(action)[:, None],
-        reward=np.float32(reward),
-        discount=np.float32(discount),
-        mask=np.float32(mask),
-    )
-
-
-def assert_same(items: list[types.Trajectory], expected: list[types.Trajectory]) -> None:
-    assert len(items) == len(expected)
-    for item, wanted in zip(items, expected, strict=True):
-        tree.map_structure(np.testing.assert_array_equal, item, wanted)
 
 
 @ENDS
@@ -141,21 +91,16 @@ def reference(length: int, period: int, episodes: list) -> list[types.Trajectory
     return items
 
 
-STEPS = st.lists(
-    st.tuples(st.floats(-10, 10, width=32), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=6
-)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
-    length_and_period=st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
-    lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=5),
+    length_and_period=PERIODS,
+    lists=LISTS,
 )
 def test_any_episodes_become_what_a_plain_loop_says(
     make_memory_store, scalar_spec, play, length_and_period, lists
 ):
     length, period = length_and_period
-    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
+    episodes = episodes_of(lists)
     layout = layouts.TrajectoryLayout(scalar_spec, length)
     store = make_memory_store(layout.signature)
     with ContinuingSequenceAdder(client=store.client, table="table", layout=layout, period=period) as adder:

@@ -3,33 +3,23 @@
 import dm_env
 import numpy as np
 import pytest
-import tree
 
-from minerva_acme import types
 from minerva_acme.adders import EpisodeAdder
 from minerva_acme.replay import layouts
 
-# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
-# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, mask).
+from .scene import ENDS, assert_same, trajectory
+
+# See `scene`; an item is (observation, action, reward, discount, mask).
 TABLES = {
-    "an episode of the maximum length": lambda d: dict(
-        length=3,
-        episodes=[(0, [1, 2, 3], [1, 1, d])],
-        items=[([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 1, 1])],
+    "a reset before the first step writes nothing": lambda d: dict(
+        length=2,
+        episodes=[(0, [], [], "reset"), (50, [3], [d])],
+        items=[([50, 51, 51], [150, 0], [3, 0], [d, 0], [1, 0])],
     ),
     "an episode one step shorter": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2], [1, d])],
         items=[([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0])],
-    ),
-    "an episode of one step": lambda d: dict(
-        length=3,
-        episodes=[(0, [1], [d])],
-        items=[([0, 1, 1, 1], [100, 0, 0], [1, 0, 0], [d, 0, 0], [1, 0, 0])],
-    ),
-    "a maximum length of one": lambda d: dict(
-        length=1, episodes=[(0, [1], [d])], items=[([0, 1], [100], [1], [d], [1])]
     ),
     "discounts within an episode": lambda d: dict(
         length=4,
@@ -45,23 +35,10 @@ TABLES = {
             ([70, 71, 71], [170, 0], [4, 0], [d, 0], [1, 0]),
         ],
     ),
-    "a reset in the middle ends the episode there": lambda d: dict(
-        length=3,
-        episodes=[(0, [1, 2], [1, d], "reset"), (50, [3], [d])],
-        items=[
-            ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
-            ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
-        ],
-    ),
     "a reset at the maximum length": lambda d: dict(
         length=2,
         episodes=[(0, [1, 2], [1, d], "reset")],
         items=[([0, 1, 2], [100, 101], [1, 2], [1, d], [1, 1])],
-    ),
-    "a reset before the first step writes nothing": lambda d: dict(
-        length=2,
-        episodes=[(0, [], [], "reset"), (50, [3], [d])],
-        items=[([50, 51, 51], [150, 0], [3, 0], [d, 0], [1, 0])],
     ),
     "more rows than fit in one of the store's chunks": lambda d: dict(
         length=40,
@@ -69,24 +46,6 @@ TABLES = {
         items=[(range(41), range(100, 140), [1] * 40, [1] * 39 + [d], [1] * 40)],
     ),
 }
-ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
-
-
-def trajectory(observation, action, reward, discount, mask) -> types.Trajectory:
-    return types.Trajectory(
-        observation=np.float32(observation)[:, None],
-        action=np.float32(action)[:, None],
-        reward=np.float32(reward),
-        discount=np.float32(discount),
-        mask=np.float32(mask),
-    )
-
-
-def assert_same(items: list[types.Trajectory], expected: list[types.Trajectory]) -> None:
-    assert len(items) == len(expected)
-    for item, wanted in zip(items, expected, strict=True):
-        tree.map_structure(np.testing.assert_array_equal, item, wanted)
-        assert [leaf.dtype for leaf in tree.flatten(item)] == [leaf.dtype for leaf in tree.flatten(wanted)]
 
 
 @ENDS
@@ -115,27 +74,6 @@ def test_with_a_layout_of_variable_length_episodes_are_stored_as_short_as_they_a
                 play(adder, *episode)
     assert_same(once.items(layout), [trajectory(*item) for item in table["items"]])
     assert [item["float32"].shape[1] - 1 for item in again.read_one_by_one()] == [1, 2, 1]
-
-
-@ENDS
-def test_every_kind_of_field_comes_back_as_it_went_in(
-    make_store, rich_spec, rich_episode, extras_spec, final_discount
-):
-    o, a, r, d, e = episode = rich_episode(num_steps=2, final_discount=final_discount)
-    layout = layouts.TrajectoryLayout(rich_spec, 3, extras_spec)
-    store = make_store(layout.signature)
-    with EpisodeAdder(client=store.client, table="table", layout=layout) as adder:
-        episode.play(adder)
-        items = store.items(layout)
-
-    def padded(first, second):
-        return tree.map_structure(lambda x, y: np.stack([x, y, np.zeros_like(y)]), first, second)
-
-    observation = tree.map_structure(lambda *leaves: np.stack(leaves), *o, o[2])
-    expected = types.Trajectory(
-        observation, padded(*a), padded(*r), padded(*d), np.float32([1, 1, 0]), padded(*e)
-    )
-    assert_same(items, [expected])
 
 
 @pytest.mark.parametrize("step_type", [dm_env.StepType.MID, dm_env.StepType.LAST])

@@ -12,16 +12,10 @@ from minerva_acme.adders import NStepTransitionAdder
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts
 
-# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
-# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, next_observation).
+from .scene import ENDS, LISTS, assert_same, episodes_of
+
+# See `scene`; an item is (observation, action, reward, discount, next_observation).
 TABLES = {
-    "1 step": lambda d: dict(
-        n_step=1,
-        gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, d])],
-        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5, 2), (2, 102, 4, 0.5 * d, 3)],
-    ),
     "3 steps": lambda d: dict(
         n_step=3,
         gamma=0.5,
@@ -33,33 +27,6 @@ TABLES = {
             (3, 103, 8, 0.5 * d, 4),
         ],
     ),
-    "3 steps, an episode of 3": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, d])],
-        items=[(0, 100, 3, 0.125 * d, 3), (1, 101, 4, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
-    ),
-    "3 steps, an episode of 2": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[(0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
-    ),
-    "3 steps, an episode of 1": lambda d: dict(
-        n_step=3, gamma=0.5, episodes=[(0, [1], [d])], items=[(0, 100, 1, 0.5 * d, 1)]
-    ),
-    "10 steps, an episode of 2": lambda d: dict(
-        n_step=10,
-        gamma=0.5,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[(0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
-    ),
-    "rewards that cancel": lambda d: dict(
-        n_step=2,
-        gamma=0.5,
-        episodes=[(0, [1, -2, 4], [1, 1, d])],
-        items=[(0, 100, 0, 0.25, 2), (1, 101, 0, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
-    ),
     "the environment's discount scales what comes after it": lambda d: dict(
         n_step=2,
         gamma=0.5,
@@ -69,21 +36,6 @@ TABLES = {
             (1, 101, 4 + 0.5 * 0.25 * 8, 0.5 * 0.25 * 0.5 * d, 3),
             (2, 102, 8, 0.5 * d, 3),
         ],
-    ),
-    "a discount of 0 within an episode cuts the sum there": lambda d: dict(
-        n_step=3,
-        gamma=1.0,
-        episodes=[(0, [1, 2, 4], [1, 0, d])],
-        items=[(0, 100, 3, 0, 3), (1, 101, 2, 0, 3), (2, 102, 4, d, 3)],
-    ),
-    "gamma 0": lambda d: dict(
-        n_step=2, gamma=0.0, episodes=[(0, [1, 2], [1, d])], items=[(0, 100, 1, 0, 2), (1, 101, 2, 0, 2)]
-    ),
-    "gamma 1": lambda d: dict(
-        n_step=2,
-        gamma=1.0,
-        episodes=[(0, [1, 2, 4], [1, 1, d])],
-        items=[(0, 100, 3, 1, 2), (1, 101, 6, d, 3), (2, 102, 4, d, 3)],
     ),
     "two episodes, neither reaching into the other": lambda d: dict(
         n_step=2,
@@ -96,30 +48,11 @@ TABLES = {
             (51, 151, 8, 0.5 * d, 52),
         ],
     ),
-    "a reset in the middle ends the episode there": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [4], [d])],
-        items=[(0, 100, 2, 0.25, 2), (1, 101, 2, 0.5, 2), (50, 150, 4, 0.5 * d, 51)],
-    ),
-    "a reset after more than n steps": lambda d: dict(
-        n_step=2,
-        gamma=0.5,
-        episodes=[(0, [1, 2, 4], [1, 1, d], "reset")],
-        items=[(0, 100, 2, 0.25, 2), (1, 101, 4, 0.25 * d, 3), (2, 102, 4, 0.5 * d, 3)],
-    ),
     "a reset before the first step writes nothing": lambda d: dict(
         n_step=2,
         gamma=0.5,
         episodes=[(0, [], [], "reset"), (50, [4], [d])],
         items=[(50, 150, 4, 0.5 * d, 51)],
-    ),
-    "Acme's start, 1 step": lambda d: dict(
-        n_step=1,
-        gamma=0.5,
-        shorter_at_start=True,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[(0, 100, 1, 0.5, 1), (1, 101, 2, 0.5 * d, 2)],
     ),
     "Acme's start, 3 steps": lambda d: dict(
         n_step=3,
@@ -136,33 +69,6 @@ TABLES = {
             (4, 104, 16, 0.5 * d, 5),
         ],
     ),
-    "Acme's start, an episode of n": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        shorter_at_start=True,
-        episodes=[(0, [1, 2, 4], [1, 1, d])],
-        items=[
-            (0, 100, 1, 0.5, 1),
-            (0, 100, 2, 0.25, 2),
-            (0, 100, 3, 0.125 * d, 3),
-            (1, 101, 4, 0.25 * d, 3),
-            (2, 102, 4, 0.5 * d, 3),
-        ],
-    ),
-    "Acme's start, an episode shorter than n": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        shorter_at_start=True,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[(0, 100, 1, 0.5, 1), (0, 100, 2, 0.25 * d, 2), (1, 101, 2, 0.5 * d, 2)],
-    ),
-    "Acme's start, an episode of 1": lambda d: dict(
-        n_step=3,
-        gamma=0.5,
-        shorter_at_start=True,
-        episodes=[(0, [1], [d])],
-        items=[(0, 100, 1, 0.5 * d, 1)],
-    ),
     "Acme's start, a reset before n steps": lambda d: dict(
         n_step=3,
         gamma=0.5,
@@ -175,20 +81,7 @@ TABLES = {
             (50, 150, 4, 0.5 * d, 51),
         ],
     ),
-    "Acme's start, a reset after more than n steps": lambda d: dict(
-        n_step=2,
-        gamma=0.5,
-        shorter_at_start=True,
-        episodes=[(0, [1, 2, 4], [1, 1, d], "reset")],
-        items=[
-            (0, 100, 1, 0.5, 1),
-            (0, 100, 2, 0.25, 2),
-            (1, 101, 4, 0.25 * d, 3),
-            (2, 102, 4, 0.5 * d, 3),
-        ],
-    ),
 }
-ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
 
 
 def transition(observation, action, reward, discount, next_observation) -> types.Transition:
@@ -199,13 +92,6 @@ def transition(observation, action, reward, discount, next_observation) -> types
         discount=np.float32(discount),
         next_observation=np.float32([next_observation]),
     )
-
-
-def assert_same(items: list[types.Transition], expected: list[types.Transition]) -> None:
-    assert len(items) == len(expected)
-    for item, wanted in zip(items, expected, strict=True):
-        tree.map_structure(np.testing.assert_array_equal, item, wanted)
-        assert [leaf.dtype for leaf in tree.flatten(item)] == [leaf.dtype for leaf in tree.flatten(wanted)]
 
 
 @ENDS
@@ -226,36 +112,6 @@ def test_timesteps_become_exactly_these_transitions(make_store, scalar_spec, pla
             play(adder, *episode)
         assert_same(store.items(layout), [transition(*item) for item in table["items"]])
         assert adder.num_inserted == len(table["items"])
-
-
-@ENDS
-def test_every_kind_of_field_comes_back_as_it_went_in(
-    make_store, rich_spec, rich_episode, extras_spec, final_discount
-):
-    o, a, r, d, e = episode = rich_episode(num_steps=3, final_discount=final_discount)
-    layout = layouts.TransitionLayout(rich_spec, extras_spec)
-    store = make_store(layout.signature)
-    with NStepTransitionAdder(
-        client=store.client, table="table", layout=layout, n_step=2, discount=0.5
-    ) as adder:
-        episode.play(adder)
-        items = store.items(layout)
-
-    def over_two(first, second):
-        return np.float32(float(first) + 0.5 * float(second))
-
-    assert_same(
-        items,
-        [
-            types.Transition(
-                o[0], a[0], tree.map_structure(over_two, r[0], r[1]), np.float32(0.25), o[2], e[0]
-            ),
-            types.Transition(
-                o[1], a[1], tree.map_structure(over_two, r[1], r[2]), np.float32(0.25 * d[2]), o[3], e[1]
-            ),
-            types.Transition(o[2], a[2], r[2], np.float32(0.5 * d[2]), o[3], e[2]),
-        ],
-    )
 
 
 def two_step_adder(client, layout):
@@ -395,7 +251,7 @@ def test_a_sum_of_rewards_beyond_float32_is_refused_and_changes_nothing(make_mem
 
 
 @pytest.mark.parametrize("failing_item", range(4))
-def test_no_item_is_lost_or_written_twice_at_acmes_start_where_the_writer_runs_out_of_time(
+def test_no_item_at_acmes_start_is_lost_where_the_writer_runs_out_of_time(
     make_memory_store, scalar_spec, play, failing_item
 ):
     layout = layouts.TransitionLayout(scalar_spec)
@@ -457,22 +313,17 @@ def reference(n_step: int, gamma: float, at_start: bool, episodes: list) -> list
     return items
 
 
-STEPS = st.lists(
-    st.tuples(st.floats(-10, 10, width=32), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=12
-)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
     n_step=st.integers(1, 6),
     gamma=st.floats(0, 1),
     at_start=st.booleans(),
-    lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=4),
+    lists=LISTS,
 )
 def test_any_episodes_become_what_a_plain_loop_says(
     make_memory_store, scalar_spec, play, n_step, gamma, at_start, lists
 ):
-    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
+    episodes = episodes_of(lists)
     layout = layouts.TransitionLayout(scalar_spec)
     store = make_memory_store(layout.signature)
     with NStepTransitionAdder(

@@ -256,29 +256,51 @@ def test_rollouts(make_memory_store, spec, extras_spec, lengths, length, gamma, 
     )
 
 
+def in_windows(episode: Episode, period: int) -> list[types.Trajectory]:
+    return [trajectory(episode, first, 4) for first in range(0, 4, period)]
+
+
+# Of an episode of 4 steps: how the adder is made, its layout, and the items.
 ADDERS = {
-    "sequence": lambda **kwargs: adders.SequenceAdder(**kwargs, period=2),
-    "continuing": lambda **kwargs: adders.ContinuingSequenceAdder(**kwargs, period=2),
-    "episode": lambda **kwargs: adders.EpisodeAdder(**kwargs),
-    "n_step": lambda **kwargs: adders.NStepTransitionAdder(**kwargs, n_step=2, discount=0.5),
+    "sequence": (adders.SequenceAdder, {"period": 2}, lambda episode: in_windows(episode, 2)),
+    "episode": (adders.EpisodeAdder, {}, lambda episode: in_windows(episode, 4)),
+    "continuing": (adders.ContinuingSequenceAdder, {"period": 4}, lambda episode: in_windows(episode, 4)),
+    "n_step": (
+        adders.NStepTransitionAdder,
+        {"n_step": 2, "discount": 0.5},
+        lambda episode: [transition(episode, t, min(t + 2, 4), 0.5) for t in range(4)],
+    ),
+    "rollout": (
+        adders.RolloutAdder,
+        {"discount": 0.5},
+        lambda episode: [rollout([(episode, t) for t in range(4)], 0.5)],
+    ),
 }
 
 
 @pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
-@pytest.mark.parametrize("make_adder", ADDERS.values(), ids=ADDERS)
-def test_what_is_written_is_as_the_signature_says(
-    make_store, rich_spec, rich_episode, extras_spec, make_adder, final_discount
+@pytest.mark.parametrize("name", ADDERS)
+def test_every_kind_of_field_comes_back_from_buffers_that_are_used_again(
+    make_store, rich_spec, rich_episode, extras_spec, name, final_discount
 ):
+    make_adder, settings, expected = ADDERS[name]
     layout = layouts.TrajectoryLayout(rich_spec, 4, extras_spec)
-    if make_adder is ADDERS["n_step"]:
+    if name == "n_step":
         layout = layouts.TransitionLayout(rich_spec, extras_spec)
+    if name == "rollout":
+        layout = layouts.RolloutLayout(rich_spec, 4, extras_spec)
     store = make_store(layout.signature)
-    with make_adder(client=store.client, table="table", layout=layout) as adder:
-        rich_episode(num_steps=4, final_discount=final_discount).play(adder)
-        signature = adder.signature()
-    found = store.read()
-    assert found.keys() == signature.fields.keys()
-    for name, field in signature.fields.items():
-        column = signature.columns[field.column]
-        assert found[name].shape[1:] == (field.length, *column.shape)
-        assert found[name].dtype == column.dtype
+    episode = rich_episode(num_steps=4, final_discount=final_discount)
+    with make_adder(client=store.client, table="table", layout=layout, **settings) as adder:
+        episode.play(adder)
+        assert adder.signature() == layout.signature
+        adder.flush()
+        items = store.items(layout)
+    assert_same(items, expected(episode))
+    for item in items:
+        for found, spec in zip(
+            tree.flatten((item.observation, item.action)),
+            tree.flatten((rich_spec.observations, rich_spec.actions)),
+            strict=True,
+        ):
+            assert found.dtype == spec.dtype

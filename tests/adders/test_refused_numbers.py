@@ -115,7 +115,7 @@ def play(adder, *timesteps, refused=None, message=""):
         ),
     ],
 )
-def test_what_float32_cannot_reckon_with_is_refused_by_every_adder_and_changes_nothing(
+def test_what_float32_cannot_reckon_with_is_refused_and_changes_nothing(
     make_memory_store, make_adder, changes, message
 ):
     timesteps = [step(reward=np.float64(0.1 * t), last=t == 3) for t in range(4)]
@@ -129,9 +129,7 @@ def test_what_float32_cannot_reckon_with_is_refused_by_every_adder_and_changes_n
 
 
 @EVERY_ADDER
-def test_wide_signals_are_stored_in_single_precision_and_wide_observations_as_they_are(
-    make_memory_store, make_adder
-):
+def test_wide_signals_are_stored_in_float32_and_wide_observations_as_they_are(make_memory_store, make_adder):
     store, layout, adder = make_adder(make_memory_store, WIDE_SPEC)
     # 1e300 in an observation is no mistake: nothing makes it smaller on its way to the learner.
     play(adder, *(step(reward=np.float64(0.1), observation=1e300, last=t == 2) for t in range(3)))

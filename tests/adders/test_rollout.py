@@ -10,7 +10,6 @@ import dm_env
 import numpy as np
 import pytest
 import torch
-import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,29 +19,13 @@ from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.testing import checks
 
+from .scene import ENDS, assert_same
+
 GAMMA = 0.5
 
-# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
-# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, next_observation, first, last,
+# See `scene`; an item is (observation, action, reward, discount, next_observation, first, last,
 # return_so_far).
 TABLES = {
-    "an episode of exactly T steps": lambda d: dict(
-        length=3,
-        episodes=[(0, [1, 2, 3], [1, 1, d])],
-        items=[
-            (
-                [0, 1, 2],
-                [100, 101, 102],
-                [1, 2, 3],
-                [1, 1, d],
-                [1, 2, 3],
-                [1, 0, 0],
-                [0, 0, 1],
-                [1, 2.5, 4.25],
-            ),
-        ],
-    ),
     "episodes longer than T": lambda d: dict(
         length=3,
         episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d]), (50, [5, 6], [1, d])],
@@ -85,15 +68,6 @@ TABLES = {
             ),
         ],
     ),
-    "rollouts of one step": lambda d: dict(
-        length=1,
-        episodes=[(0, [1, 2], [1, d]), (50, [3], [d])],
-        items=[
-            ([0], [100], [1], [1], [1], [1], [1], [1]),
-            ([1], [101], [2], [d], [2], [0], [1], [2.5]),
-            ([50], [150], [3], [d], [51], [1], [1], [3]),
-        ],
-    ),
     "a reset in an episode": lambda d: dict(
         length=4,
         episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3], [1], "reset"), (70, [4], [d])],
@@ -110,22 +84,12 @@ TABLES = {
             ),
         ],
     ),
-    "a reset between two rollouts": lambda d: dict(
-        length=2,
-        episodes=[(0, [1, 2], [1, 1], "reset"), (50, [3, 4], [1, d])],
-        items=[
-            ([0, 1], [100, 101], [1, 2], [1, 1], [1, 2], [1, 0], [0, 1], [1, 2.5]),
-            ([50, 51], [150, 151], [3, 4], [1, d], [51, 52], [1, 0], [0, 1], [3, 5.5]),
-        ],
-    ),
     "episodes without a step": lambda d: dict(
         length=2,
         episodes=[(0, [], [], "reset"), (50, [1], [d]), (60, [], [], "reset"), (70, [2], [d])],
         items=[([50, 70], [150, 170], [1, 2], [d, d], [51, 71], [1, 1], [1, 1], [1, 2])],
     ),
-    "too little for a rollout": lambda d: dict(length=3, episodes=[(0, [1, 2], [1, d])], items=[]),
 }
-ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
 
 
 def make_adder(store: Any, layout: layouts.RolloutLayout, **changes: Any) -> RolloutAdder:
@@ -146,12 +110,6 @@ def rollout(
         last=np.float32(last),
         return_so_far=np.float32(return_so_far),
     )
-
-
-def assert_same(items: list[types.Rollout], expected: list[types.Rollout]) -> None:
-    assert len(items) == len(expected)
-    for item, wanted in zip(items, expected, strict=True):
-        tree.map_structure(np.testing.assert_array_equal, item, wanted)
 
 
 @ENDS
@@ -198,52 +156,6 @@ def test_any_episodes_become_what_a_plain_loop_says(make_memory_store, scalar_sp
         for episode in episodes:
             play(adder, *episode)
     assert_same(store.items(layout), expected)
-
-
-def test_dicts_images_and_discrete_actions_come_back_from_buffers_that_are_used_again(make_store):
-    vector, image = specs.Array((2,), np.float32), specs.Array((4, 4, 3), np.uint8)
-    scalar = specs.Array((), np.float32)
-    spec = specs.EnvironmentSpec(
-        {"x": vector, "pixels": image, "step": specs.Array((), np.int64)},
-        specs.DiscreteArray(5, dtype=np.int64),
-        scalar,
-        scalar,
-    )
-    layout = layouts.RolloutLayout(spec, 4, {"log_prob": scalar})
-    store = make_store(layout.signature)
-    buffer = {
-        "x": np.zeros(2, np.float32),
-        "pixels": np.zeros((4, 4, 3), np.uint8),
-        "step": np.zeros((), int),
-    }
-    action = np.zeros((), np.int64)
-
-    def fill(value: int) -> None:
-        for leaf in buffer.values():
-            leaf[...] = value
-
-    with make_adder(store, layout) as adder:
-        for start in (10, 20):
-            fill(start)
-            adder.add_first(dm_env.restart(buffer))
-            for t in range(3):
-                fill(start + t + 1)
-                action[...] = t
-                step_type = dm_env.StepType.LAST if t == 2 else dm_env.StepType.MID
-                timestep = dm_env.TimeStep(step_type, np.float32(t), np.float32(1), buffer)
-                adder.add(action, timestep, {"log_prob": np.float32(-t)})
-        (item,) = store.items(layout)
-    numbers = np.array([10, 11, 12, 20])
-    for name, leaf in buffer.items():
-        for found, values in ((item.observation, numbers), (item.next_observation, numbers + 1)):
-            assert found[name].dtype == leaf.dtype
-            np.testing.assert_array_equal(
-                found[name], np.broadcast_to(values.reshape(4, *[1] * leaf.ndim), (4, *leaf.shape))
-            )
-    assert item.action.dtype == np.int64
-    np.testing.assert_array_equal(item.action, [0, 1, 2, 0])
-    np.testing.assert_array_equal(item.extras["log_prob"], [0, -1, -2, 0])
-    np.testing.assert_array_equal(item.last, [0, 0, 1, 1])
 
 
 def test_priorities_are_asked_for_a_whole_rollout(make_memory_store, scalar_spec, play):

@@ -3,7 +3,6 @@
 import dm_env
 import numpy as np
 import pytest
-import tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,39 +11,11 @@ from minerva_acme.adders import SequenceAdder
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import layouts
 
-# Each table is run with the last discount of an episode d = 0, a termination, and d = 1, a truncation.
-# An episode is (start, rewards, discounts[, end]): its observations are start, start + 1, ..., its
-# actions start + 100, ...; an item is (observation, action, reward, discount, mask). `stored` says how
+from .scene import ENDS, LISTS, PERIODS, assert_same, episodes_of, trajectory
+
+# See `scene`; an item is (observation, action, reward, discount, mask). `stored` says how
 # many steps of each item are stored, where the layout is of variable length.
 TABLES = {
-    "an episode of T steps": lambda d: dict(
-        length=3,
-        period=1,
-        episodes=[(0, [1, 2, 3], [1, 1, d])],
-        items=[
-            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, d], [1, 1, 1]),
-            ([1, 2, 3, 3], [101, 102, 0], [2, 3, 0], [1, d, 0], [1, 1, 0]),
-            ([2, 3, 3, 3], [102, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
-        ],
-    ),
-    "discounts that are neither 0 nor 1": lambda d: dict(
-        length=2,
-        period=1,
-        episodes=[(0, [1, 2], [0.75, 0.5 * d])],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [0.75, 0.5 * d], [1, 1]),
-            ([1, 2, 2], [101, 0], [2, 0], [0.5 * d, 0], [1, 0]),
-        ],
-    ),
-    "a discount of 0 within an episode ends nothing": lambda d: dict(
-        length=2,
-        period=2,
-        episodes=[(0, [1, 2, 3], [0, 1, d])],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [0, 1], [1, 1]),
-            ([2, 3, 3], [102, 0], [3, 0], [d, 0], [1, 0]),
-        ],
-    ),
     "an episode longer than T": lambda d: dict(
         length=2,
         period=1,
@@ -65,27 +36,6 @@ TABLES = {
             ([1, 2, 2, 2, 2], [101, 0, 0, 0], [2, 0, 0, 0], [d, 0, 0, 0], [1, 0, 0, 0]),
         ],
     ),
-    "an episode of one step": lambda d: dict(
-        length=3,
-        period=1,
-        episodes=[(0, [1], [d])],
-        items=[([0, 1, 1, 1], [100, 0, 0], [1, 0, 0], [d, 0, 0], [1, 0, 0])],
-    ),
-    "sequences of one step": lambda d: dict(
-        length=1,
-        period=1,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[([0, 1], [100], [1], [1], [1]), ([1, 2], [101], [2], [d], [1])],
-    ),
-    "period 2, even number of steps": lambda d: dict(
-        length=3,
-        period=2,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
-        items=[
-            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
-            ([2, 3, 4, 4], [102, 103, 0], [3, 4, 0], [1, d, 0], [1, 1, 0]),
-        ],
-    ),
     "period 2, odd number of steps": lambda d: dict(
         length=3,
         period=2,
@@ -94,24 +44,6 @@ TABLES = {
             ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
             ([2, 3, 4, 5], [102, 103, 104], [3, 4, 5], [1, 1, d], [1, 1, 1]),
             ([4, 5, 5, 5], [104, 0, 0], [5, 0, 0], [d, 0, 0], [1, 0, 0]),
-        ],
-    ),
-    "period T, a multiple of T steps": lambda d: dict(
-        length=2,
-        period=2,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
-            ([2, 3, 4], [102, 103], [3, 4], [1, d], [1, 1]),
-        ],
-    ),
-    "period T, one step more": lambda d: dict(
-        length=2,
-        period=2,
-        episodes=[(0, [1, 2, 3], [1, 1, d])],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
-            ([2, 3, 3], [102, 0], [3, 0], [d, 0], [1, 0]),
         ],
     ),
     "two episodes, neither reaching into the other": lambda d: dict(
@@ -123,16 +55,6 @@ TABLES = {
             ([1, 2, 2], [101, 0], [2, 0], [d, 0], [1, 0]),
             ([50, 51, 52], [150, 151], [3, 4], [1, d], [1, 1]),
             ([51, 52, 52], [151, 0], [4, 0], [d, 0], [1, 0]),
-        ],
-    ),
-    "a reset in the middle ends the episode there": lambda d: dict(
-        length=3,
-        period=1,
-        episodes=[(0, [1, 2], [1, d], "reset"), (50, [3], [d])],
-        items=[
-            ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
-            ([1, 2, 2, 2], [101, 0, 0], [2, 0, 0], [d, 0, 0], [1, 0, 0]),
-            ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
         ],
     ),
     "a reset before the first step writes nothing": lambda d: dict(
@@ -152,17 +74,6 @@ TABLES = {
             ([2, 3, 4, 4], [102, 103, 0], [3, 4, 0], [1, d, 0], [1, 1, 0]),
         ],
     ),
-    "nothing is left to write short": lambda d: dict(
-        length=3,
-        period=1,
-        at_end=adders.write_short,
-        stored=[3, 3],
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d])],
-        items=[
-            ([0, 1, 2, 3], [100, 101, 102], [1, 2, 3], [1, 1, 1], [1, 1, 1]),
-            ([1, 2, 3, 4], [101, 102, 103], [2, 3, 4], [1, 1, d], [1, 1, 1]),
-        ],
-    ),
     "an episode shorter than T is written short, once": lambda d: dict(
         length=3,
         period=1,
@@ -172,26 +83,6 @@ TABLES = {
         items=[
             ([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0]),
             ([50, 51, 51, 51], [150, 0, 0], [3, 0, 0], [d, 0, 0], [1, 0, 0]),
-        ],
-    ),
-    "an episode of one step is written short": lambda d: dict(
-        length=4,
-        period=4,
-        at_end=adders.write_short,
-        stored=[1],
-        episodes=[(0, [1], [d])],
-        items=[([0, 1, 1, 1, 1], [100, 0, 0, 0], [1, 0, 0, 0], [d, 0, 0, 0], [1, 0, 0, 0])],
-    ),
-    "after an episode of T steps nothing is left to write short": lambda d: dict(
-        length=2,
-        period=2,
-        at_end=adders.write_short,
-        stored=[2, 2, 1],
-        episodes=[(0, [1, 2], [1, d], "reset"), (50, [3, 4, 5], [1, 1, d])],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [1, d], [1, 1]),
-            ([50, 51, 52], [150, 151], [3, 4], [1, 1], [1, 1]),
-            ([52, 53, 53], [152, 0], [5, 0], [d, 0], [1, 0]),
         ],
     ),
     "the last sequence is shifted back": lambda d: dict(
@@ -204,23 +95,6 @@ TABLES = {
             ([1, 2, 3, 4], [101, 102, 103], [2, 3, 4], [1, 1, d], [1, 1, 1]),
         ],
     ),
-    "nothing is left to shift back": lambda d: dict(
-        length=2,
-        period=2,
-        at_end=adders.shift_back,
-        episodes=[(0, [1, 2, 3, 4], [1, 1, 1, d], "reset")],
-        items=[
-            ([0, 1, 2], [100, 101], [1, 2], [1, 1], [1, 1]),
-            ([2, 3, 4], [102, 103], [3, 4], [1, d], [1, 1]),
-        ],
-    ),
-    "there is no room to shift back": lambda d: dict(
-        length=3,
-        period=2,
-        at_end=adders.shift_back,
-        episodes=[(0, [1, 2], [1, d])],
-        items=[([0, 1, 2, 2], [100, 101, 0], [1, 2, 0], [1, d, 0], [1, 1, 0])],
-    ),
     "what fills no sequence is dropped": lambda d: dict(
         length=2,
         period=2,
@@ -232,24 +106,6 @@ TABLES = {
         ],
     ),
 }
-ENDS = pytest.mark.parametrize("final_discount", [0.0, 1.0], ids=["termination", "truncation"])
-
-
-def trajectory(observation, action, reward, discount, mask) -> types.Trajectory:
-    return types.Trajectory(
-        observation=np.float32(observation)[:, None],
-        action=np.float32(action)[:, None],
-        reward=np.float32(reward),
-        discount=np.float32(discount),
-        mask=np.float32(mask),
-    )
-
-
-def assert_same(items: list[types.Trajectory], expected: list[types.Trajectory]) -> None:
-    assert len(items) == len(expected)
-    for item, wanted in zip(items, expected, strict=True):
-        tree.map_structure(np.testing.assert_array_equal, item, wanted)
-        assert [leaf.dtype for leaf in tree.flatten(item)] == [leaf.dtype for leaf in tree.flatten(wanted)]
 
 
 @ENDS
@@ -429,40 +285,6 @@ def test_what_a_timeout_left_is_written_without_asking_at_end_again(make_memory_
     assert [item.observation[0, 0] for item in store.items(layout)] == [0, 1, 3]
 
 
-@ENDS
-@pytest.mark.parametrize("variable_length", [False, True], ids=["padded", "short"])
-def test_every_kind_of_field_comes_back_as_it_went_in(
-    make_store, rich_spec, rich_episode, extras_spec, final_discount, variable_length
-):
-    episode = rich_episode(num_steps=3, final_discount=final_discount)
-    layout = layouts.TrajectoryLayout(rich_spec, 2, extras_spec, variable_length=variable_length)
-    store = make_store(layout.signature)
-    with SequenceAdder(client=store.client, table="table", layout=layout, period=1) as adder:
-        episode.play(adder)
-        items = store.items(layout)
-
-    def stack(*nests):
-        return tree.map_structure(lambda *leaves: np.stack(leaves), *nests)
-
-    def padded(nest):
-        return tree.map_structure(lambda leaf: np.stack([leaf, np.zeros_like(leaf)]), nest)
-
-    o, a, r, d, e = episode
-    one, zero = np.float32(1.0), np.float32(0.0)
-    expected = [
-        types.Trajectory(
-            stack(*o[:3]), stack(*a[:2]), stack(*r[:2]), stack(*d[:2]), stack(one, one), stack(*e[:2])
-        ),
-        types.Trajectory(
-            stack(*o[1:]), stack(*a[1:]), stack(*r[1:]), stack(*d[1:]), stack(one, one), stack(*e[1:])
-        ),
-        types.Trajectory(
-            stack(o[2], o[3], o[3]), padded(a[2]), padded(r[2]), padded(d[2]), stack(one, zero), padded(e[2])
-        ),
-    ]
-    assert_same(items, expected)
-
-
 def starts(length: int, period: int, at_end, num_steps: int) -> list[int]:
     """Where sequences start, by a plain loop over steps."""
     full = [first for first in range(0, num_steps, period) if first + length <= num_steps]
@@ -491,26 +313,21 @@ def reference(length: int, period: int, at_end, episodes: list) -> list[types.Tr
     return items
 
 
-STEPS = st.lists(
-    st.tuples(st.floats(-10, 10, width=32), st.sampled_from([0.0, 0.5, 1.0])), min_size=1, max_size=12
-)
-
-
 @settings(max_examples=50, deadline=None)
 @given(
-    length_and_period=st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
+    length_and_period=PERIODS,
     at_end=st.sampled_from(
         [adders.pad_every_start, adders.write_short, adders.shift_back, adders.drop_short]
     ),
     variable_length=st.booleans(),
-    lists=st.lists(st.tuples(STEPS, st.sampled_from(["last", "reset"])), max_size=4),
+    lists=LISTS,
 )
 def test_any_episodes_become_what_a_plain_loop_says(
     make_memory_store, scalar_spec, play, length_and_period, at_end, variable_length, lists
 ):
     variable_length = variable_length or at_end is adders.write_short
     length, period = length_and_period
-    episodes = [(50 * i, *zip(*steps, strict=True), end) for i, (steps, end) in enumerate(lists)]
+    episodes = episodes_of(lists)
     layout = layouts.TrajectoryLayout(scalar_spec, length, variable_length=variable_length)
     once, again = make_memory_store(layout.signature), make_memory_store(layout.signature)
     for store in (once, again):

@@ -154,9 +154,7 @@ def test_every_step_of_an_episode_is_behind_the_burn_in_of_a_sequence(
     assert learned == {100 + t for t in range(num_steps)}
 
 
-def test_a_continuing_sequence_has_the_state_of_its_first_row_or_none_at_the_end_of_an_episode(
-    make_store, scalar_spec
-):
+def test_a_continuing_sequence_has_the_state_of_its_first_row_or_none(make_store, scalar_spec):
     layout = make_layout(scalar_spec, 2, burn_in=1)
     store = make_store(layout.signature)
     with adders.ContinuingSequenceAdder(client=store.client, table="table", layout=layout, period=1) as adder:

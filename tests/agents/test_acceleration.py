@@ -20,6 +20,7 @@ from minerva_acme.agents import mpo
 from minerva_acme.networks.actor_critic import GaussianHead
 from minerva_acme.networks.policy import GaussianPolicy
 
+from . import table
 from .mpo import scene as mpo_scene
 
 
@@ -34,6 +35,11 @@ def small_is_large(monkeypatch):
 @pytest.fixture
 def two_threads(threads_are_given_back):
     torch.set_num_threads(2)
+
+
+@pytest.fixture(params=["mpo", "ppo", "vmpo"])  # those that have faster ways of their own
+def learner_scene(request):
+    return table.Scene(request.param)
 
 
 def without_acting(lines):

@@ -3,7 +3,6 @@
 Some by `aot_eager` here, which writes no C++; all by inductor in `make test-compile`.
 """
 
-import dataclasses
 import importlib.util
 import itertools
 import sys
@@ -13,9 +12,7 @@ import torch
 
 from minerva_acme import testing
 
-from . import transition_scene
-from .conftest import IMPALA, PPO, VMPO
-from .mpo import scene as mpo_scene
+from . import table, transition_scene
 
 LOSSES = {
     "dqn": ["q_network"],
@@ -30,35 +27,14 @@ LOSSES = {
     "mpo": ["critic", "policy"],
 }
 
-ROLLOUTS = {"ppo": PPO, "vmpo": VMPO, "impala": IMPALA}
 
-
-@pytest.fixture
-def make(make_learner, make_rollout, continuous_spec):
-    """Makes a small learner of an agent, and the rows that it logs."""
-
-    def make_agents_learner(name, mode, **settings):
-        if name in ROLLOUTS:
-            if name == "ppo":  # 16 samples in three minibatches, of 6, 5 and 5
-                settings = {"minibatch_size": 5, "num_epochs": 1, **settings}
-            rollout_agent = ROLLOUTS[name]
-            plain = rollout_agent.builder(acceleration="off", **settings)
-            network = plain.make_networks(continuous_spec, torch.Generator().manual_seed(1))
-            rollouts = (make_rollout(plain, network, continuous_spec, seed) for seed in itertools.count())
-            builder = rollout_agent.builder(acceleration=mode, **settings)
-            learner, _, rows = make_learner(builder, continuous_spec, rollouts)
-            return learner, rows
-        if name == "mpo":
-            config = dataclasses.replace(mpo_scene.SMALL, **settings, acceleration=mode)
-            samples = (mpo_scene.Sample(mpo_scene.make_trajectory(seed=seed)) for seed in itertools.count())
-            return mpo_scene.make_learner(mpo_scene.SPEC, samples, config)
-        agent = transition_scene.AGENTS[name]
-        batches = (transition_scene.make_batch(agent.spec, seed) for seed in itertools.count())
-        builder = agent.make(acceleration=mode, **settings)
-        learner, _, rows = transition_scene.make_learner(builder, agent.spec, batches)
-        return learner, rows
-
-    return make_agents_learner
+def make(name, mode, **settings):
+    """A small learner of an agent, and the rows that it logs."""
+    if name == "ppo":  # 16 samples in three minibatches, of 6, 5 and 5
+        settings = {"minibatch_size": 5, "num_epochs": 1, **settings}
+    scene = table.Scene(name, settings)
+    batches = (scene.make_batch(seed, acceleration="off") for seed in itertools.count())
+    return scene.make(batches, acceleration=mode)
 
 
 @pytest.fixture
@@ -70,7 +46,7 @@ def without_time(rows):
     return [{name: float(x) for name, x in row.items() if name != "walltime"} for row in rows]
 
 
-def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
+def assert_trains_as_by_torch(name, num_steps=3, **settings):
     results = []
     for mode in ("compile", "off"):
         learner, rows = make(name, mode, **settings)
@@ -87,13 +63,13 @@ def assert_trains_as_by_torch(make, name, num_steps=3, **settings):
     "name", ["dqn", *(pytest.param(name, marks=pytest.mark.compile) for name in ("ppo", "vmpo", "mpo"))]
 )
 @pytest.mark.usefixtures("by_aot_eager")
-def test_compiled_losses_train_as_plain_ones(name, make):
-    assert_trains_as_by_torch(make, name)
+def test_compiled_losses_train_as_plain_ones(name):
+    assert_trains_as_by_torch(name)
 
 
 @pytest.mark.usefixtures("by_aot_eager")
 def test_a_memory_of_ppo_runs_plainly_which_is_said_in_one_line(run, said):
-    builder = PPO.builder(acceleration="compile", memory="gru", minibatch_size=16)
+    builder = table.Scene("ppo").builder(acceleration="compile", memory="gru", minibatch_size=16)
     run(builder, lambda seed: testing.FakeEnvironment(), 48)
     (line,) = [line for line in said() if line.startswith("network loss")]
     assert "plain torch from now on, because it cannot be compiled" in line
@@ -108,7 +84,7 @@ MPO_PLAIN = {
 
 @pytest.mark.parametrize("case", MPO_PLAIN)
 @pytest.mark.usefixtures("by_aot_eager")
-def test_losses_of_mpo_that_cannot_be_compiled_are_not_and_the_log_says_why(case, make, said):
+def test_losses_of_mpo_that_cannot_be_compiled_are_not_and_the_log_says_why(case, said):
     settings, loss, reason = MPO_PLAIN[case]
     make("mpo", "compile", **settings)
     (line,) = [line for line in said() if line.startswith(f"{loss} loss: plain torch")]
@@ -160,15 +136,15 @@ VARIANTS = {
 @pytest.mark.compile
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_compiled_by_inductor_train_as_plain_ones(variant, make):
+def test_losses_compiled_by_inductor_train_as_plain_ones(variant):
     name, settings = VARIANTS[variant]
-    assert_trains_as_by_torch(make, name, num_steps=4, **settings)
+    assert_trains_as_by_torch(name, num_steps=4, **settings)
 
 
 @pytest.mark.compile
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_resumed_learner_compiled_by_inductor_is_the_uninterrupted_one_bit_for_bit(name, make):
+def test_a_resumed_learner_compiled_by_inductor_is_the_uninterrupted_one_bit_for_bit(name):
     learner, other = (make(name, "compile")[0] for _ in range(2))
     learner.run(num_steps=2)
     other.run(num_steps=2)  # Its batches are the next ones too.

@@ -3,11 +3,10 @@
 import pytest
 
 from minerva_acme import experiments, learners, testing
-from minerva_acme.agents import mpo
 from minerva_acme.runs import checkpointing
 
+from . import table
 from . import transition_scene as scene
-from .mpo import scene as mpo_scene
 
 NUM_STEPS = 5
 
@@ -46,17 +45,17 @@ def stop_at(step):
     return callback
 
 
-@pytest.fixture
-def annealed(learner_scene, ppo_agent, vmpo_agent):
+ANNEALED = {"mpo": {"final_learning_rate": 0.0}, "ppo": {"anneal_learning_rate": True}}
+ANNEALED["vmpo"] = ANNEALED["ppo"]
+
+
+@pytest.fixture(params=ANNEALED)
+def annealed(request):
     """Makes a builder of an agent whose learning rates fall to 0, and says which optimisers these are of."""
-    batch = learner_scene.make_batch(0)
-    if learner_scene.name == "mpo":
-        config, kind = mpo.MPOConfig(**vars(mpo_scene.SMALL) | {"final_learning_rate": 0.0}), mpo.MPOBuilder
-        names = ["policy", "critic"]
-    else:
-        agent = {"ppo": ppo_agent, "vmpo": vmpo_agent}[learner_scene.name]
-        config, kind, names = agent.config(anneal_learning_rate=True), agent.builder_class, ["network"]
-    return lambda made: offline(kind, batch, 4, made)(config), names
+    scene = table.Scene(request.param, ANNEALED[request.param])
+    config, batch = scene.builder().config, scene.make_batch()
+    names = ["policy", "critic"] if scene.name == "mpo" else ["network"]
+    return scene, lambda made: offline(type(scene.builder()), batch, 4, made)(config), names
 
 
 def rates_after_each_step(learner, names):
@@ -69,15 +68,15 @@ def decay_of(learner):
     return decay
 
 
-def test_learning_rates_of_an_offline_run_fall_to_their_end_in_its_steps(run, annealed, continuous_spec):
-    make, names = annealed
+def test_learning_rates_of_an_offline_run_fall_to_their_end_in_its_steps(run, annealed):
+    agent, make, names = annealed
     made, seen = [], {}
 
     def note(progress):
         if progress.phase == "train":
             seen[progress.learner_steps] = rates_after_each_step(made[0], names)
 
-    result = train(run, make(made), continuous_spec, note)
+    result = train(run, make(made), agent.spec, note)
     assert result.learner_steps == NUM_STEPS and sorted(seen) == [1, 2, 3, 4, 5]
     first = seen[1]  # the whole rates: no step had been made
     for step, rates in seen.items():
@@ -86,19 +85,17 @@ def test_learning_rates_of_an_offline_run_fall_to_their_end_in_its_steps(run, an
     assert rates_after_each_step(made[0], names) == [0.0] * len(first)
 
 
-def test_an_offline_run_that_is_stopped_and_resumed_is_the_uninterrupted_one(
-    run, annealed, continuous_spec, tmp_path
-):
-    make, _ = annealed
+def test_an_offline_run_that_is_stopped_and_resumed_is_the_uninterrupted_one(run, annealed, tmp_path):
+    agent, make, _ = annealed
     states = []
     for name, callbacks in (("straight", [()]), ("stopped", [(stop_at(2),), ()])):
         for each in callbacks:
-            train(run, make([]), continuous_spec, *each, directory=tmp_path / name)
+            train(run, make([]), agent.spec, *each, directory=tmp_path / name)
         states.append(checkpointing.load_state(checkpointing.find(tmp_path / name))["learner"])
     testing.assert_nests_equal(states[0], states[1], "A resumed offline run must be the uninterrupted one.")
 
 
-@pytest.mark.parametrize("name", scene.AGENTS)
+@pytest.mark.parametrize("name", ["sac", "dqn"])  # of the kit
 def test_beta_of_an_offline_run_is_1_at_its_end_also_once_it_was_resumed(run, name, tmp_path):
     agent = scene.AGENTS[name]
     builder = agent.make(prioritized=True, importance_exponent=0.4)
@@ -115,8 +112,8 @@ def test_beta_of_an_offline_run_is_1_at_its_end_also_once_it_was_resumed(run, na
         assert [beta(step) for step in (0, NUM_STEPS)] == [0.4, 1.0]
 
 
-@pytest.mark.parametrize("name", scene.AGENTS)
-def test_beta_of_a_played_run_is_1_after_the_learner_steps_that_the_agent_makes_in_it(run, name):
+@pytest.mark.parametrize("name", ["sac", "dqn"])  # of the kit
+def test_beta_of_a_played_run_is_1_after_its_learner_steps(run, name):
     agent, made = scene.AGENTS[name], []
 
     class Noted(agent.builder):

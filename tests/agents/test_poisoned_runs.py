@@ -7,7 +7,8 @@ import torch
 import tree
 
 from minerva_acme import specs
-from minerva_acme.agents import mpo
+
+from . import table
 
 NUM_STEPS = 48
 AT_STEP = 40  # which no evaluation reaches: it plays an episode before and one after training
@@ -48,20 +49,9 @@ class Poisoned(dm_env.Environment):
         return specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
 
 
-@pytest.fixture(params=["mpo", "ppo", "vmpo"])
-def builder(request, ppo_agent, vmpo_agent):
-    if request.param == "mpo":
-        return mpo.MPOBuilder(
-            mpo.MPOConfig(
-                policy_layer_sizes=(8,),
-                critic_layer_sizes=(8,),
-                batch_size=8,
-                num_samples=4,
-                samples_per_insert=2.0,
-                min_replay_size=8,
-            )
-        )
-    return {"ppo": ppo_agent, "vmpo": vmpo_agent}[request.param].builder()
+@pytest.fixture(params=["mpo", "ppo"])  # over replay, and on rollouts
+def builder(request):
+    return table.Scene(request.param).builder()
 
 
 @pytest.fixture

@@ -136,17 +136,6 @@ def test_a_program_chooses_the_greedy_actions_for_batches_of_any_size(name, obse
     assert len(np.unique(np.concatenate(chosen), axis=0)) > 1
 
 
-EXPLORING = [name for name in AGENTS if "," not in name]
-
-
-@pytest.mark.parametrize("name", EXPLORING)
-def test_the_policy_that_explores_is_no_program(name):
-    kind, config, (action, *_) = AGENTS[name]
-    policy = make_policy(kind(config), make_spec(VECTOR, action), evaluation=False)
-    with pytest.raises(ValueError, match="Only a policy for evaluation .* this one explores"):
-        policy.as_module()
-
-
 def test_a_module_of_ones_own_with_nests_of_actions_is_a_program():
     class Drives(nn.Module):
         def forward(self, observation):

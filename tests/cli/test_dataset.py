@@ -78,16 +78,14 @@ def test_an_agent_that_needs_data_is_not_trained_on_its_own_play(agent, call, tm
 
 
 @pytest.mark.parametrize("agent", ["mpo", "bc"])
-def test_a_run_without_environment_steps_and_without_data_is_refused_before_it_begins(agent, call, tmp_path):
+def test_a_run_without_steps_and_without_data_is_refused_before_it_begins(agent, call, tmp_path):
     options = ["--env", "Pendulum-v1", "--num-learner-steps", 9, "--directory", tmp_path / "run"]
     status, _, err = call("train", agent, *options)
     assert status == 2 and "recorded episodes" in err and "`dataset` is not set" in err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_on_recorded_episodes_alone_counts_learner_steps_and_asks_for_an_environment(
-    call, trained, tmp_path
-):
+def test_a_run_on_recorded_episodes_alone_counts_learner_steps(call, trained, tmp_path):
     assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
     learn = ("train", "bc", "--dataset", f"{tmp_path / 'data'}/", "--num-learner-steps", 30)
     run = tmp_path / "run"

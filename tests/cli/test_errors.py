@@ -132,9 +132,7 @@ def test_an_error_that_is_no_refusal_keeps_its_traceback(monkeypatch, call, modu
     assert "fail" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 
-def test_an_error_on_the_way_through_context_managers_and_clauses_is_still_told_by_its_raise(
-    monkeypatch, call
-):
+def test_an_error_through_context_managers_is_still_told_by_its_raise(monkeypatch, call):
     source = """
 import contextlib
 def fail(command):

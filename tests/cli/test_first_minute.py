@@ -312,9 +312,7 @@ def test_a_learner_step_of_ppo_is_named_for_what_it_is():
     )
 
 
-def test_a_film_of_an_environment_that_cannot_be_drawn_names_the_cause_before_it_plays(
-    trained, call, monkeypatch
-):
+def test_a_film_of_what_cannot_be_drawn_names_the_cause_before_it_plays(trained, call, monkeypatch):
     def make_factory(description, **options):
         def make(seed, **settings):
             raise TypeError("__init__() got an unexpected keyword argument 'render_mode'")

@@ -52,7 +52,7 @@ def assert_is_over_the_published_curve(panel, returns):
     np.testing.assert_array_equal(curve.values, mpo.curve.values)
 
 
-def test_a_run_that_repeats_actions_is_collected_reported_and_plotted_at_frames_of_its_task(
+def test_a_run_that_repeats_actions_is_reported_at_frames_of_its_task(
     repeated, tmp_path, call, drawn, unpainted
 ):
     unpainted()

@@ -128,7 +128,7 @@ def test_a_single_run_has_all_its_settings(lines):
     ]
 
 
-def test_of_an_agent_of_ones_own_those_hyperparameters_are_shown_that_differ_among_its_runs(lines):
+def test_of_an_own_agent_those_hyperparameters_are_shown_that_differ(lines):
     own = {"agent": "my_agent:MyBuilder", "config": "my_agent:MyConfig"}
     make_run("a", hyperparameters={"rate": 0.1, "size": 3, "new": 1}, **own)
     make_run("b", hyperparameters={"rate": 0.2, "size": 3}, **own)

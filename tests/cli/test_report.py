@@ -181,9 +181,7 @@ def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path
     assert status == 2 and "must have an environment in common" in err
 
 
-def test_an_experiment_of_the_library_is_compared_with_what_its_agent_is_compared_with(
-    tmp_path, call, unpainted
-):
+def test_an_experiment_is_compared_with_what_its_agent_is_compared_with(tmp_path, call, unpainted):
     unpainted()
     status, shown, _ = call("report", "mpo_control", "--output", tmp_path / "report")
     assert status == 0 and "DMPO" in shown and "0.911" in shown

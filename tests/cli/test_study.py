@@ -110,7 +110,7 @@ def add(study: studies.Study, value: float, state: str = "complete") -> None:
     study.add(trial, state, None if state == "failed" else value, values)
 
 
-def test_a_study_of_an_older_version_goes_on_and_is_then_known_by_what_it_did_not_store(
+def test_a_study_of_an_older_version_goes_on_and_is_then_known(
     tmp_path: pathlib.Path,
 ) -> None:
     open_study(tmp_path)

@@ -27,7 +27,7 @@ def plan(text):
     return sweep_plan.make_plan(parsing.parse(["sweep", *text.split()]))
 
 
-def test_a_plan_is_the_product_of_settings_environments_and_seeds_as_commands_of_train():
+def test_a_plan_is_the_product_of_settings_environments_and_seeds():
     runs = plan(
         "mpo --env dm_control/cartpole/swingup Pendulum-v1 --seeds 3 4 --preset control --num-env-steps 9 "
         "--discount 0.9 0.99 --critic-target=retrace --policy-layer-sizes 64,32 8 --jobs 2 --directory here"
@@ -426,7 +426,7 @@ def test_of_several_jobs_each_has_one_thread_unless_the_user_has_said_how_many(m
     assert threads == ["2", "1", "2"]
 
 
-def test_a_run_that_has_reached_its_return_is_done_and_one_whose_time_was_over_is_not(tmp_path):
+def test_a_run_that_has_reached_its_return_is_done_and_one_out_of_time_is_not(tmp_path):
     def find_state(goal, minutes):
         settings = TINY.replace("--evaluation-period 0", "--evaluation-period 16")
         (run,) = plan(

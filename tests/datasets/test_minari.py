@@ -271,9 +271,7 @@ def test_extras_without_names_are_refused(path, make_episode):
         {"y": np.zeros(5), "x/z": np.zeros(5)},
     ],
 )
-def test_extras_that_are_not_numbers_of_each_step_are_refused_and_others_can_still_be_written(
-    path, make_episode, extras
-):
+def test_extras_that_are_not_numbers_of_each_step_are_refused(path, make_episode, extras):
     with datasets.Writer(path, SPEC) as writer:
         writer.write(make_episode(2))
         with pytest.raises(

@@ -162,9 +162,7 @@ def record(builder, spec, num_steps=60):
 
 @pytest.mark.parametrize("squash_actions", [True, False])
 @pytest.mark.parametrize("make", [make_vmpo, make_ppo])
-def test_what_an_agent_recorded_whose_raw_actions_are_squashed_is_played_as_what_was_executed(
-    make, squash_actions
-):
+def test_what_was_recorded_of_squashed_actions_is_played_as_executed(make, squash_actions):
     tape, episodes = Tape(), record(make(squash_actions), TWO)
     played = datasets.play(episodes, tape, spec=TWO, extras_spec=MPO.extras_spec(TWO))
     assert played.num_without_log_prob == 0
@@ -188,7 +186,7 @@ def test_what_an_agent_recorded_whose_raw_actions_are_squashed_is_played_as_what
 
 
 @pytest.mark.parametrize("flaw", ["another raw action", "no number", "a raw action without a density"])
-def test_a_step_whose_raw_action_was_not_executed_is_played_as_if_nothing_was_recorded(flaw):
+def test_a_step_whose_raw_action_was_not_executed_is_played_without_it(flaw):
     episode = max(record(make_ppo(False), TWO), key=lambda episode: episode.num_steps)
     raw, log_prob = (episode.extras[name].copy() for name in ("raw_action", "log_prob"))
     if flaw == "another raw action":

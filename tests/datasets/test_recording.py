@@ -247,7 +247,7 @@ def test_a_recorder_that_is_resumed_goes_on_behind_the_episodes_of_its_checkpoin
     testing.assert_nests_equal([e._asdict() for e in found], [kept._asdict(), later._asdict()])
 
 
-def test_a_recording_that_is_complete_is_written_once_and_again_only_under_another_name(
+def test_a_complete_recording_is_written_once_and_again_under_another_name(
     tmp_path, make_recorder, make_episode
 ):
     recorder = make_recorder()

@@ -136,7 +136,7 @@ def test_an_evaluation_has_the_weights_and_the_steps_of_its_beginning(evaluate: 
     assert learner.best
 
 
-def test_where_the_steps_end_before_an_evaluation_begins_it_is_made_of_the_final_weights(
+def test_an_evaluation_that_begins_after_the_last_step_is_of_the_final_weights(
     evaluate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up = evaluator_node.EvaluatorNode._catch_up

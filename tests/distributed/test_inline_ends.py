@@ -102,9 +102,7 @@ def test_an_evaluation_that_the_checkpoint_lacks_is_saved_where_no_step_is_left(
     )
 
 
-def test_a_run_begins_with_a_checkpoint_in_another_folder_and_may_have_nothing_to_save(
-    tmp_path: pathlib.Path, made: pathlib.Path
-) -> None:
+def test_a_run_begins_with_a_checkpoint_in_another_folder(tmp_path: pathlib.Path, made: pathlib.Path) -> None:
     more = {"resume_from": checkpointing.find(made), "evaluation_episodes": 0}
     second = play(make(tmp_path / "b", small.sac_builder(), num_env_steps=100, **more))
     assert second.env_steps == 100
@@ -196,7 +194,7 @@ def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
     )
 
 
-def test_a_save_in_mid_training_that_fails_for_good_ends_the_run_and_learns_nothing_again(
+def test_a_save_that_fails_for_good_ends_the_run_and_learns_nothing_again(
     tmp_path: pathlib.Path,
 ) -> None:
     disk = FullDisk(first=2, times=100)
@@ -395,7 +393,7 @@ class Broken(small.Ramp):
         return super().step(action)
 
 
-def test_an_evaluator_that_is_given_up_does_not_hang_the_run_and_is_told_in_its_result(
+def test_an_evaluator_that_is_given_up_is_told_and_does_not_hang_the_run(
     tmp_path: pathlib.Path,
 ) -> None:
     class Evaluation(Broken):

@@ -117,7 +117,7 @@ def start(repository: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen[s
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves_what_the_next_resumed(
+def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves(
     tmp_path: pathlib.Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
     directory = tmp_path / "run"

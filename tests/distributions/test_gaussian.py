@@ -78,7 +78,7 @@ def test_mode_is_the_mean() -> None:
     assert gaussian.mode() is gaussian.mean
 
 
-def test_clipped_samples_have_the_density_between_the_bounds_and_the_mass_beyond_at_them():
+def test_clipped_samples_have_the_density_between_bounds_and_the_mass_at_them():
     generator = torch.Generator().manual_seed(0)
     mean, log_std = (torch.randn(5, 3, generator=generator, dtype=torch.float64) for _ in range(2))
     low, high = torch.tensor([-1.0, -0.5, -2.0]).double(), torch.tensor([0.5, 1.0, 0.3]).double()

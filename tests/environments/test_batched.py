@@ -196,7 +196,7 @@ def test_each_transition_shows_the_true_last_observation_and_how_the_episode_end
             assert row.discount == (0.0 if is_last and episode % 2 == 0 else 1.0)
 
 
-def test_an_environment_that_loses_its_last_observations_says_so_and_repeats_the_one_before():
+def test_an_environment_that_loses_its_last_observations_says_so():
     environment = adapt("lost")
     assert not environment.gives_last_observation
     assert adapt("final").gives_last_observation

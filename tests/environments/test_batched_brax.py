@@ -89,7 +89,7 @@ class TestConformanceWithoutTerminals(testing.BatchedEnvironmentConformance):
 
 
 @pytest.mark.parametrize("time_out", [False, True])
-def test_every_episode_follows_the_environment_and_ends_by_its_terminal_or_the_time_limit(time_out):
+def test_every_episode_follows_the_environment_and_ends_as_it_does(time_out):
     walk = Walk(time_out)
     environment = make(environment=walk, episode_length=6)
     assert specs.make_environment_spec(environment).observations == {
@@ -148,7 +148,7 @@ def test_seeds_give_other_episodes_and_so_does_another_reset():
     assert len(np.unique([each.newest["place"].numpy() for each in drawn])) == 4 * B * 3
 
 
-def test_tensors_share_the_memory_of_jax_and_actions_may_be_written_to_after_the_step(monkeypatch):
+def test_tensors_share_the_memory_of_jax_and_actions_may_be_written_to(monkeypatch):
     environment, taken = make(), []
     share = torch.from_dlpack
 

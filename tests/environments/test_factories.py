@@ -157,7 +157,7 @@ def test_an_atari_game_names_its_package_and_the_id_with_its_module(environment_
         environments.make(environment_id)
 
 
-def test_a_module_that_there_is_not_is_told_from_a_package_that_an_environment_misses(monkeypatch):
+def test_a_module_that_there_is_not_is_told_from_a_missing_package(monkeypatch):
     with pytest.raises(ValueError, match="There is no module 'gym'.* Gymnasium has CartPole-v1 without"):
         environments.make("gym:CartPole-v1")
 

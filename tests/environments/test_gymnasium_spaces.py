@@ -84,7 +84,7 @@ def test_a_value_that_its_space_cannot_hold_is_refused_and_not_converted_in_sile
     assert str(raised.value).startswith(f"{name} must be an element of its space, ")
 
 
-def test_an_image_that_its_space_cannot_hold_is_described_by_its_dtype_shape_and_range():
+def test_an_image_that_its_space_cannot_hold_is_described():
     space, image = spaces.Box(0, 255, (36, 36, 3), np.uint8), np.full((36, 36, 3), 0.5)
     image[0] = 0.25
     for value in (image, {"seen": image}):

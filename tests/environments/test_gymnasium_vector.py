@@ -577,9 +577,7 @@ def step_poisoned(mode, reward):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_poisoned_number_of_gymnasiums_vector_is_told_by_the_index_of_its_environment(
-    mode, caplog, monkeypatch
-):
+def test_a_poisoned_number_is_told_by_the_index_of_its_environment(mode, caplog, monkeypatch):
     monkeypatch.setattr(spec_check, "_seen", collections.Counter())
     place = "SyncVectorEnv, environment 1, step 3 of episode 1: `reward` "
     with pytest.raises(specs.SpecError, match=place + "must be finite, got nan"):
@@ -746,7 +744,7 @@ NEVER_CLOSED = textwrap.dedent(
 )
 
 
-def test_processes_outlive_signals_to_the_group_and_end_with_a_program_that_never_closes_them(tmp_path):
+def test_processes_outlive_signals_to_the_group_and_end_with_the_program(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(NEVER_CLOSED)
     parent = subprocess.Popen(

@@ -61,7 +61,7 @@ def test_an_environment_that_writes_into_its_action_leaves_the_actors_as_it_is(s
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_environments_of_a_vector_that_write_into_their_actions_leave_the_actors_as_they_are(spec):
+def test_environments_that_write_into_their_actions_leave_the_actors_alone(spec):
     inner = [Meddling(episode_length=length, action_spec=spec) for length in (3, 5)]
     actor = SameAction(make_action(spec))
     vector = environments.InProcessVectorEnvironment(inner)

@@ -313,7 +313,7 @@ def test_an_observer_may_not_step_the_environment(telling):
         loop.step()
 
 
-def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_are_reset(failing):
+def test_after_an_exception_the_next_step_begins_new_episodes(failing):
     counter = counting.Counter()
     inner = [testing.FakeEnvironment(), failing()]
     loop, adders = make_loop(inner, counter=counter)
@@ -332,7 +332,7 @@ def test_after_an_exception_the_next_step_begins_new_episodes_once_the_adders_ar
     assert counter.get_counts() == {"steps": 12, "episodes": 2}
 
 
-def test_episodes_that_are_left_have_no_result_and_the_next_step_begins_others_everywhere():
+def test_episodes_that_are_left_have_no_result_and_others_begin():
     counter = counting.Counter()
     inner = make_environments()
     loop, adders = make_loop(inner, counter=counter)

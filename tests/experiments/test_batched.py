@@ -134,7 +134,7 @@ class CannotBeSaved(environments.BatchedEnvironment):
         return self.inner.step(actions)
 
 
-def test_that_a_batch_cannot_be_saved_is_said_once_and_its_episodes_end_as_time_limits(tmp_path, caplog):
+def test_a_batch_that_cannot_be_saved_says_so_once_and_ends_its_episodes(tmp_path, caplog):
     saved_at = []
 
     def note(progress):
@@ -199,7 +199,7 @@ class Counts(core.BatchedActor):
 
 
 @pytest.mark.parametrize("factory", [make_fakes, make_late])
-def test_episodes_have_one_result_in_a_hundred_steps_and_their_means_are_those_of_single_ones(factory):
+def test_episodes_have_one_result_in_a_hundred_steps_of_their_means(factory):
     actor, logger = Counts(), testing.FakeLogger()
     loop = environments.BatchedEnvironmentLoop(factory(0), actor, logger=logger)
     found = [loop.step() for _ in range(100)]
@@ -312,7 +312,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_go_with_a_batched_environment_is_refused_before_anything_is_written(tmp_path, case):
+def test_what_does_not_go_with_a_batched_environment_is_refused_beforehand(tmp_path, case):
     changes, message = REFUSED[case]
     changes = {"builder": of(exact.SAC), "factory": make_fakes, **changes}
     with pytest.raises(ValueError, match=message):

@@ -66,9 +66,7 @@ def test_a_recording_says_where_it_is_from(recording):
     [BY_AGE_AND_PRIORITY, dataclasses.replace(exact.TD3.config, num_environments=2)],
     ids=["mpo, fading by priority", "td3, prioritised, 2 environments"],
 )
-def test_a_killed_run_that_records_and_has_demonstrations_becomes_the_run_that_was_not(
-    tmp_path, recording, builder
-):
+def test_a_killed_run_that_records_becomes_the_run_that_was_not(tmp_path, recording, builder):
     builder = builder if isinstance(builder, mpo.MPOBuilder) else td3.TD3Builder(builder)
 
     def config(folder):
@@ -94,7 +92,7 @@ def test_a_killed_run_that_records_and_has_demonstrations_becomes_the_run_that_w
     assert state["checksum"] == datasets.read(recording / "data").checksum()
 
 
-def test_a_run_without_new_steps_leaves_its_recording_alone_and_a_longer_one_asks_for_another_name(tmp_path):
+def test_a_run_without_new_steps_leaves_its_recording_alone(tmp_path):
     options = {"evaluation_period": 0, "record": str(tmp_path / "data"), "num_env_steps": 40}
     config = make_config(tmp_path / "run", **options)
     experiments.run_experiment(config)
@@ -150,9 +148,7 @@ def test_a_recorded_run_that_has_reached_its_return_may_be_repeated(tmp_path):
     assert datasets.read(tmp_path / "data").num_steps == results[0].env_steps == results[1].env_steps == 30
 
 
-def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is_resumed(
-    tmp_path, monkeypatch
-):
+def test_what_a_newer_checkpoint_needs_stays_when_an_older_one_is_resumed(tmp_path, monkeypatch):
     options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
     config = make_config(tmp_path / "run", num_env_steps=60, record=tmp_path / "data", **options)
     experiments.run_experiment(config)
@@ -172,7 +168,7 @@ def test_what_a_newer_checkpoint_needs_of_a_recording_stays_when_an_older_one_is
     testing.assert_nests_equal(whole[: len(first)], first)
 
 
-def test_what_a_run_that_will_not_be_resumed_has_recorded_is_written_until_its_checkpoint(tmp_path):
+def test_what_a_run_has_recorded_is_written_until_its_checkpoint(tmp_path):
     options = {"evaluation_period": 0, "checkpoint_period": 20, "checkpoint_keep": 9}
     run, data = tmp_path / "run", tmp_path / "data"
     experiments.run_experiment(make_config(run, num_env_steps=60, record=data, **options))

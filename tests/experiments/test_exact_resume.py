@@ -398,7 +398,7 @@ def draw_globally():
     return drawn
 
 
-def test_a_seed_reproduces_an_agent_that_draws_from_global_generators_which_are_given_back(tmp_path):
+def test_a_seed_reproduces_an_agent_that_draws_from_global_generators(tmp_path):
     results = {}
     for name, seed in (("first", 1), ("second", 1), ("other", 2)):
         torch.rand(3), np.random.uniform(), random.random()
@@ -413,7 +413,7 @@ def test_a_seed_reproduces_an_agent_that_draws_from_global_generators_which_are_
     assert_equal(tmp_path / "first", tmp_path / "second", DRAWS_GLOBALLY, WandersGlobally)
 
 
-def test_evaluations_and_films_that_draw_from_global_generators_change_nothing_in_training(tmp_path):
+def test_evaluations_that_draw_from_global_generators_leave_training_alone(tmp_path):
     def film_episode(actor, seed, should_stop):
         random.random()
         actor.select_action(np.zeros(2, np.float32))
@@ -558,7 +558,7 @@ def test_environments_in_processes_resume_as_those_in_this_one(tmp_path, num_env
         assert_equal(kills.folders[0], straight, builder, make_cartpole)
 
 
-def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged_as_one_that_ended(tmp_path):
+def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged(tmp_path):
     builder = make_ppo(4)
     kills = Kills(tmp_path / "run", tmp_path, lags=())
     result = experiments.run_experiment(

@@ -186,7 +186,7 @@ def waits(mode):
 
 
 @pytest.mark.parametrize("case", BATCHED)
-def test_acting_adding_and_sampling_never_wait_for_the_gpu_and_learning_only_where_it_reads(case):
+def test_acting_and_sampling_never_wait_for_the_gpu_and_learning_where_it_reads(case):
     builder, factory = on_gpu(case)
     with contextlib.ExitStack() as stack:
         played = stack.enter_context(playing(builder, factory(0), torch.Generator(GPU).manual_seed(1)))

@@ -449,9 +449,7 @@ def wait_for_end(process):
 
 
 @pytest.mark.parametrize(("number", "num_signals"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
-def test_a_signal_to_all_while_worker_processes_are_in_a_step_saves_the_run_and_leaves_no_process(
-    tmp_path, start, number, num_signals
-):
+def test_a_signal_while_workers_are_in_a_step_saves_the_run(tmp_path, start, number, num_signals):
     process = start(IN_PROCESSES, tmp_path)
     process.wait_for("HANGING")
     process.wait_for("HANGING")

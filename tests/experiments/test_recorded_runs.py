@@ -106,7 +106,7 @@ def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name
     check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, BUILDERS[name], data)
 
 
-def test_batches_hold_the_data_of_the_file_and_the_environment_only_plays_evaluations(data, tmp_path):
+def test_batches_hold_the_data_of_the_file_and_evaluations_alone_are_played(data, tmp_path):
     seen, played = [], []
 
     class Noted(crr.CRRBuilder):
@@ -189,7 +189,7 @@ def test_an_agent_with_a_dataset_of_its_own_and_no_play_is_not_said_to_play(data
     assert "learns from its own play" not in caplog.text.replace("\n", " ")
 
 
-def test_data_in_the_units_of_the_bare_environment_gives_the_weights_of_that_in_the_agents(data, tmp_path):
+def test_data_in_the_units_of_the_bare_environment_gives_the_same_weights(data, tmp_path):
     spec = specs.make_environment_spec(exact.Wanderer(0))
     wide = spec._replace(
         observations=specs.BoundedArray((2,), np.float32, -3.0, 3.0),

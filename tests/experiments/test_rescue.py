@@ -108,7 +108,7 @@ def test_one_of_several_environments_that_exits_is_an_error_and_the_run_is_saved
     assert checkpoint(tmp_path).name == "000000030"
 
 
-def test_an_environment_that_exits_in_an_evaluation_is_an_error_and_the_training_is_saved(tmp_path):
+def test_an_exit_in_an_evaluation_is_an_error_and_the_training_is_saved(tmp_path):
     made = []
 
     def make(seed):
@@ -122,9 +122,7 @@ def test_an_environment_that_exits_in_an_evaluation_is_an_error_and_the_training
 
 
 @pytest.mark.parametrize("at", ["callback", "learner"])
-def test_what_exits_elsewhere_ends_the_program_with_its_status_and_the_run_is_saved_if_whole(
-    tmp_path, monkeypatch, at
-):
+def test_what_exits_elsewhere_ends_the_program_and_a_whole_run_is_saved(tmp_path, monkeypatch, at):
     def exits(progress):
         if at == "callback" and progress.env_steps == 30:
             sys.exit(3)
@@ -211,7 +209,7 @@ def test_an_observation_that_replay_refuses_saves_the_steps_before_it(tmp_path):
     assert experiments.run_experiment(make_two(tmp_path)).learner_steps == 4
 
 
-def test_an_error_of_an_evaluation_saves_the_training_and_the_evaluation_is_made_again(tmp_path):
+def test_an_error_of_an_evaluation_saves_the_training_and_it_is_made_again(tmp_path):
     straight = experiments.run_experiment(make_config(tmp_path / "straight", evaluation_period=20))
     # Environments are made to train in, for random actions, before training, and for each evaluation.
     broken = make_config(

@@ -78,7 +78,7 @@ def test_a_callback_that_is_content_before_training_lets_it_make_no_step(tmp_pat
     assert result.after is not None
 
 
-def test_all_callbacks_see_what_one_of_them_ends_the_run_for_and_what_they_return_means_nothing(tmp_path):
+def test_all_callbacks_see_the_step_at_which_one_ends_the_run(tmp_path):
     seen = []
 
     def watch(progress):
@@ -298,7 +298,7 @@ def test_nested_rewards_are_summed_for_the_best_and_told_by_leaf(tmp_path):
     assert again.after == result.after and again.before.leaf_returns == result.before.leaf_returns
 
 
-def test_where_actions_have_no_bounds_there_is_no_random_baseline_and_the_run_goes_on(tmp_path, caplog):
+def test_without_bounds_of_actions_a_run_has_no_random_baseline(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     config = make_config(
         tmp_path,

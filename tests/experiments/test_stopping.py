@@ -52,7 +52,7 @@ def evaluations(directory):
         return {int(float(row["actor_steps"])): float(row["episode_return"]) for row in csv.DictReader(file)}
 
 
-def test_a_run_ends_at_the_first_evaluation_that_reaches_its_return_and_twice_at_the_same(tmp_path):
+def test_a_run_ends_at_the_first_evaluation_that_reaches_its_return(tmp_path):
     whole = run(tmp_path / "whole")
     assert (whole.env_steps, whole.stopped_by) == (48, None)
     found = evaluations(tmp_path / "whole")

@@ -149,7 +149,7 @@ def test_weight_decay_of_any_group_shrinks_its_weights_and_no_others(decays):
         torch.testing.assert_close(group["params"][0].detach(), torch.full((3,), 1.0 - 0.5 * decay))
 
 
-def test_learning_rates_fall_to_their_share_and_stay_there_when_a_run_is_longer_than_it_said():
+def test_learning_rates_fall_to_their_share_and_stay_there():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
     decay = learners.LinearDecay(optimizer, final_share=0.2, num_steps=10)
     assert [decay.set(step) for step in (0, 5, 10, 11, 40)] == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])

@@ -43,9 +43,7 @@ class Nest(NamedTuple):
         (math.nan, -math.inf, " (`reward[1, 2]` of the batch is nan)"),
     ],
 )
-def test_the_field_to_blame_is_the_first_that_is_not_finite_or_has_the_largest_number(
-    reward, log_prob, expected
-):
+def test_the_field_to_blame_is_not_finite_or_has_the_largest_number(reward, log_prob, expected):
     rewards = torch.zeros(2, 3)
     rewards[1, 2] = reward
     step = torch.full((2,), 10**16)  # What is no floating-point number is right at any size.

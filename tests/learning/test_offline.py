@@ -83,9 +83,7 @@ def test_only_the_agents_that_are_asked_for_and_bc_are_made(tmp_path, monkeypatc
     assert "CRR, binary" in printed and "TD3" not in printed
 
 
-def test_other_data_is_made_by_an_agent_with_another_seed_and_learned_from_with_the_stored_settings(
-    tmp_path, monkeypatch
-):
+def test_other_data_is_made_by_another_seed_and_learned_from_as_stored(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(offline.Study, "make_data", lambda self, task: made.append(task.maker_seed))
     monkeypatch.setattr(offline.Study, "score", lambda self, score: made.append(score))
@@ -100,7 +98,7 @@ def test_other_data_is_made_by_an_agent_with_another_seed_and_learned_from_with_
     assert made[0].run == "medium-v7-bc+default"
 
 
-def test_scores_are_relative_to_the_agent_that_made_the_data_and_paired_with_bc_on_the_same(tmp_path):
+def test_scores_are_relative_to_the_agent_that_made_the_data(tmp_path):
     study, task = offline.Study(tmp_path, num_learner_steps=5), offline.TASKS[0]
     task = task._replace(kinds=("replay",))
 

@@ -198,9 +198,7 @@ def test_a_file_that_is_no_text_is_continued_and_one_that_is_no_table_refused(tm
         loggers.CSVLogger(tmp_path, "log")
 
 
-def test_a_row_that_the_disk_has_no_room_for_is_an_error_that_names_the_file_and_is_not_half_there(
-    tmp_path, disk_that_ends_at
-):
+def test_a_row_that_the_disk_has_no_room_for_is_an_error_and_not_half_there(tmp_path, disk_that_ends_at):
     logger = loggers.CSVLogger(tmp_path, "actor")
     logger.write({"steps": 1, "note": "short"})
     before = logger.path.read_bytes()

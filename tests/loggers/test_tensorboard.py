@@ -265,7 +265,7 @@ def test_a_row_of_a_shared_run_without_its_steps_is_drawn_where_the_run_is(tmp_p
     assert scalars(tmp_path) == [("actor/steps", 7, 7.0), ("learner/updates", 7, 1.0)]
 
 
-def test_what_a_training_makes_again_is_shown_once_also_at_the_step_of_the_checkpoint(tmp_path):
+def test_what_a_training_makes_again_is_shown_once(tmp_path):
     first = [
         ("learner", {"steps": 10, "updates": 1, "loss/critic": 0.1}),
         ("evaluator", 10),
@@ -320,9 +320,7 @@ def test_a_file_with_nothing_to_take_out_stays_as_it_is(tmp_path):
     assert file.stat().st_ino == before.st_ino and file.stat().st_mtime_ns == before.st_mtime_ns
 
 
-def test_an_event_that_the_disk_has_no_room_for_is_an_error_that_names_the_file_and_is_not_half_there(
-    tmp_path, disk_that_ends_at
-):
+def test_an_event_that_the_disk_has_no_room_for_is_an_error_and_not_half_there(tmp_path, disk_that_ends_at):
     logger = loggers.TensorBoardLogger(tmp_path, "actor", "steps")
     logger.write({"steps": 1, "return": 1.0})
     num_before = len(logger.path.read_bytes())

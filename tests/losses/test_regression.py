@@ -13,7 +13,7 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_weighted_likelihood_is_the_mean_over_the_batch_of_weight_times_log_probability():
+def test_weighted_likelihood_is_the_mean_of_weight_times_log_probability():
     log_prob, weight = normal(7).requires_grad_(), normal(7, seed=1).exp().requires_grad_()
     loss = losses.weighted_likelihood_loss(log_prob, weight)
     assert loss.item() == pytest.approx(

@@ -96,7 +96,7 @@ def test_gradient_of_the_temperature_is_the_bound_less_the_kl() -> None:
 
 @pytest.mark.parametrize("temperature", [0.1, 1.0, 10.0])
 @pytest.mark.parametrize("level", [0.0, 5e3, -5e3, 1e4, 1e6])
-def test_gradient_of_the_temperature_keeps_its_precision_for_advantages_far_from_zero(
+def test_gradient_of_the_temperature_is_precise_for_advantages_far_from_zero(
     level: float, temperature: float
 ) -> None:
     advantages = level + (2.0 * torch.rand(64, generator=torch.Generator().manual_seed(0)) - 1.0)

@@ -5,16 +5,19 @@ from typing import NamedTuple
 from .harness import Mutant
 
 # Learner steps beside ones written out by hand come first: they notice most.
-MPO_LEARNER = ("tests/agents/mpo/test_reference_step.py", "tests/agents/mpo/test_learner.py")
+MPO_LEARNER = (
+    "tests/agents/mpo/test_reference_step.py",
+    "tests/agents/mpo/test_learner.py",
+    "tests/agents/properties/test_learners.py",
+)
 VMPO_LEARNER = (
     "tests/agents/vmpo/test_reference_step.py",
-    "tests/agents/vmpo/test_learner.py",
     "tests/agents/on_policy/test_learners.py",
 )
 PPO_LEARNER = (
     "tests/agents/ppo/test_reference_step.py",
     "tests/agents/ppo/test_learner.py",
-    "tests/agents/test_skipping.py",
+    "tests/agents/properties/test_learners.py",
     "tests/agents/on_policy/test_learners.py",
 )
 ON_POLICY = (
@@ -424,7 +427,7 @@ MPO = [
     ),
     *of(
         "agents/mpo/builder.py",
-        ("tests/agents/mpo/test_builder.py", "tests/agents/mpo/test_reference_step.py"),
+        ("tests/agents/mpo/test_reference_step.py", "tests/agents/properties/test_acting.py"),
         breakage(
             "MPO acts by the wrong policy",
             'self.config.acting_policy == "online"',
@@ -594,6 +597,7 @@ ON_POLICY_AGENTS = [
         (
             "tests/agents/mpo/test_acting.py",
             "tests/agents/on_policy/test_acting.py",
+            "tests/agents/properties/test_acting.py",
             "tests/agents/on_policy/test_reference_acting.py",
         ),
         breakage(
@@ -631,7 +635,7 @@ ON_POLICY_AGENTS = [
         (
             "tests/agents/on_policy/test_learners.py",
             "tests/agents/mpo/test_reference_step.py",
-            "tests/agents/test_optimizers.py",
+            "tests/agents/properties/test_learners.py",
         ),
         breakage(
             "weight decay is not decoupled",
@@ -707,6 +711,7 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/builder.py",
         (
+            "tests/agents/on_policy/test_acting.py",
             "tests/agents/on_policy/test_builder.py",
             "tests/agents/on_policy/test_statistics.py",
             "tests/agents/on_policy/test_learners.py",
@@ -906,7 +911,11 @@ ON_POLICY_AGENTS = [
         ("tests/learners/test_loss_learner.py",),
         breakage(
             "targets move although the batch was skipped",
-            "            self._update_targets(self.networks, self.num_steps + 1)\n",
+            "            self._update_targets(self.networks, self.num_steps + 1)\n"
+            "            for part in self._parts:\n"
+            "                part.after(batch, metrics, self.num_steps)\n",
+            "            for part in self._parts:\n"
+            "                part.after(batch, metrics, self.num_steps)\n"
             "        self._update_targets(self.networks, self.num_steps + 1)\n",
         ),
         breakage(
@@ -1257,7 +1266,7 @@ EXPERIMENTS = [
         (
             "tests/experiments/test_evaluator.py",
             "tests/experiments/test_exact_resume.py::"
-            "test_evaluations_and_films_that_draw_from_global_generators_change_nothing_in_training",
+            "test_evaluations_that_draw_from_global_generators_leave_training_alone",
             *RUN,
         ),
         breakage(

@@ -69,7 +69,7 @@ def test_missing_or_empty_layers_are_refused(layer_sizes: tuple[int, ...]) -> No
             torso(5, layer_sizes)
 
 
-def test_layers_that_the_machine_cannot_hold_are_refused_before_anything_is_allocated() -> None:
+def test_layers_that_the_machine_cannot_hold_are_refused_beforehand() -> None:
     for torso in (networks.LayerNormMLP, networks.TanhMLP, networks.ReLUMLP, networks.SimBa):
         with pytest.raises(
             ValueError, match=r"`layer_sizes` must be sizes that .* GB .* for inputs of 1000000."
@@ -142,7 +142,7 @@ def test_simba_adds_what_its_blocks_compute_to_what_they_are_given() -> None:
     assert torso.output_size == 8
 
 
-def test_untrained_simba_embeds_without_stretching_and_its_blocks_add_twice_the_variance() -> None:
+def test_untrained_simba_does_not_stretch_and_its_blocks_add_twice_the_variance() -> None:
     torso = networks.SimBa(64, (128,), generator=torch.Generator().manual_seed(0))
     x = torch.randn(500, 64, generator=torch.Generator().manual_seed(1))
     embedded = torso[0](x)

@@ -397,7 +397,7 @@ def test_what_cannot_be_reported_is_told(experiments, settings, message):
         plotting.make_report(experiments, **settings)
 
 
-def test_learner_steps_of_runs_that_make_no_environment_steps_are_not_compared_with_frames():
+def test_learner_steps_of_runs_without_play_are_not_compared_with_frames():
     offline = {"counts": "learner steps", "updates_per_frame": None}
     one = experiment("one", {WALKER: {**ends(100, 300), 2: {0: 0.0, 50: 200.0}}}, **offline)
     with pytest.raises(ValueError, match="got frames of ours and learner steps of one"):

@@ -38,7 +38,7 @@ def test_scores_of_whole_weights_are_that_many_equal_scores():
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_every_task_counts_alike_in_an_interquartile_mean_whatever_its_number_of_seeds():
+def test_every_task_counts_alike_whatever_its_number_of_seeds():
     generator = np.random.default_rng(1)
     for num_tasks, num_seeds in ((1, 7), (3, 5), (4, 2), (7, 3)):
         scores = generator.normal(size=(num_tasks, num_seeds))

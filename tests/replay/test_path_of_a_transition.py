@@ -59,7 +59,7 @@ def trace(source_files):
     sys.setprofile(before)
 
 
-def test_a_transition_crosses_few_files_between_the_environment_and_the_learners_batch(trace, monkeypatch):
+def test_a_transition_crosses_few_files_on_its_way_to_the_learner(trace, monkeypatch):
     """From the return of `environment.step` to that of `observe`, and within `next(dataset)`.
 
     Between the two the transition lies in the store. The policy chose the action before, and the learner

@@ -108,7 +108,7 @@ def test_a_batch_is_time_major_contiguous_and_keeps_dtypes():
     assert all(leaf.is_contiguous() for leaf in leaves)
 
 
-def test_a_step_is_last_where_the_next_is_the_first_of_its_episode_and_at_the_end_of_the_rollout():
+def test_a_step_is_last_before_a_first_one_and_at_the_end_of_the_rollout():
     layout = layouts.RolloutLayout(SPEC, 5, EXTRAS_SPEC)
     firsts = [[1, 0, 0, 1, 1], [0, 0, 0, 0, 0]]
     items = [[make_rows(layout, t, first=bool(first)) for t, first in enumerate(item)] for item in firsts]

@@ -69,7 +69,7 @@ def test_small_replay_is_not_worth_a_word(backend, has, caplog):
         assert not [record for record in caplog.records if record.name == "minerva_acme.replay.sizes"]
 
 
-def test_replay_in_memory_that_cannot_grow_is_an_error_and_not_the_end_of_the_process(has, monkeypatch):
+def test_replay_in_memory_that_cannot_grow_is_an_error(has, monkeypatch):
     monkeypatch.setattr(rows, "_CHECKED_BYTES", 1 << 20)
     has(free=2_000_000, total=24 * GB)
     with replay.MemoryServer([frames(1000)], seed=1) as server, server.client().writer(5) as writer:

@@ -83,7 +83,7 @@ def test_the_files_of_an_experiment_may_have_another_name(tmp_path):
         results.write(tmp_path, other, "../x")
 
 
-def test_the_file_beside_the_rows_has_its_format_and_the_decisions_that_the_frames_took(tmp_path):
+def test_the_file_beside_the_rows_has_its_format_and_decisions(tmp_path):
     _, beside = results.write(tmp_path, EXPERIMENT)
     content = json.loads(beside.read_text())
     assert (content["format"], content["action_repeat"]) == (2, 2)

@@ -18,7 +18,7 @@ def test_what_is_written_is_read_again_sorted_by_environment_seed_metric_and_ste
     assert results.parse_rows(text, "rows.csv") == [ROWS[3], ROWS[2], ROWS[1], ROWS[0]]
 
 
-def test_files_of_others_may_have_their_columns_in_another_order_and_steps_with_a_point():
+def test_files_of_others_may_have_other_orders_and_steps_with_a_point():
     text = "seed,exp_name,value,env_name,env_step,metric\n3,simba,7.5,dog-run,50000.0,avg_return\n"
     assert results.parse_rows(text, "x") == [Row("simba", "dog-run", 3, "avg_return", 50_000, 7.5)]
 

@@ -525,7 +525,7 @@ BRANCHES = {
 
 
 @pytest.mark.parametrize(("start", "steps", "options"), BRANCHES.values(), ids=list(BRANCHES))
-def test_a_kill_at_any_operation_after_an_older_checkpoint_was_chosen_stays_on_that_branch(
+def test_a_kill_after_an_older_checkpoint_was_chosen_stays_on_that_branch(
     tmp_path, monkeypatch, start, steps, options
 ):
     options = dict(options)
@@ -603,7 +603,7 @@ def test_what_was_left_behind_can_be_returned_to_until_the_run_has_saved(run, ca
     assert names(checkpointing.Checkpointer(run / "checkpoints")) == ["000000020", "000000030", "000000040"]
 
 
-def test_what_was_saved_meanwhile_is_left_behind_where_the_other_branch_is_returned_to(run, monkeypatch):
+def test_what_was_saved_meanwhile_is_left_where_one_returns_to_a_branch(run, monkeypatch):
     for steps in (10, 20, 30):
         save(run, steps, keep=3)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, 10))
@@ -630,9 +630,7 @@ def test_the_best_of_a_branch_that_was_left_is_kept_and_is_not_the_latest(checkp
     assert names(checkpointer) == ["000000040", "000000050"]
 
 
-def test_a_light_checkpoint_that_was_chosen_is_resumed_from_until_the_run_has_saved_a_whole_one(
-    checkpointer, run
-):
+def test_a_light_checkpoint_is_resumed_from_until_a_whole_one_is_saved(checkpointer, run):
     checkpointer.save(10, {})
     checkpointer.save(15, {}, evaluation=1.0, light=True)
     checkpointing.continue_from(run / "checkpoints", checkpointing.find(run, "best"))
@@ -708,7 +706,7 @@ def test_everything_is_on_the_disk_before_a_checkpoint_counts(run, monkeypatch):
     assert synced[num_before] == run / "checkpoints"
 
 
-def test_a_part_that_was_lost_continues_from_what_this_session_has_made_or_began_with(run, tmp_path):
+def test_a_part_that_was_lost_continues_from_what_this_session_has(run, tmp_path):
     other = tmp_path / "other"
     save(other, 1_000)
     began_with = checkpointing.find(other)

@@ -194,9 +194,7 @@ def test_a_loaded_policy_explores_as_after_the_steps_of_its_weights(make_run, na
 
 
 @pytest.mark.parametrize("number", [1, 5])
-def test_shares_of_random_actions_that_differ_by_environment_are_loaded_for_any_number_of_them(
-    make_run, number
-):
+def test_shares_of_random_actions_are_loaded_for_any_number_of_environments(make_run, number):
     run = make_run("R2D2, 3 environments")
     policy = runs.load_policy(run.directory, explore=True)
     state, chosen = policy.initial_state(number), []
@@ -481,7 +479,7 @@ def checked(spec=VECTOR):
     return loaded_policy.LoadedPolicy(policy, spec), policy
 
 
-def test_a_policy_of_the_library_refuses_one_number_for_a_cart_of_four_and_what_is_not_a_number():
+def test_a_policy_refuses_observations_that_do_not_fit_its_spec():
     policy = minerva_acme.load_policy("ppo_default:CartPole-v1")
     with pytest.raises(
         specs.SpecError, match=r"`observation` must be Array\(4,\) float32, got an array \(1,\)"

@@ -93,7 +93,7 @@ def test_a_name_is_that_of_the_nearest_preset_however_the_values_were_given():
     assert run_names.nearest_preset({"unknown": None}, PPO) == ("default", {"unknown": None})
 
 
-def test_many_changes_give_a_folder_of_bounded_length_that_differs_and_stays_the_same():
+def test_many_changes_give_a_folder_of_bounded_length_of_its_own():
     flags = " ".join(
         f"--{name} 0.{number}" for number, name in enumerate(("discount", "gae-lambda", "clip-ratio"), 1)
     )

@@ -102,7 +102,7 @@ def test_rows_count_frames_of_the_base_task(make_run, env, env_name, action_repe
 @pytest.mark.parametrize(
     "named", [{"environment_factory": "m:make"}, {"unknown": {"environment": "a lambda"}}]
 )
-def test_where_code_makes_the_environment_the_repeat_is_unknown_and_steps_are_as_they_are(make_run, named):
+def test_where_code_makes_the_environment_the_repeat_is_unknown(make_run, named):
     directory = make_run("a", env="m:make")
     path = directory / run_folder.FILE
     path.write_text(json.dumps(json.loads(path.read_text()) | named))

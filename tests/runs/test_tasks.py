@@ -35,7 +35,7 @@ every_task = pytest.mark.parametrize(
 
 
 @every_task
-def test_an_entry_of_the_file_makes_a_config_that_differs_from_its_preset_by_its_settings(task):
+def test_an_entry_of_the_file_changes_its_preset_by_its_settings(task):
     config = task.make_config()
     preset = registry.AGENTS[task.agent].presets[task.preset]
     assert type(config) is registry.AGENTS[task.agent].config

@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused_with_the_names(make, message):
         make()
 
 
-def test_a_vector_of_gymnasium_becomes_named_rewards_in_one_environment_and_in_several():
+def test_a_vector_of_gymnasium_becomes_named_rewards():
     plain = environments.GymnasiumEnvironment(gymnasium.wrappers.ClipAction(TwoRewards()))
     assert step_twice(plain, 1) == [{"0": 1.0, "1": -0.25}, {"0": 2.0, "1": -0.25}]
     names = ["speed", "energy"]

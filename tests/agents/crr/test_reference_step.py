@@ -28,12 +28,3 @@ def test_steps_are_those_of_the_reference(settings):
         ),
         make_sample=scene.make_sample_at_bounds,
     )
-
-
-def test_the_actions_that_are_compared_with_are_those_that_would_be_executed():
-    """A raw action beyond its bounds has the value of the action at them."""
-    builder, spec = scene.AGENTS["crr"].make(), scene.make_spec()
-    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
-    observation = torch.zeros(1, 3)
-    values = [nets.critic(observation, torch.tensor([high])).mean() for high in (scene.HIGH, [7.0, 9.0])]
-    assert values[0] == values[1]

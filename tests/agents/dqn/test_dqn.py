@@ -4,21 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import counting, specs
+from minerva_acme import counting
 from minerva_acme.agents import dqn
 
 from .. import transition_scene as scene
 
 AGENT = scene.AGENTS["dqn"]
-
-
-def test_continuous_actions_are_refused_with_the_way_out():
-    with pytest.raises(
-        ValueError, match=r"DQN needs one discrete action, got BoundedArray\(2,\).*`minerva list agents`"
-    ):
-        AGENT.make().check_spec(scene.make_spec(discrete=False))
-    with pytest.raises(ValueError, match="DQN needs one discrete action, got a nest"):
-        AGENT.make().check_spec(AGENT.spec._replace(actions=(specs.DiscreteArray(2),)))
 
 
 def test_epsilon_falls_over_environment_steps_and_evaluation_is_greedy():
@@ -40,16 +31,6 @@ def test_epsilon_falls_over_environment_steps_and_evaluation_is_greedy():
     actor.increment(steps=500)
     assert share_of_others() == pytest.approx(0.2, abs=0.04)
     assert share_of_others(evaluation=True) == 0.0
-
-
-def test_advantages_of_a_dueling_network_add_up_to_nothing():
-    builder = AGENT.make(dueling=True)
-    networks = builder.make_networks(AGENT.spec, torch.Generator().manual_seed(0))
-    (member,) = networks.q_network.critic.members
-    features = torch.randn(5, 3)
-    value = member.value(features).mean()
-    torch.testing.assert_close(member(features).mean().mean(dim=-1), value)
-    assert member(features).mean().std(dim=-1).min() > 0.0
 
 
 @pytest.mark.parametrize("others", [{"critic_head": "c51"}, {"num_critics": 2}])

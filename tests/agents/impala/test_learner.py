@@ -1,10 +1,8 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
 
-from minerva_acme import environments, testing
+from minerva_acme import environments
 from minerva_acme.agents import impala
 
 ROW = {
@@ -67,20 +65,6 @@ def test_in_one_process_nothing_is_stale_with_a_memory_either(impala_agent, run,
         assert float(row["stale/weight"]) == pytest.approx(1.0, abs=1e-5)
         assert float(row["stale/clipped_share"]) == 0.0 and "stale/share" not in row
         assert all(np.isfinite(float(value)) for value in row.values())
-
-
-class TestIMPALAContract(testing.LearnerConformance):
-    names = ("network",)
-
-    @pytest.fixture(autouse=True)
-    def _parts(self, impala_agent, make_learner, make_rollout, continuous_spec):
-        self.parts = impala_agent.builder(), make_learner, make_rollout, continuous_spec
-
-    def make_learner(self):
-        builder, make_learner, make_rollout, spec = self.parts
-        network = builder.make_networks(spec, torch.Generator().manual_seed(0))
-        learner, _, _ = make_learner(builder, spec, itertools.repeat(make_rollout(builder, network, spec)))
-        return learner
 
 
 def test_the_preset_remembers_20_steps():

@@ -38,11 +38,3 @@ def test_defaults_are_those_of_the_paper_for_mujoco():
 def test_an_expectile_that_is_none_is_refused(expectile):
     with pytest.raises(ValueError, match=r"`expectile` must be in \(0, 1\), got"):
         iql.IQLConfig(expectile=expectile)
-
-
-def test_a_shared_encoder_is_the_critics_and_the_value_has_its_own():
-    """The value's loss comes first, and would train an encoder that it shares."""
-    builder, spec = scene.AGENTS["iql"].make(shared_encoder=True), scene.make_spec()
-    nets = builder.make_networks(spec, torch.Generator().manual_seed(0))
-    assert nets.policy.encoder is nets.critic.encoder is not nets.value.encoder
-    assert [*builder.make_objectives(spec)] == ["value", "critic", "policy"]

@@ -47,21 +47,3 @@ def test_greedy_acts_with_the_mean_within_its_bounds(spec, bounded_mean):
     torch.nn.init.constant_(networks.policy.mean_head.bias, 2.0)
     action = make_policy(networks, spec, evaluation=True)(OBSERVATION).action
     np.testing.assert_allclose(action, np.tanh([2.0, 2.0]) if bounded_mean else [1.0, 1.0], atol=0.01)
-
-
-def test_acting_has_weights_of_its_own(networks, spec):
-    policy = make_policy(networks, spec, evaluation=True)
-    before = policy(OBSERVATION).action
-    with torch.no_grad():
-        networks.policy.mean_head.weight += 1.0
-    np.testing.assert_array_equal(policy(OBSERVATION).action, before)
-    policy.set_variables([{key: value.numpy() for key, value in networks.policy.state_dict().items()}])
-    assert (policy(OBSERVATION).action != before).any()
-
-
-def test_randomness_can_be_saved_and_restored(networks, spec):
-    policy = make_policy(networks, spec)
-    state = policy.save()
-    first = [policy(OBSERVATION).action for _ in range(3)]
-    policy.restore(state)
-    np.testing.assert_array_equal(first, [policy(OBSERVATION).action for _ in range(3)])

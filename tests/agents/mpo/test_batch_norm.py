@@ -212,36 +212,6 @@ def test_each_true_pair_is_predicted_once_and_padding_has_no_gradient(mask, rows
     torch.testing.assert_close(features.grad, (mask > 0).float().unsqueeze(-1).expand(2, 3, 4))
 
 
-def test_a_skipped_batch_leaves_the_statistics_as_they_were(spec):
-    good, other = (sample.data for sample in itertools.islice(batches(), 2))
-    factors = iter([1.0, torch.nan])
-
-    def critic_loss(*arguments):  # Only it is not finite, so that the critic has seen the batch by then.
-        return critics.critic_loss(*arguments) * next(factors)
-
-    learner, rows = make_learner(spec, map(Sample, [good, other]), BATCH_NORM, critic_loss=critic_loss)
-    learner.step()
-    before = learner.save()
-    learner.step()
-    assert rows[-1]["skipped_batches"] == 1
-    assert states_equal(learner.save()["modules"]["critic"], before["modules"]["critic"])
-
-
-@pytest.mark.parametrize("target_rate", [1.0, 0.2])
-def test_everything_at_once_resumes_exactly(spec, target_rate):
-    config = dataclasses.replace(EVERYTHING, target_rate=target_rate)
-    straight, _ = make_learner(spec, batches(), config)
-    straight.run(num_steps=8)
-    first, _ = make_learner(spec, batches(), config)
-    first.run(num_steps=4)
-    resumed, _ = make_learner(spec, batches(4), config, seed=99)
-    resumed.restore(first.save())
-    resumed.run(num_steps=4)
-    assert states_equal(resumed.save(), straight.save())
-    tracked = [value for name, value in statistics_of(straight.save()).items() if name.endswith("tracked")]
-    assert len(tracked) == 2 * 3 and all(int(value) == 8 for value in tracked)
-
-
 def test_layers_of_unit_norm_are_those_of_the_critic_and_of_its_bins(spec):
     config = dataclasses.replace(EVERYTHING, torso="mlp", target_rate=0.1, critic_learning_rate=0.05)
     learner, _ = make_learner(spec, batches(), config)

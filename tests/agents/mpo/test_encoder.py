@@ -11,7 +11,7 @@ from minerva_acme import experiments, networks, specs, testing, wrappers
 from minerva_acme.agents import mpo
 from minerva_acme.runs import checkpointing
 
-from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
+from .scene import SMALL, make_learner, make_trajectory, repeat
 
 CONFIG = dataclasses.replace(
     SMALL, critic_loss_steps="all", target_policy_update_period=2, target_critic_update_period=2
@@ -192,27 +192,6 @@ def test_statistics_inside_an_encoder_are_left_alone_with_a_warning(spec, caplog
     learner.step()
     assert float(made.encoder.normalizer.count) > 1.0
     assert not caplog.text
-
-
-def test_saving_and_restoring_with_an_encoder_continues_exactly(spec):
-    def batches(first):
-        return (Sample(as_nest(make_trajectory(seed=seed))) for seed in range(first, 100))
-
-    straight, *_ = make(spec, CONFIG, batches(0))
-    for _ in range(5):
-        straight.step()
-    first, *_ = make(spec, CONFIG, batches(0))
-    for _ in range(3):
-        first.step()
-    resumed, *_ = make(spec, CONFIG, batches(3))
-    resumed.restore(first.save())
-    for _ in range(2):
-        resumed.step()
-    for ours, theirs in zip(
-        *(learner.save()["modules"].values() for learner in (resumed, straight)), strict=True
-    ):
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_a_flat_observation_has_no_encoder_in_what_is_served(spec):

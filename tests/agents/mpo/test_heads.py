@@ -201,16 +201,6 @@ def test_a_critic_that_gives_a_tensor_is_told_what_to_give(spec):
         learner.step()
 
 
-@pytest.mark.parametrize("head", ["two_hot", "hl_gauss", "scalar"])
-def test_retrace_gives_values_to_heads_that_learn_values(spec, kind, head):
-    config = dataclasses.replace(CONFIG, critic_target="retrace", **HEADS[head])
-    learner, rows, _ = scene(kind, spec, config)
-    for _ in range(3):
-        learner.step()
-    assert rows[-1]["skipped_batches"] == 0
-    assert all(np.isfinite(float(value)) for value in rows[-1].values())
-
-
 @pytest.mark.parametrize("rule", ["min", "mean"])
 def test_values_of_two_critics_are_their_minimum_or_mean(spec, kind, rule):
     config = dataclasses.replace(CONFIG, num_critics=2, critic_ensemble=rule)

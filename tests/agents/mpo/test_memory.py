@@ -138,45 +138,6 @@ def changed(name, index, by=1.0):
     return change
 
 
-ALL = slice(None)
-BURN_IN = (ALL, slice(3))
-
-
-@pytest.mark.parametrize("name", ["reward", "discount", "action", "extras.raw_action", "extras.log_prob"])
-def test_steps_of_the_burn_in_are_in_no_loss(spec, name):
-    by = -0.5 if name == "discount" else 1.0  # which is in [0, 1]
-    plain, _ = learned(spec, lambda batch: batch)
-    testing.assert_nests_equal(learned(spec, changed(name, BURN_IN, by))[0], plain)
-    after, _ = learned(spec, changed(name, (ALL, 4), by))
-    with pytest.raises(AssertionError):
-        testing.assert_nests_equal(after["modules"], plain["modules"])
-
-
-def test_the_burn_in_and_the_stored_state_are_remembered(spec):
-    plain, _ = learned(spec, lambda batch: batch)
-    for name, index in (("observation", (2, 0)), ("state", 0)):
-        change = changed(name, index) if name == "observation" else _with_other_state
-        with pytest.raises(AssertionError):
-            testing.assert_nests_equal(learned(spec, change)[0]["modules"], plain["modules"])
-
-
-def _with_other_state(batch):
-    hidden, cell = batch.state
-    return batch._replace(state=(hidden + 1.0, cell))
-
-
-@pytest.mark.parametrize("index", [(0, slice(2)), (1, slice(7, None))], ids=["before", "after"])
-def test_what_lies_outside_an_episode_changes_nothing(spec, index):
-    plain, _ = learned(spec, lambda batch: batch)
-    testing.assert_nests_equal(learned(spec, changed("observation", index, 1e3))[0], plain)
-
-
-def test_statistics_are_those_of_the_first_states_that_are_learned_from(spec):
-    state, _ = learned(spec, lambda batch: batch, normalize_observations=True)
-    found = state["modules"]["policy"]["encoder.encoder.normalizer.mean"]
-    torch.testing.assert_close(found, make_trajectory(length=7).observation[:, 3].mean(dim=0))
-
-
 def test_a_number_that_is_not_finite_in_the_burn_in_skips_the_batch(spec):
     for change in (changed("observation", (2, 1), torch.nan), _with_infinite_state):
         state, row = learned(spec, change)

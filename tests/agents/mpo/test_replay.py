@@ -26,8 +26,6 @@ from .scene import SMALL, make_learner, make_trajectory
 
 LAP = dataclasses.replace(SMALL, prioritized=True)
 SWITCHES = {
-    "fading": {"replay_fading": 0.9},
-    "LAP": {"prioritized": True, "min_priority": 0.01},
     "fading with LAP": {"replay_fading": 0.9, "prioritized": True, "min_priority": 0.01},
     "targets that move": {"target_rate": 0.05},
 }
@@ -131,7 +129,7 @@ def test_a_sequence_whose_first_step_did_not_happen_gets_the_least_priority(spec
     assert found[2] > 20.0 and [found[0], found[1], found[3]] == [0.5, 0.5, 0.5]
 
 
-def test_the_error_of_two_critics_is_the_larger_and_of_distributions_that_of_their_means():
+def test_the_error_of_two_critics_is_the_larger_of_their_means():
     members = (torch.tensor([[1.0], [5.0]]), torch.tensor([[4.0], [6.0]]))
     prediction = networks.EnsemblePrediction(tuple(map(networks.ScalarPrediction, members)), "min")
     target = networks.ReturnDistribution(
@@ -154,33 +152,11 @@ def test_importance_weights_scale_the_critics_loss_of_each_sequence(spec):
     torch.testing.assert_close(torch.as_tensor(rows[-1]["loss/critic"]), expected)
 
 
-def test_without_importance_weights_a_step_is_the_one_of_a_uniform_table(spec):
-    trajectory = make_trajectory()
-    states = []
-    for priorities in (None, priorities_of(FakeClient())):
-        samples = iter([dataset.ReplaySample(info_of(np.array([0.1, 0.2, 0.4, 0.8])), trajectory)])
-        learner, _ = make_learner(spec, samples, LAP, priorities=priorities)
-        learner.step()
-        states.append(learner.save()["modules"])
-    for name, module in states[0].items():
-        for key, tensor in module.items():
-            assert torch.equal(tensor, states[1][name][key])
-
-
 def test_a_batch_that_is_skipped_sets_no_priorities(spec):
     trajectory = make_trajectory()
     learner, rows, client = make_prioritized(spec, LAP, trajectory, torch.full((4, 5), float("nan")))
     learner.step()
     assert rows[-1]["skipped_batches"] == 1 and not client.updates
-
-
-def test_samples_must_say_which_items_they_are(spec):
-    learner, _ = make_learner(spec, iter([make_trajectory()]), LAP, priorities=priorities_of(FakeClient()))
-    with pytest.raises(
-        TypeError,
-        match="with an `info`, the `replay.SampleInfo` of their items, .* Set `prioritized` to False",
-    ):
-        learner.step()
 
 
 def test_a_builder_asks_for_the_client_that_takes_priorities(spec):

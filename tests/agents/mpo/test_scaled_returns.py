@@ -1,7 +1,6 @@
 """MPO whose critic's bins hold returns divided by their running scale."""
 
 import dataclasses
-import itertools
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from minerva_acme.agents import mpo
 from tests.closeness import assert_close_to_norm
 
 from .scene import SMALL, Sample, make_learner, make_trajectory, repeat
-from .test_learner import states_equal
 
 SCALING = dataclasses.replace(
     SMALL,
@@ -78,37 +76,6 @@ def test_the_scale_is_that_of_the_first_steps_and_the_targets_keep_theirs(spec):
         expected = max(firsts.std(correction=0).item(), firsts.abs().max().item() / 5.0)
         assert scale_of(learner, name) == pytest.approx(expected, rel=1e-3)
     assert float(rows[-1]["q/scale"]) == pytest.approx(scale_of(learner))
-
-
-def test_a_skipped_batch_leaves_the_scale_as_it_was(spec):
-    good, bad = (with_sums(make_trajectory(seed=s), factor, s) for s, factor in ((1, 1.0), (2, 100.0)))
-    bad = bad._replace(reward=torch.full_like(bad.reward, float("nan")))
-    learner, rows = make_learner(spec, map(Sample, [good, bad]), SCALING)
-    learner.step()
-    before = scale_of(learner)
-    learner.step()
-    assert rows[-1]["skipped_batches"] == 1
-    assert scale_of(learner) == before
-
-
-XQC = {"critic_torso": "batch_norm", "unit_norm_weights": True, "num_critics": 2}
-
-
-@pytest.mark.parametrize("overrides", [{}, {"num_critics": 2}, XQC], ids=["one", "two", "XQC's two"])
-def test_it_resumes_exactly(spec, overrides):
-    config = dataclasses.replace(SCALING, **overrides)
-
-    def batches(start):
-        return (Sample(with_sums(make_trajectory(seed=s), seed=s)) for s in itertools.count(start))
-
-    straight, _ = make_learner(spec, batches(0), config)
-    straight.run(num_steps=8)
-    begun, _ = make_learner(spec, batches(0), config)
-    begun.run(num_steps=3)
-    resumed, _ = make_learner(spec, batches(3), config, seed=99)
-    resumed.restore(begun.save())
-    resumed.run(num_steps=5)
-    assert states_equal(resumed.save(), straight.save())
 
 
 def test_the_fast_target_critic_has_the_scale_of_the_plain_one(spec):

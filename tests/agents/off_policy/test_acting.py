@@ -135,16 +135,6 @@ def test_observations_and_actions_may_be_nests():
     assert action["gas"].tolist() == [13.0]
 
 
-def test_the_module_is_a_copy_whose_weights_are_set_from_outside():
-    module = Says([0.5, 0.25])
-    policy = make_policy(module, off_policy.mode)
-    with torch.no_grad():
-        module.answer.fill_(0.0)
-    assert choices(policy, 1).tolist() == [[0.5, 0.25]]
-    policy.set_variables([{"answer": np.array([0.75, 0.5], np.float32)}])
-    assert choices(policy, 1).tolist() == [[0.75, 0.5]]
-
-
 def test_a_policy_acts_in_evaluation_mode():
     policy = make_policy(nn.Dropout(0.9), off_policy.mode, specs.Array((3,), np.float32))
     observations = np.ones((4, 3), np.float32)
@@ -158,14 +148,6 @@ class TestContract(testing.ActorConformance):
     def make_actor(self):
         choose = off_policy.epsilon_greedy(off_policy.constant(0.5))
         return actors.FeedForwardActor(policy=make_policy(Says([0.0, 3.0, 1.0, 2.0]), choose, DISCRETE))
-
-
-def test_a_restored_policy_explores_as_the_saved_one_would_have():
-    module, choose = Says([0.0, 0.25], gaussian), off_policy.sample
-    policy, restored = make_policy(module, choose), make_policy(module, choose, seed=9)
-    choices(policy, 3)
-    restored.restore(testing.through_a_file(policy.save()))
-    np.testing.assert_array_equal(choices(restored, 3), choices(policy, 3))
 
 
 # Schedules.

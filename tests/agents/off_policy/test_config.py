@@ -1,48 +1,12 @@
 """Configs say what each of their fields is, and refuse what cannot work."""
 
-import ast
 import dataclasses
-import inspect
 
 import pytest
 
 from minerva_acme.agents import mpo, off_policy
 
 from . import scene
-
-
-def documented(cls):
-    """The fields with a sentence below them, in the class itself."""
-    (node,) = ast.parse(inspect.getsource(cls)).body
-    return {
-        field.target.id
-        for field, text in zip(node.body, node.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-
-
-@pytest.mark.parametrize(
-    ("cls", "base"),
-    [
-        (off_policy.TransitionConfig, off_policy.OffPolicyConfig),
-        (off_policy.SequenceConfig, off_policy.OffPolicyConfig),
-        (off_policy.PrioritizedConfig, off_policy.OffPolicyConfig),
-        (off_policy.CriticConfig, off_policy.OffPolicyConfig),
-        (off_policy.OffPolicyConfig, ()),
-        (off_policy.MemoryConfig, off_policy.OffPolicyConfig),
-        (
-            mpo.MPOConfig,
-            (off_policy.SequenceConfig, off_policy.MemoryConfig, off_policy.PrioritizedConfig),
-        ),
-    ],
-)
-def test_every_field_is_documented_once(cls, base):
-    bases = base if isinstance(base, tuple) else (base,)
-    inherited = {field.name for each in bases for field in dataclasses.fields(each)}
-    again = {"max_grad_norm"} & documented(cls) & inherited  # that of MPO is never None
-    assert documented(cls) - again == {field.name for field in dataclasses.fields(cls)} - inherited
 
 
 @pytest.mark.parametrize(

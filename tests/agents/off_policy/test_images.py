@@ -147,7 +147,7 @@ def test_policies_have_encoders_of_their_own_by_default(name):
     assert networks.policy.encoder is not networks.critic.encoder
 
 
-@pytest.mark.parametrize("name", scene.AGENTS)
+@pytest.mark.parametrize("name", ["sac", "dqn"])  # a kind of action each
 def test_replay_holds_each_frame_of_a_stack_once(name, run):
     agent = scene.AGENTS[name]
     spec = scene.make_spec(agent.discrete)._replace(observations=IMAGE)

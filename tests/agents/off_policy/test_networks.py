@@ -77,19 +77,6 @@ def test_actions_of_policies_stay_within_their_bounds_and_begin_in_the_middle():
     assert (sample.amax(dim=0) > high - 0.1).all() and (sample.amin(dim=0) < low + 0.1).all()
 
 
-def test_a_critic_that_has_learned_a_batch_gives_its_targets():
-    critic, batch = make_critic(critic_layer_sizes=(32,)), scene.make_batch(SPEC)
-    optimizer = torch.optim.Adam(critic.parameters(), lr=1e-2)
-    for _ in range(300):
-        prediction = critic(batch.observation, batch.action)
-        loss = off_policy.regress(critic, learners.Batch(batch, 1.0), prediction, batch.reward)
-        optimizer.zero_grad()
-        loss.value.backward()
-        optimizer.step()
-    torch.testing.assert_close(prediction.mean(), batch.reward, rtol=0.0, atol=0.05)
-    assert loss.priorities.max() < 0.05
-
-
 def test_new_priorities_are_the_errors_of_the_mean_up_to_one():
     critic, batch = make_critic(critic_head="c51", vmin=-9.0, vmax=9.0), scene.make_batch(SPEC)
     prediction = critic(batch.observation, batch.action)

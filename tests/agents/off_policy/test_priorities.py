@@ -115,14 +115,6 @@ def test_weights_undo_what_priorities_do_to_the_loss(learn):
     np.testing.assert_allclose(weights, 1.0 / data.reward.numpy(), rtol=1e-6)
 
 
-def test_a_uniform_table_takes_no_priorities():
-    spec = specs.make_environment_spec(scene.Doors())
-    builder = scene.QBuilder(scene.QConfig(prioritized=False))
-    (table,) = builder.make_replay_tables(spec)
-    assert table.sampler == replay.Uniform()
-    assert builder.make_priorities(None, 100) is None
-
-
 def importance_exponents(num_learner_steps, steps, first=0.4):
     builder = scene.QBuilder(scene.QConfig(importance_exponent=first))
     exponent = builder.make_priorities(object(), num_learner_steps)._importance_exponent

@@ -1,15 +1,6 @@
 """Settings that both agents share."""
 
-import ast
-import dataclasses
-import inspect
-
 import pytest
-
-from minerva_acme.agents import on_policy, ppo, vmpo
-from minerva_acme.agents.on_policy import config as on_policy_config
-from minerva_acme.agents.ppo import config as ppo_config
-from minerva_acme.agents.vmpo import config as vmpo_config
 
 
 @pytest.mark.parametrize(
@@ -61,42 +52,3 @@ def test_the_bounds_of_the_ranges_are_taken(agent):
     config = agent.config(discount=1.0, gae_lambda=0.0, num_environments=16, rollout_steps=16)
     assert config.rollout_length == 1
     assert agent.config(discount=0.0, gae_lambda=1.0, max_skipped_batches=0).rollout_length == 16
-
-
-@pytest.mark.parametrize("presets", [ppo.PRESETS, vmpo.PRESETS], ids=["ppo", "vmpo"])
-def test_presets_are_configs_by_name(presets):
-    assert {"default", "minerva"} <= set(presets)
-    assert all(isinstance(preset, on_policy.OnPolicyConfig) for preset in presets.values())
-    assert presets["default"] == type(presets["default"])()
-    assert presets["minerva"].num_environments == 1
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (on_policy_config, "OnPolicyConfig"),
-        (ppo_config, "PPOConfig"),
-        (vmpo_config, "VMPOConfig"),
-    ],
-)
-def test_every_field_is_documented_once(module, name):
-    (cls,) = (
-        node
-        for node in ast.parse(inspect.getsource(module)).body
-        if isinstance(node, ast.ClassDef) and node.name == name
-    )
-    documented = {
-        field.target.id
-        for field, text in zip(cls.body, cls.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-    inherited = {field.name for field in dataclasses.fields(on_policy.OnPolicyConfig)}
-    own = {field.name for field in dataclasses.fields(getattr(module, name))}
-    assert documented == (own if name == "OnPolicyConfig" else own - inherited)
-
-
-def test_a_config_cannot_be_changed(agent):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        agent.config().discount = 0.5

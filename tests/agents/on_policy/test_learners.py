@@ -3,33 +3,10 @@
 import dataclasses
 import itertools
 
-import numpy as np
 import pytest
 import torch
-import tree
 
 from minerva_acme import learners, networks, testing
-
-
-@pytest.mark.parametrize("shared_torso", [False, True])
-@pytest.mark.parametrize("advantage_estimator", ["gae", "dae", "returns"])
-def test_every_kind_of_advantage_and_torso_trains(
-    agent, make_learner, spec, advantage_estimator, shared_torso
-):
-    builder = agent.builder(
-        advantage_estimator=advantage_estimator,
-        shared_torso=shared_torso,
-        num_environments=2,
-        torso="tanh" if shared_torso else "layer_norm",
-        state_dependent_stddev=shared_torso,
-        normalize_advantages=shared_torso,
-    )
-    learner, network, rows = make_learner(builder, spec)
-    before = {key: value.clone() for key, value in network.state_dict().items()}
-    learner.run(num_steps=3)
-    assert rows[-1]["skipped_batches"] == 0
-    assert all(np.isfinite(float(value)) for row in rows for value in row.values())
-    assert not any(torch.equal(value, before[key]) for key, value in network.named_parameters())
 
 
 class OwnForward(networks.ActorCritic):
@@ -67,45 +44,6 @@ def test_hooks_that_come_later_are_refused_at_the_next_step(agent, make_learner,
     learner.step()
 
 
-def test_a_restored_learner_makes_the_same_next_steps_bit_for_bit(agent, make_learner, make_rollout, spec):
-    builder = agent.builder(num_environments=2)
-    behaviour = builder.make_networks(spec, torch.Generator().manual_seed(3))
-    rollouts = [make_rollout(builder, behaviour, spec, seed) for seed in range(6)]
-    straight, _, _ = make_learner(builder, spec, iter(rollouts), num_env_steps=16 * 10)
-    straight.run(num_steps=3)
-    state = testing.through_a_file(straight.save())
-    resumed, _, rows = make_learner(builder, spec, iter(rollouts[3:]), seed=99, num_env_steps=16 * 10)
-    resumed.restore(state)
-    for _ in range(3):
-        straight.step()
-        resumed.step()
-        testing.assert_nests_equal(resumed.save(), straight.save(), "Learners must go on alike.")
-    assert (
-        rows[0]["learning_rate"] == pytest.approx(builder.config.learning_rate * 0.7) or agent.name == "vmpo"
-    )
-
-
-@pytest.mark.parametrize("anneal", [True, False])
-def test_the_learning_rate_falls_in_equal_steps_to_0_behind_the_last_update(
-    agent, make_learner, continuous_spec, anneal
-):
-    # A rollout's steps are those of both environments together.
-    builder = agent.builder(anneal_learning_rate=anneal, learning_rate=1e-3, num_environments=2)
-    learner, _, rows = make_learner(builder, continuous_spec, num_env_steps=16 * 4 + 3)
-    learner.run(num_steps=4)
-    expected = [1e-3, 0.75e-3, 0.5e-3, 0.25e-3] if anneal else [1e-3] * 4
-    assert [row["learning_rate"] for row in rows] == pytest.approx(expected)
-    if anneal:
-        learner.run(num_steps=2)  # more than were announced: nothing is unlearned
-        assert [row["learning_rate"] for row in rows[4:]] == [0.0, 0.0]
-
-
-def test_without_an_end_in_sight_the_learning_rate_stays(agent, make_learner, continuous_spec):
-    learner, _, rows = make_learner(agent.builder(anneal_learning_rate=True), continuous_spec)
-    learner.run(num_steps=3)
-    assert len({row["learning_rate"] for row in rows}) == 1
-
-
 @pytest.mark.parametrize("anneal", [True, False])
 def test_a_learning_rate_that_is_set_during_a_run_is_the_one_that_trains(
     agent, make_learner, continuous_spec, anneal
@@ -133,7 +71,7 @@ def test_a_rollout_that_is_shorter_than_a_minibatch_is_refused(ppo_agent, make_l
 
 @pytest.mark.parametrize("marks_the_last_row", [True, False])
 @pytest.mark.parametrize("is_read", [True, False], ids=["CPU", "as on a GPU"])
-def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
+def test_the_next_observation_counts_where_an_episode_or_rollout_ends(
     agent, make_rollout, continuous_spec, marks_the_last_row, is_read, monkeypatch
 ):
     """With one-step targets and no scaling each target can be told by hand."""
@@ -156,49 +94,3 @@ def test_the_next_observation_counts_where_an_episode_or_the_rollout_ends(
         assert batch.target[2 * t + e].item() == pytest.approx(expected, abs=1e-5)
         value = network.value(rollout.observation[t, e]).item()
         assert batch.advantage[2 * t + e].item() == pytest.approx(expected - value, abs=1e-5)
-
-
-def test_eight_environments_make_the_batch_of_eight_rollouts(agent, make_rollout, spec):
-    """Samples of one environment do not depend on who is beside it."""
-    builder = agent.builder(num_environments=8, rollout_steps=64, scale_rewards=False)
-    network = builder.make_networks(spec, torch.Generator().manual_seed(0))
-    rollout = make_rollout(builder, network, spec)
-    rollout = rollout._replace(
-        last=(torch.rand(8, 8, generator=torch.Generator().manual_seed(5)) < 0.3).float()
-    )
-    rollout.last[-1] = 1.0
-    preparer = builder.rollout_preparer(network, spec, torch.device("cpu"))
-    together = preparer.prepare(rollout)
-    for index in range(8):
-        alone = preparer.prepare(tree.map_structure(lambda leaf, e=index: leaf[:, e : e + 1], rollout))
-        for name, one, all_ in zip(alone._fields, alone, together, strict=True):
-            mine = tree.map_structure(lambda leaf, e=index: leaf.unflatten(0, (8, 8))[:, e], all_)
-            tree.map_structure(lambda a, b, name=name: torch.testing.assert_close(a, b, msg=name), one, mine)
-
-
-class _Contract(testing.LearnerConformance):
-    names = ("network",)
-
-    @pytest.fixture(autouse=True)
-    def _parts(self, make_learner, make_rollout, continuous_spec):
-        self.parts = make_learner, make_rollout, continuous_spec
-
-    def make_learner(self):
-        make_learner, make_rollout, spec = self.parts
-        builder = self.agent.builder()
-        network = builder.make_networks(spec, torch.Generator().manual_seed(0))
-        rollout = make_rollout(builder, network, spec)
-        learner, _, _ = make_learner(builder, spec, itertools.repeat(rollout))
-        return learner
-
-
-class TestPPOContract(_Contract):
-    @pytest.fixture(autouse=True)
-    def _agent(self, ppo_agent):
-        self.agent = ppo_agent
-
-
-class TestVMPOContract(_Contract):
-    @pytest.fixture(autouse=True)
-    def _agent(self, vmpo_agent):
-        self.agent = vmpo_agent

@@ -381,27 +381,6 @@ def test_weights_that_are_set_reach_the_memory_and_what_is_behind_it(agent, cont
         testing.assert_nests_equal(policy(observation).action, expected(observation).action)
 
 
-class TestContract(testing.ActorConformance):
-    @pytest.fixture(autouse=True, params=["ppo", "vmpo"])
-    def _agent(self, request, ppo_agent, vmpo_agent):
-        self.agent = {"ppo": ppo_agent, "vmpo": vmpo_agent}[request.param]
-
-    def make_environment(self):
-        return testing.FakeEnvironment()
-
-    def make_actor(self):
-        return self.make_actor_with(None)
-
-    def make_actor_with(self, adder):
-        spec = specs.make_environment_spec(self.make_environment())
-        builder, network = make_parts(self.agent, spec)
-        with torch.no_grad():
-            for parameter in network.policy_head.parameters():
-                parameter *= 100.0
-        policy = builder.make_policy(network, spec, torch.Generator().manual_seed(1))
-        return builder.make_actor(policy, adder=adder)
-
-
 # Settings.
 
 

@@ -177,16 +177,3 @@ def test_what_is_no_number_is_refused_by_the_name_of_its_leaf(agent, spec, obser
     name = {"ppo": "PPO", "vmpo": "V-MPO"}[agent.name]
     with pytest.raises(ValueError, match=f"^{name} needs .*{message.removeprefix('needs ')}"):
         agent.builder().check_spec(spec._replace(observations=observations))
-
-
-@pytest.mark.parametrize(
-    "observations",
-    [
-        specs.Array((8, 8, 3), np.uint8),
-        specs.DiscreteArray(7),
-        {"a": specs.Array((3,), np.float32), "b": [specs.Array((2, 2), np.int64)]},
-        specs.Array((), np.bool_),
-    ],
-)
-def test_numbers_of_any_shape_and_nest_are_taken(agent, spec, observations):
-    agent.builder().check_spec(spec._replace(observations=observations))

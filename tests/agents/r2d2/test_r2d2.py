@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import builders, counting, experiments, learners, replay, runs, testing, types
-from minerva_acme.agents import acting, r2d2, registry
+from minerva_acme import experiments, learners, replay, runs, testing
+from minerva_acme.agents import r2d2, registry
 
 from .. import transition_scene as scene
 
@@ -31,37 +31,6 @@ def make(**overrides):
     return r2d2.R2D2Builder(r2d2.R2D2Config(**{**TINY, **overrides}))
 
 
-def make_batch(builder, seed=0, mask=((0, 1, 1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 0, 0)), dtype=torch.float32):
-    """Any sequences of b + T steps with this mask."""
-    generator = torch.Generator().manual_seed(seed)
-    mask = torch.tensor(mask, dtype=dtype)
-    batch, steps = mask.shape
-
-    def normal(*shape):
-        return torch.randn(batch, *shape, generator=generator, dtype=dtype)
-
-    state = tuple(normal(*spec.shape) for spec in builder.state_spec(SPEC))
-    return types.Trajectory(
-        observation=normal(steps + 1, 3),
-        action=torch.randint(scene.NUM_ACTIONS, (batch, steps), generator=generator, dtype=torch.int32),
-        reward=normal(steps),
-        discount=(torch.rand(batch, steps, generator=generator) < 0.9).to(dtype),
-        mask=mask,
-        extras=acting.BehaviourExtras(),
-        state=state,
-    )
-
-
-def compute(builder, data, weights=1.0, seed=0):
-    """The loss on a batch, and the gradients of all weights."""
-    networks = builder.make_networks(SPEC, torch.Generator().manual_seed(seed))
-    (objective,) = builder.make_objectives(SPEC).values()
-    loss = objective.loss(networks, learners.Batch(data, weights), None)
-    loss.value.backward()
-    assert all(parameter.grad is None for parameter in networks.target_network.parameters())
-    return loss, [parameter.grad for parameter in networks.q_network.parameters()]
-
-
 # The table and what is written.
 
 
@@ -81,13 +50,6 @@ def test_the_agent_has_its_name_and_presets():
     assert (acme.priority_exponent, acme.importance_exponent, acme.max_priority_share) == (0.9, 0.6, 0.9)
 
 
-def test_continuous_actions_and_no_memory_are_refused():
-    with pytest.raises(ValueError, match="R2D2 needs one discrete action"):
-        make().check_spec(scene.make_spec())
-    with pytest.raises(ValueError, match=r"`memory` must be one of \('lstm', 'gru'\), got 'none'."):
-        make(memory="none")
-
-
 @pytest.mark.parametrize(("kind", "size"), [("lstm", 2), ("gru", 1)])
 def test_the_state_is_stored_unless_the_memory_starts_from_its_initial_one(kind, size):
     states = make(memory=kind).state_spec(SPEC)
@@ -101,9 +63,7 @@ def test_the_state_is_stored_unless_the_memory_starts_from_its_initial_one(kind,
 
 @pytest.mark.parametrize("stored_state", [True, False])
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 9])
-def test_every_step_of_an_episode_is_in_a_loss_even_if_it_is_shorter_than_the_burn_in(
-    num_steps, stored_state
-):
+def test_every_step_of_an_episode_is_in_a_loss_however_short_it_is(num_steps, stored_state):
     """The reward of each step changes the loss of some sequence, and one that is 3 times as large more."""
     builder = make(stored_state=stored_state, n_step=1, min_replay_size=1)
     networks = builder.make_networks(SPEC, torch.Generator().manual_seed(0))
@@ -151,66 +111,6 @@ def test_every_step_of_an_episode_is_in_a_loss_even_if_it_is_shorter_than_the_bu
 # The loss.
 
 
-@pytest.mark.parametrize("burn_in", [0, 3])
-@pytest.mark.parametrize("double", [True, False])
-def test_padding_may_hold_anything(burn_in, double):
-    builder = make(burn_in=burn_in, sequence_length=7 - burn_in, double=double)
-    data, other = make_batch(builder), make_batch(builder, seed=1)
-    used = torch.nn.functional.pad(data.mask, (1, 0)) + torch.nn.functional.pad(data.mask, (0, 1)) > 0
-
-    def mix(mask, one, two):
-        return torch.where(mask.view(*mask.shape, *[1] * (one.ndim - 2)) > 0, one, two)
-
-    changed = data._replace(
-        observation=mix(used, data.observation, 100.0 * other.observation),
-        action=mix(data.mask, data.action, other.action),
-        reward=mix(data.mask, data.reward, other.reward),
-        discount=mix(data.mask, data.discount, other.discount),
-        state=tuple(
-            torch.where(data.mask[:, :1] > 0, one, two)
-            for one, two in zip(data.state, other.state, strict=True)
-        ),
-    )
-    (loss, gradients), (same, same_gradients) = compute(builder, data), compute(builder, changed)
-    torch.testing.assert_close(loss.value, same.value)
-    torch.testing.assert_close(loss.priorities, same.priorities)
-    torch.testing.assert_close(gradients, same_gradients)
-    for name in ("q/mean", "q/target"):
-        torch.testing.assert_close(loss.metrics[name], same.metrics[name])
-
-
-def test_steps_of_the_burn_in_are_in_no_loss_but_warm_up_the_memory():
-    builder = make()
-    data = make_batch(builder, mask=[[1] * 7] * 3)
-    (plain, _) = compute(builder, data)
-
-    def change(name, t):
-        changed = getattr(data, name).clone()
-        changed[:, t] += 1
-        return compute(builder, data._replace(**{name: changed}))[0].value
-
-    assert change("reward", 2) == plain.value != change("reward", 3)
-    assert change("observation", 1) != plain.value
-    other = data._replace(state=tuple(2.0 * part for part in data.state))
-    assert compute(builder, other)[0].value != plain.value
-    fresh = make(stored_state=False)
-    assert compute(fresh, data._replace(state=()))[0].value != plain.value
-
-
-def test_weights_scale_the_losses_of_sequences_and_not_their_priorities():
-    builder = make()
-    data = make_batch(builder)
-    loss, _ = compute(builder, data)
-    each = []
-    for b in range(2):
-        weights = torch.eye(2)[b]
-        weighted, _ = compute(builder, data, weights)
-        torch.testing.assert_close(weighted.priorities, loss.priorities)
-        each.append(weighted.value)
-    torch.testing.assert_close(sum(each), loss.value)
-    assert loss.priorities.shape == (2,) and (loss.priorities > 0).all()
-
-
 def test_the_importance_exponent_stays_as_it_is_in_a_run_of_known_length():
     made = make(importance_exponent=0.6).make_priorities(object(), 100)
     info = replay.SampleInfo(*[np.array([1, 4])] * 5)._replace(probability=np.array([0.1, 0.4]))
@@ -218,61 +118,7 @@ def test_the_importance_exponent_stays_as_it_is_in_a_run_of_known_length():
         torch.testing.assert_close(made.weights(info, step), torch.tensor([1.0, 16.0**-0.6]))
 
 
-@pytest.mark.parametrize("dueling", [True, False])
-def test_values_of_a_dueling_network_are_relative_to_their_mean(dueling):
-    networks = make(dueling=dueling).make_networks(SPEC, torch.Generator().manual_seed(0))
-    (member,) = networks.q_network.critic.members
-    assert hasattr(member, "advantage") == dueling
-    builder = make(dueling=dueling)
-    loss, gradients = compute(builder, make_batch(builder))
-    assert loss.value > 0 and all(gradient.abs().sum() > 0 for gradient in gradients)
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 3.0])
-def test_the_optimiser_takes_adams_epsilon_from_the_config(epsilon):
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.nn.Parameter(torch.randn(50, generator=generator))
-    before, weights.grad = weights.detach().clone(), torch.randn(50, generator=generator)
-    optimizer = make(adam_epsilon=epsilon).make_optimizer("q_network", [{"params": [weights], "lr": 0.1}])
-    optimizer.step()
-    # After one step, the moments of Adam without their bias are the gradient and its square.
-    expected = before - 0.1 * weights.grad / (weights.grad.abs() + epsilon)
-    torch.testing.assert_close(weights.detach(), expected, rtol=1e-5, atol=1e-6)
-
-
-class TestLearner(testing.LearnerConformance):
-    names = ("q_network", "target_network")
-
-    def make_learner(self):
-        builder = make(prioritized=False)
-        networks = builder.make_networks(SPEC, torch.Generator().manual_seed(0))
-        return builder.make_learner(
-            builders.LearnerParts(
-                networks=networks,
-                dataset=testing.RepeatedBatch(make_batch(builder)),
-                spec=SPEC,
-                counter=counting.Counter(),
-                logger=testing.FakeLogger(),
-                generator=torch.Generator().manual_seed(0),
-                device=torch.device("cpu"),
-            )
-        )
-
-
 # Acting.
-
-
-class TestActor(testing.ActorConformance):
-    def make_environment(self):
-        return testing.FakeEnvironment(observation_spec=SPEC.observations, action_spec=SPEC.actions)
-
-    def make_actor(self):
-        return self.make_actor_with(None)
-
-    def make_actor_with(self, adder):
-        builder = make()
-        networks = builder.make_networks(SPEC, torch.Generator().manual_seed(0))
-        return builder.make_actor(builder.make_policy(networks, SPEC, torch.Generator()), adder=adder)
 
 
 def test_environments_of_all_actors_explore_from_the_first_epsilon_to_its_power():

@@ -1,0 +1,362 @@
+"""What holds for the learner of every agent, whatever it minimises."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+import tree
+
+from minerva_acme import learners, testing
+from minerva_acme.agents import registry
+
+from .. import table
+from ..table import state_of
+
+NAN, INF = math.nan, math.inf
+
+
+class TestContract(testing.LearnerConformance):
+    @pytest.fixture(autouse=True)
+    def _take(self, learner_scene):
+        self.scene, self.batch = learner_scene, learner_scene.make_batch()
+        learner, _ = learner_scene.make([self.batch])
+        self.names = tuple(learner._variables)
+
+    def make_learner(self):
+        return self.scene.make(parts={"dataset": testing.RepeatedBatch(self.batch)})[0]
+
+
+# Resuming, with other batches at each step and another generator in the new process.
+
+XQC = {"critic_torso": "batch_norm", "critic_loss_steps": "all", "unit_norm_weights": True, "num_critics": 2}
+MODERN = {
+    "torso": "simba",
+    "policy_layer_sizes": (8, 8),
+    "normalize_observations": True,
+    "unit_norm_weights": True,
+    "weight_decay": 0.1,
+    "final_learning_rate": 0.1,
+}
+BINS = {"critic_head": "two_hot", "vmin": -5.0, "vmax": 5.0, "num_bins": 101}
+RESUMED = {
+    **{name: table.Scene(name) for name in registry.AGENTS},
+    "mpo, modern": table.Scene("mpo", MODERN),
+    "mpo, XQC": table.Scene("mpo", {**MODERN, **XQC, **BINS}),
+    "mpo, batch norm, moving": table.Scene("mpo", {**XQC, "target_rate": 0.2, "action_penalty": True}),
+    "mpo, memory": table.Scene("mpo", {"memory": "gru", "burn_in": 2, "critic_loss_steps": "all"}),
+    "sac, one encoder": table.Scene("sac", {"shared_encoder": True, "normalize_observations": True}),
+    "td3, memory": table.Scene("td3", {"memory": "lstm", "sequence_length": 3, "sequence_period": 1}),
+    "ppo, two environments": table.Scene("ppo", {"num_environments": 2, "torso": "layer_norm"}),
+}
+PERIODS = {"target_policy_update_period": 3, "target_critic_update_period": 2}
+
+
+@pytest.mark.parametrize("case", RESUMED)
+def test_a_resumed_learner_is_the_uninterrupted_one(case):
+    scene = RESUMED[case]
+    settings = PERIODS if scene.name in ("mpo", "d4pg") and "target_rate" not in scene.settings else {}
+    batches = [scene.make_batch(seed, **settings) for seed in range(7)]
+    parts = {"num_learner_steps": 12}
+    straight, _ = scene.make(batches, parts=parts, **settings)
+    straight.run(num_steps=4)
+    state = testing.through_a_file(straight.save())
+    straight.run(num_steps=3)
+    resumed, _ = scene.make(batches[4:], parts={**parts, "seed": 99}, **settings)
+    resumed.restore(state)
+    resumed.run(num_steps=3)
+    testing.assert_nests_equal(resumed.save(), straight.save(), "A resumed learner must go on alike.")
+    with pytest.raises(AssertionError):
+        testing.assert_nests_equal(straight.save()["modules"], state["modules"])
+
+
+# Batches of other origin.
+
+
+def as_arrays(batch):
+    """The batch as a file of numpy arrays would have it, with numbers that float32 holds in float64."""
+    return tree.map_structure(
+        lambda leaf: leaf.double().numpy() if leaf.is_floating_point() else leaf.numpy(), batch
+    )
+
+
+def test_a_learner_takes_bare_arrays_as_it_does_samples_of_tensors(learner_scene):
+    batches = [learner_scene.make_batch(seed) for seed in range(2)]
+    plain, _ = learner_scene.make(batches)
+    own, _ = learner_scene.make(parts={"dataset": map(as_arrays, batches)})
+    plain.run(num_steps=2)
+    own.run(num_steps=2)
+    testing.assert_nests_equal(state_of(own), state_of(plain), "Arrays must be learned from alike.")
+
+
+@pytest.mark.parametrize("learner_scene", ["mpo", *table.ON_ROLLOUTS], indirect=True)
+def test_a_learner_names_what_the_extras_lack(learner_scene):
+    learner, _ = learner_scene.make([learner_scene.make_batch()._replace(extras=())])
+    with pytest.raises(TypeError, match=r"`extras` of a batch must have `.*`, .* got \(\)"):
+        learner.step()
+
+
+# Optimisers.
+
+
+class Still:
+    """Makes optimisers of one's own, which move nothing, and keeps their rates."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.made = {}
+
+    def make_optimizer(self, name, parameters):
+        self.made[name] = [group["lr"] for group in parameters]
+        return torch.optim.RMSprop([{**group, "lr": 0.0} for group in parameters])
+
+
+def rates_of(config, name):
+    """The learning rates that a config gives an optimiser."""
+    if name == "duals":
+        return [config.temperature_learning_rate, config.alpha_learning_rate]
+    rate = {"alphas": "alpha_learning_rate"}.get(name, f"{name}_learning_rate")
+    return [getattr(config, rate, None) or config.learning_rate]
+
+
+def test_the_builders_optimisers_train_and_nothing_else_does(learner_scene):
+    builder = learner_scene.builder(Still)
+    batches = (learner_scene.make_batch(seed) for seed in range(2))
+    learner, rows = learner_scene.make(batches, builder=builder)
+    before = {name: weight.detach().clone() for name, weight in table.weights(learner).items()}
+    learner.run(num_steps=2)
+    testing.assert_nests_equal(
+        dict(table.weights(learner)), before, "Nothing but the builder's optimisers may train."
+    )
+    assert builder.made.keys() == learner.updates._groups.keys() and rows[-1]["skipped_batches"] == 0
+    for name, rates in builder.made.items():
+        assert {*rates} == {*rates_of(builder.config, name)}, name
+
+
+# Batches that are not finite: what a learner step changes is as it was before.
+
+BEYOND_REPAIR = {
+    "reward": "rewards",
+    "action": "actions",
+    "observation": "observations",
+    "next_observation": "next observations",
+    "discount": "discounts",
+}
+RECORDED = {
+    "mpo": {"log_prob": "critic targets", "raw_action": "critic targets"},
+    "ppo": {"log_prob": "recorded log-probabilities", "raw_action": "recorded actions"},
+    "impala": {"log_prob": ".*", "raw_action": "recorded actions"},
+    "vmpo": {
+        "raw_action": "recorded actions",
+        "parameters.mean": "recorded policies.*",
+        "parameters.log_std": "recorded policies.*",
+    },
+}
+
+
+def poisons():
+    """Each field that an agent reads, numbers to spoil it by, and what is said of it."""
+    for name in registry.AGENTS:
+        fields = dict(BEYOND_REPAIR)
+        if name in table.DISCRETE or name in table.ON_ROLLOUTS:
+            del fields["action"]  # integers are finite, and of rollouts the raw one is read
+        if name in ("mpo", "r2d2"):
+            del fields["next_observation"]
+        for field, message in fields.items():
+            # One function looks at all fields; it tells what is not finite from what is too large.
+            for value in (NAN, -INF, -1e22) if field == "reward" else (NAN,):
+                yield name, field, value, message
+        for field, message in RECORDED.get(name, {}).items():
+            yield name, f"extras.{field}", NAN, message  # which may be infinite and right
+
+
+def spoil(batch, field, value):
+    """The batch with one number replaced, of the third step of the first sequence or environment."""
+    index = (2, 0) if hasattr(batch, "first") else (2,) if batch.reward.ndim == 1 else (0, 2)
+
+    def replace(nest, path):
+        name, *rest = path
+        if rest:
+            return nest._replace(**{name: replace(getattr(nest, name), rest)})
+        spoilt = getattr(nest, name).clone()
+        spoilt[index + (0,) * (spoilt.ndim - len(index))] = value
+        return nest._replace(**{name: spoilt})
+
+    return replace(batch, field.split("."))
+
+
+@pytest.mark.parametrize(
+    ("learner_scene", "field", "value", "message"), [*poisons()], indirect=["learner_scene"]
+)
+def test_a_batch_that_is_not_finite_leaves_no_trace(learner_scene, field, value, message, caplog):
+    # TD3's policy learns in every second step: both learners must be at the same number of steps.
+    settings = {"policy_period": 1} if learner_scene.name == "td3" else {}
+    normalized = {"normalize_observations": True, **settings}
+    good, spoilt, better, best = (learner_scene.make_batch(seed, **normalized) for seed in (1, 9, 2, 3))
+    batches = [good, spoil(spoilt, field, value), better, best]
+    learner, rows = learner_scene.make(batches, **normalized)
+    other, _ = learner_scene.make([good, better, best], **normalized)
+    learner.step()
+    other.step()
+    before = state_of(learner)
+    testing.assert_nests_equal(before, state_of(other), "Both must have learned the same so far.")
+    learner.step()
+    assert rows[-1]["skipped_batches"] == 1
+    assert rows[-1].keys() <= {"steps", "walltime", "skipped_batches", "learning_rate"}
+    testing.assert_nests_equal(state_of(learner), before, "A skipped batch must leave no trace.")
+    other.generator.set_state(learner.generator.get_state())
+    for _ in range(2):
+        learner.step()
+        other.step()
+        testing.assert_nests_equal(state_of(learner), state_of(other), "The next must be learned as ever.")
+    with pytest.raises(AssertionError):
+        testing.assert_nests_equal(state_of(learner)["modules"], before["modules"])
+    assert [row["skipped_batches"] for row in rows] == [0, 1, 1, 1]
+    # The field by its path in the batch and the way out, which is said once.
+    (said,) = (record.message for record in caplog.records if "skipped" in record.message)
+    assert re.search(f"learner step 1 skipped: the {message} are (not finite|as large as)", said)
+    assert re.search(rf"\(`{re.escape(field)}\[[0-9, ]+\]` of the batch is {re.escape(f'{value:g}')}\)", said)
+    assert "Clip extreme rewards and observations with np.clip" in said
+
+
+def test_counts_of_skipped_batches_are_restored_and_bounded_by_the_config(learner_scene):
+    bad = spoil(learner_scene.make_batch(9), "reward", NAN)
+    learner, _ = learner_scene.make([bad], max_skipped_batches=1)
+    other, rows = learner_scene.make([learner_scene.make_batch(1), bad, bad], max_skipped_batches=1)
+    learner.step()
+    other.restore(testing.through_a_file(learner.save()))
+    other.run(num_steps=2)
+    assert [row["skipped_batches"] for row in rows] == [1, 2]
+    with pytest.raises(FloatingPointError, match="2 learner steps in a row"):
+        other.step()
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
+def test_a_gradient_that_goes_wrong_makes_no_step_and_the_others_do(
+    learner_scene, which, monkeypatch, caplog
+):
+    """Of each optimiser: the first or the last of its gradients in a learner step."""
+    settings = {"m_steps": 3} if learner_scene.name in ("mpo", "vmpo") else {}
+    batches = [learner_scene.make_batch(seed, **settings) for seed in (1, 9, 2, 3)]
+    made, descend = [], learners.Updates.descend
+    monkeypatch.setattr(
+        learners.Updates, "descend", lambda self, name: made.append(name) or descend(self, name)
+    )
+
+    def steps_made(learner):
+        return {
+            name: max([int(state["step"]) for state in each["state"].values()], default=0)
+            for name, each in state_of(learner)["optimizers"].items()
+        }
+
+    learner, rows = learner_scene.make(batches, acceleration="off", **settings)
+    learner.step()
+    made.clear()
+    learner.step()
+    usual = {name: made.count(name) for name in made}
+    assert usual and rows[-1]["skipped_batches"] == 0
+    for group, number in usual.items():
+        learner, rows = learner_scene.make(batches, acceleration="off", **settings)
+        learner.step()
+        before, calls, wrong = steps_made(learner), itertools.count(), range(number)[which]
+        parameter = learner.updates._groups[group].parameters()[-1]
+
+        def hook(gradient, calls=calls, wrong=wrong):
+            return torch.full_like(gradient, NAN) if next(calls) == wrong else gradient
+
+        handle = parameter.register_hook(hook)
+        caplog.clear()
+        learner.step()
+        handle.remove()
+        after = steps_made(learner)
+        # PPO ends with the epoch of the gradient, here of 4 minibatches.
+        left = 3 if learner_scene.name == "ppo" and wrong == 0 else number - 1
+        assert {name: after[name] - before[name] for name in usual} == {**usual, group: left}
+        of_group = "" if learner_scene.name == "ppo" else f" of the {group}"
+        assert f"learner step 1 skipped: the gradients{of_group} are not finite" in caplog.text
+        learner.run(num_steps=2)
+        assert [row["skipped_batches"] for row in rows] == [0, 1, 1, 1]
+        for leaf in torch.utils._pytree.tree_leaves(state_of(learner)):
+            assert not isinstance(leaf, torch.Tensor) or leaf.isfinite().all()
+
+
+# The device: torch's meta device has no numbers, so that nothing can be read, and refuses those of a CPU.
+
+META = torch.device("meta")
+ON_META = [
+    *((name, {}) for name in registry.AGENTS if name != "r2d2"),  # whose LSTM that device does not have
+    *((name, {"critic_head": "c51"}) for name in ("sac", "td3", "d4pg", "dqn", "crr", "iql")),
+    ("mpo", {"critic_target": "n_step", "critic_loss_steps": "all"}),
+    ("mpo", {"critic_target": "one_step", "policy_loss_steps": "all"}),
+    ("mpo", {"action_penalty": True, "m_steps": 2, "per_dimension_constraint": False, "optimizer": "sgd"}),
+    ("mpo", {"target_precision": "bfloat16", **dict.fromkeys(PERIODS, 1)}),
+    ("mpo", {"acceleration": "off"}),
+    ("ppo", {"target_kl": 0.5, "num_epochs": 3, "minibatch_size": 8}),
+    *(
+        (name, settings)
+        for name in ("ppo", "vmpo")
+        for settings in (
+            {"squash_actions": True, "advantage_estimator": "dae"},
+            {"advantage_estimator": "returns", "squash_actions": False, "state_dependent_stddev": True},
+            {"shared_torso": True, "torso": "layer_norm"},
+            {"scale_rewards": False, "normalize_observations": False, "normalize_advantages": False},
+            {"num_environments": 4, "acceleration": "off"},
+        )
+    ),
+]
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Every number that is read from the device is 1: all is finite, and each step of a rollout its last."""
+    shapes = []
+
+    def read(tensor):
+        assert tensor.device == META
+        shapes.append(tuple(tensor.shape))
+        return torch.ones(tensor.shape, dtype=tensor.dtype).tolist()
+
+    monkeypatch.setattr(learners.finite, "read", read)
+    monkeypatch.setattr(learners, "read", read)
+    return shapes
+
+
+@pytest.mark.parametrize(("name", "settings"), ON_META, ids=str)
+def test_an_update_keeps_to_its_device_and_reads_it_once_a_gradient(name, settings, reads, monkeypatch):
+    scene = table.Scene(name, settings)
+    made, descend = [], learners.Updates.descend
+    monkeypatch.setattr(
+        learners.Updates, "descend", lambda self, name: made.append(name) or descend(self, name)
+    )
+    batch = tree.map_structure(lambda leaf: leaf.to(META), scene.make_batch())
+    learner, rows = scene.make([batch] * 2, parts={"device": META})
+    learner.run(num_steps=2)  # TD3 trains its policy, and targets are copied, before the second
+    tensors = {name: value for name, value in rows[-1].items() if isinstance(value, torch.Tensor)}
+    assert len(rows) == 2 and any(name.startswith("loss/") for name in tensors)
+    assert {name: value.device for name, value in tensors.items() if value.device != META} == {}
+    moments = [
+        value
+        for optimizer in state_of(learner)["optimizers"].values()
+        for moments in optimizer["state"].values()
+        for name, value in moments.items()
+        if name != "step"  # which torch keeps on the CPU where kernels are not fused
+    ]
+    in_modules = tree.flatten(state_of(learner)["modules"])
+    assert in_modules and moments and {tensor.device for tensor in in_modules + moments} == {META}
+    if name not in table.ON_ROLLOUTS:  # which read statistics, ends and minibatches too
+        others = 2 if settings.get("policy_loss_steps") == "all" else 0  # how many states there are
+        others += "target_precision" in settings  # how far values are apart, for a warning
+        assert len(made) >= 2 and len(reads) == 2 + others + len(made)
+    if "target_kl" in settings:
+        assert rows[-1]["epochs"] == 1  # 1 was read
+
+
+def test_the_device_refuses_a_tensor_of_the_cpu(reads, monkeypatch):
+    """Or else the test above would prove nothing."""
+    scene = table.Scene("dqn")
+    batch = tree.map_structure(lambda leaf: leaf.to(META), scene.make_batch())
+    learner, _ = scene.make([batch._replace(reward=torch.zeros(8))], parts={"device": META})
+    monkeypatch.setattr(learner._dataset, "_completed", lambda sample, *_: sample, raising=False)
+    with pytest.raises(RuntimeError, match="meta"):
+        learner.step()
