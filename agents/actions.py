@@ -1,9 +1,11 @@
 """Raw actions: how the policy's samples become actions of the environment.
 
-Shapes: D action dimensions; `...` any leading axes.
+Shapes: D action dimensions; of a hybrid action, D continuous ones, C choices and V values of all choices;
+`...` any leading axes.
 """
 
 import copy
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -49,6 +51,10 @@ class RawActions:
         """Returns the actions of `to_environment`, on tensors."""
         action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
         return action.clamp(*self._limits) if self._limits else action
+
+    def join(self, action: Any) -> Any:
+        """Returns the raw actions that are executed as `action`, of tensors; here they are the actions."""
+        return action
 
     def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
         """Turns samples of a Gaussian into uniformly random actions within their bounds, by its own noise.
@@ -137,14 +143,98 @@ class MultiDiscreteActions(RawActions):
         return raw.to(low.dtype) + low
 
 
+class HybridActions(RawActions):
+    """Raw actions that are one vector, [..., D + C]: continuous actions, then choices that count from 0.
+
+    The environment's are a dict of both; see `specs.is_hybrid`. As floats, choices are exact up to 2 ** 24.
+    """
+
+    def __init__(self, action_spec: Mapping[str, specs.BoundedArray]) -> None:
+        self._continuous = RawActions(action_spec["continuous"])
+        self._discrete = MultiDiscreteActions(action_spec["discrete"])
+        self._low, _ = map(torch.from_numpy, specs.bounds(action_spec["discrete"]))
+        self._size = action_spec["continuous"].shape[0]
+
+    def on(self, device: torch.device) -> Self:
+        moved = copy.copy(self)
+        moved._continuous, moved._discrete = self._continuous.on(device), self._discrete.on(device)
+        moved._low = self._low.to(device)
+        return moved
+
+    def to_environment(self, raw: np.ndarray) -> Any:
+        return {
+            "continuous": self._continuous.to_environment(raw[..., : self._size]),
+            "discrete": self._discrete.to_environment(raw[..., self._size :]),
+        }
+
+    def execute(self, raw: torch.Tensor) -> Any:
+        return {
+            "continuous": self._continuous.execute(raw[..., : self._size]),
+            "discrete": self._discrete.execute(raw[..., self._size :]),
+        }
+
+    def join(self, action: Any) -> torch.Tensor:
+        continuous, choices = action["continuous"], action["discrete"] - self._low
+        return torch.cat([continuous, choices.to(continuous.dtype)], dim=-1)
+
+    def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
+        """Makes the continuous part uniform; choices stay the policy's, which is near uniform at first."""
+        drawn, log_prob = self._continuous.uniform(raw[..., : self._size], policy.continuous)
+        choices = raw[..., self._size :]
+        chosen = policy.discrete.log_prob(torch.as_tensor(choices))
+        if isinstance(raw, torch.Tensor):
+            return torch.cat([drawn, choices], dim=-1), log_prob + chosen
+        return np.concatenate([drawn, choices], axis=-1), log_prob + chosen.numpy()
+
+
+def bounds(action_spec: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the smallest and the largest executed raw action: [D], [D + C] if hybrid, [] if discrete."""
+    continuous, sizes = parts(action_spec)
+    low, high = specs.bounds(continuous)
+    if not sizes:
+        return low, high
+    last = np.asarray(sizes, low.dtype) - 1
+    return np.concatenate([low, np.zeros_like(last)]), np.concatenate([high, last])
+
+
+def parts(action_spec: Any) -> tuple[specs.BoundedArray, tuple[int, ...]]:
+    """Returns the spec of the continuous part, and the number of values of each choice: () without any."""
+    if specs.is_hybrid(action_spec):
+        return action_spec["continuous"], num_values(action_spec["discrete"])
+    return action_spec, ()
+
+
+class OneHot:
+    """Turns hybrid raw actions into a critic's input, with each choice as one number per value."""
+
+    def __init__(self, action_spec: Mapping[str, specs.BoundedArray], device: torch.device | None) -> None:
+        """Takes the spec, and the device of the actions."""
+        continuous, sizes = parts(action_spec)
+        self._size = continuous.shape[0]
+        # Of each of the V numbers, the choice that it belongs to, and the value at which it is 1.
+        self._choices = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
+        self._values = torch.cat([torch.arange(size) for size in sizes]).to(device)
+
+    def __call__(self, raw: torch.Tensor) -> torch.Tensor:
+        """Converts raw actions, [..., D + C] -> [..., D + V]; gradients flow to the continuous ones."""
+        continuous, choices = raw[..., : self._size], raw[..., self._size :]
+        one_hot = choices[..., self._choices] == self._values
+        return torch.cat([continuous, one_hot.to(raw.dtype)], dim=-1)
+
+
 def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
     """Returns the number of values of each of several discrete choices."""
     low, high = specs.bounds(action_spec)
     return tuple((high.astype(object) - low + 1).tolist())  # Python's integers do not overflow
 
 
-def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
-    """Makes the raw actions for an action spec; with `squash`, continuous actions are squashed."""
+def raw_actions(action_spec: Any, squash: bool) -> RawActions:
+    """Makes the raw actions for an action spec; with `squash`, continuous actions are squashed.
+
+    Hybrid ones are not: their agents clip.
+    """
+    if specs.is_hybrid(action_spec):
+        return HybridActions(action_spec)
     if isinstance(action_spec, specs.DiscreteArray):
         return RawActions(action_spec)
     if action_spec.dtype.kind in "iu":
@@ -181,8 +271,13 @@ def executed(action_spec: types.NestedSpec) -> Any:
     return tree.map_structure(RawActions, action_spec)
 
 
-def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
+def raw_specs(action_spec: Any) -> tuple[specs.Array, types.NestedSpec]:
     """Returns the spec of one raw action, and the policy's distribution at one observation, made of specs."""
+    if specs.is_hybrid(action_spec):
+        parts: Any = [raw_specs(action_spec[name]) for name in ("continuous", "discrete")]
+        (continuous, gaussian), (discrete, choices) = parts
+        raw = specs.Array((continuous.shape[0] + discrete.shape[0],), np.float32, name="raw_action")
+        return raw, distributions.Hybrid(gaussian, choices)
     if isinstance(action_spec, specs.DiscreteArray):
         logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
         return specs.Array((), np.int64, name="raw_action"), distributions.Categorical(logits)
@@ -194,5 +289,5 @@ def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.Neste
     raw, mean, log_std = (
         specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
     )
-    parts: Any = mean, log_std
+    parts = mean, log_std
     return raw, distributions.DiagonalGaussian(*parts)
