@@ -23,6 +23,9 @@ class RawActions:
     meanings of raw actions, and `raw_actions` chooses between them.
     """
 
+    clipped = slice(None)
+    """The entries of an action that may be beyond their bounds."""
+
     def __init__(self, action_spec: specs.Array) -> None:
         """Args: action_spec: The spec of one action."""
         self._dtype = action_spec.dtype
@@ -142,6 +145,10 @@ class MultiDiscreteActions(RawActions):
         (low,) = self._limits
         return raw.to(low.dtype) + low
 
+    def join(self, action: torch.Tensor) -> torch.Tensor:
+        (low,) = self._limits
+        return action - low
+
 
 class HybridActions(RawActions):
     """Raw actions that are one vector, [..., D + C]: continuous actions, then choices that count from 0.
@@ -150,37 +157,33 @@ class HybridActions(RawActions):
     """
 
     def __init__(self, action_spec: Mapping[str, specs.BoundedArray]) -> None:
-        self._continuous = RawActions(action_spec["continuous"])
-        self._discrete = MultiDiscreteActions(action_spec["discrete"])
-        self._low, _ = map(torch.from_numpy, specs.bounds(action_spec["discrete"]))
-        self._size = action_spec["continuous"].shape[0]
+        continuous, discrete = action_spec["continuous"], action_spec["discrete"]
+        self.clipped = slice(continuous.shape[0])
+        self._parts: dict[str, tuple[RawActions, slice]] = {
+            "continuous": (RawActions(continuous), self.clipped),
+            "discrete": (MultiDiscreteActions(discrete), slice(self.clipped.stop, None)),
+        }
 
     def on(self, device: torch.device) -> Self:
         moved = copy.copy(self)
-        moved._continuous, moved._discrete = self._continuous.on(device), self._discrete.on(device)
-        moved._low = self._low.to(device)
+        moved._parts = {name: (part.on(device), place) for name, (part, place) in self._parts.items()}
         return moved
 
     def to_environment(self, raw: np.ndarray) -> Any:
-        return {
-            "continuous": self._continuous.to_environment(raw[..., : self._size]),
-            "discrete": self._discrete.to_environment(raw[..., self._size :]),
-        }
+        return {name: part.to_environment(raw[..., place]) for name, (part, place) in self._parts.items()}
 
     def execute(self, raw: torch.Tensor) -> Any:
-        return {
-            "continuous": self._continuous.execute(raw[..., : self._size]),
-            "discrete": self._discrete.execute(raw[..., self._size :]),
-        }
+        return {name: part.execute(raw[..., place]) for name, (part, place) in self._parts.items()}
 
     def join(self, action: Any) -> torch.Tensor:
-        continuous, choices = action["continuous"], action["discrete"] - self._low
+        continuous, choices = (part.join(action[name]) for name, (part, _) in self._parts.items())
         return torch.cat([continuous, choices.to(continuous.dtype)], dim=-1)
 
     def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
         """Makes the continuous part uniform; choices stay the policy's, which is near uniform at first."""
-        drawn, log_prob = self._continuous.uniform(raw[..., : self._size], policy.continuous)
-        choices = raw[..., self._size :]
+        (continuous, place), (_, rest) = self._parts.values()
+        drawn, log_prob = continuous.uniform(raw[..., place], policy.continuous)
+        choices = raw[..., rest]
         chosen = policy.discrete.log_prob(torch.as_tensor(choices))
         if isinstance(raw, torch.Tensor):
             return torch.cat([drawn, choices], dim=-1), log_prob + chosen

@@ -343,8 +343,8 @@ class MPOLosses:
 
     def _of_target_policy(self, states: improvement.States) -> learners.Metrics:
         """Returns metrics of the policy that is improved."""
-        actions, mean = states.actions, states.policy.mode()
-        return {f"policy/{name}": value for name, value in states.policy.diagnostics().items()} | {
-            "policy/clipped_actions": ((actions < self.low) | (actions > self.high)).float().mean(),
-            "policy/clipped_means": ((mean < self.low) | (mean > self.high)).float().mean(),
-        }
+        metrics = {f"policy/{name}": value for name, value in states.policy.diagnostics().items()}
+        for name, drawn in (("actions", states.actions), ("means", states.policy.mode())):
+            is_outside = (drawn < self.low) | (drawn > self.high)
+            metrics[f"policy/clipped_{name}"] = is_outside[..., self.raw_actions.clipped].float().mean()
+        return metrics

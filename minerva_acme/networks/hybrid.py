@@ -16,7 +16,7 @@ from minerva_acme.networks.policy import LOGITS_GAIN, GaussianPolicy
 
 
 class HybridPolicy(nn.Module):
-    """A `GaussianPolicy` with a layer of logits for all choices behind the same torso, near uniform at first."""
+    """A `GaussianPolicy` whose torso also has a layer of logits for choices, near uniform at first."""
 
     def __init__(
         self,

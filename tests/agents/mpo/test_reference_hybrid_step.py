@@ -82,13 +82,12 @@ class Reference(reference.Reference):
         low, high = torch.tensor(LOW), torch.tensor(HIGH)
         drawn, mean = evaluation.actions[..., :2], evaluation.mean
         policies = choices_of(self.modules["target_policy"], self._improved_in(batch))
-        share = 2 / (2 + len(SIZES))  # of an action's entries, all of which are counted
         return {
             "policy/stddev_min": evaluation.stddev.min(),
             "policy/stddev_max": evaluation.stddev.max(),
             "policy/entropy": sum(policy.entropy() for policy in policies).mean(),
-            "policy/clipped_actions": share * ((drawn < low) | (drawn > high)).double().mean(),
-            "policy/clipped_means": share * ((mean < low) | (mean > high)).double().mean(),
+            "policy/clipped_actions": ((drawn < low) | (drawn > high)).double().mean(),
+            "policy/clipped_means": ((mean < low) | (mean > high)).double().mean(),
         }
 
 
