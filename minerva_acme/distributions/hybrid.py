@@ -82,8 +82,12 @@ class Hybrid(NamedTuple):
     def decouple(self, other: "Hybrid") -> HybridParts:
         """Returns the Gaussian's parts, of the continuous entries, and the choices, of the discrete ones."""
         continuous, discrete = self._marginals()
-        parts = self.continuous.decouple(other.continuous)
-        return HybridParts(*(continuous._replace(distribution=part) for part in parts), discrete)
+        mean, stddev = self.continuous.decouple(other.continuous)
+        return HybridParts(
+            mean=continuous._replace(distribution=mean),
+            stddev=continuous._replace(distribution=stddev),
+            discrete=discrete,
+        )
 
     def at(self, index: Any) -> "Hybrid":
         """Returns the distribution at some of the leading indices."""

@@ -242,13 +242,11 @@ def load_onnx(file: str) -> Program:
 
     def run(*inputs: Any) -> Any:
         outputs = session.run(None, dict(zip(names, tree.flatten(inputs), strict=True)))
-        action, state, parts = outputs[0], [], {}
-        for (kind, *path), output in zip(kinds, outputs, strict=True):
-            if kind == "next_state":
-                state.append(output)
-            elif path:
-                action = parts = {**parts, path[0]: output}
-        return (action, tuple(state)) if state else action
+        named = [*zip(kinds, outputs, strict=True)]
+        actions = {path[0] if path else "": each for (kind, *path), each in named if kind == "action"}
+        state = tuple(each for (kind, *_), each in named if kind == "next_state")
+        action = actions.get("", actions)
+        return (action, state) if state else action
 
     return run
 

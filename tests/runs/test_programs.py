@@ -340,10 +340,12 @@ def test_a_run_is_exported_and_compared(format_, run, tmp_path):
 class Halves(torch.nn.Module):
     """A policy of two actions, which may have a state."""
 
-    def forward(self, observations, *state):
+    def forward(self, observations, state=(), start=None):
         first, second = observations.chunk(2, dim=-1)
         action = {"arm": first + 1.0, "grip": (second > 0.0).int()}
-        return (action, (state[0][0] + first,)) if state else action
+        if start is None:
+            return action
+        return action, (torch.where(start[:, None], 2.0 * first, state[0]),)
 
 
 @pytest.mark.parametrize("has_state", [False, True])

@@ -13,14 +13,21 @@ NUM_STEPS = 20
 class Gears(specs.SpecMethods, dm_env.Environment):
     """Shows a direction of the circle, new in each step; the right gear is its quarter's, see `BEST_GEARS`.
 
-    In the right gear the reward is 1 - 4 (throttle - best)^2, with the cosine of the direction, times 0.8, as
-    the best throttle. In another it is 0. So the best return is the number of steps, `NUM_STEPS`.
+    In the right gear the reward is 1 - steepness (throttle - best)^2, with the cosine of the direction, times
+    0.8, as the best throttle. In another it is 0. So the best return is the number of steps, `NUM_STEPS`.
     """
 
-    def __init__(self, seed=0, *, rounds=False):
-        """With `rounds`, the gear is a float in [-1, 1] too, of which equal parts stand for the gears."""
+    def __init__(self, seed=0, *, rounds=False, steepness=1.0):
+        """Makes the task.
+
+        Args:
+            seed: The seed of the directions.
+            rounds: Whether the gear is a float in [-1, 1] too, of which equal parts stand for the gears.
+            steepness: With 4, a random throttle in the right gear is worse than any in another one.
+        """
         self._random = np.random.default_rng(seed)
         self._rounds = rounds
+        self._steepness = steepness
         self._step = 0
         throttle = specs.BoundedArray((), np.float32, -1.0, 1.0, name="throttle")
         gear = specs.DiscreteArray(4, name="gear")
@@ -47,7 +54,7 @@ class Gears(specs.SpecMethods, dm_env.Environment):
             gear = min(int((gear + 1.0) * 2.0), 3)
         if gear != BEST_GEARS[int(self._angle // (np.pi / 2))]:
             return 0.0
-        return 1.0 - 4.0 * (float(throttle) - 0.8 * np.cos(self._angle)) ** 2
+        return 1.0 - self._steepness * (float(throttle) - 0.8 * np.cos(self._angle)) ** 2
 
     def _turn(self):
         self._angle = self._random.uniform(0.0, 2.0 * np.pi)
