@@ -343,8 +343,11 @@ class MPOLosses:
 
     def _of_target_policy(self, states: improvement.States) -> learners.Metrics:
         """Returns metrics of the policy that is improved."""
-        metrics = {f"policy/{name}": value for name, value in states.policy.diagnostics().items()}
-        for name, drawn in (("actions", states.actions), ("means", states.policy.mode())):
-            is_outside = (drawn < self.low) | (drawn > self.high)
-            metrics[f"policy/clipped_{name}"] = is_outside[..., self.raw_actions.clipped].float().mean()
-        return metrics
+        return {f"policy/{name}": value for name, value in states.policy.diagnostics().items()} | {
+            "policy/clipped_actions": self._share_outside(states.actions),
+            "policy/clipped_means": self._share_outside(states.policy.mode()),
+        }
+
+    def _share_outside(self, actions: torch.Tensor) -> torch.Tensor:
+        is_outside = (actions < self.low) | (actions > self.high)
+        return is_outside[..., self.raw_actions.clipped].float().mean()
