@@ -1,10 +1,12 @@
 """Raw actions: how the policy's samples become actions of the environment.
 
-Shapes: D action dimensions; `...` any leading axes.
+Shapes: D action dimensions; of a hybrid action, D continuous ones, C choices and V values of all choices;
+`...` any leading axes.
 """
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +23,9 @@ class RawActions:
     Clipping is considered part of the environment: densities are of the raw action. Subclasses define other
     meanings of raw actions, and `raw_actions` chooses between them.
     """
+
+    clipped = slice(None)
+    """The entries of an action that may be beyond their bounds."""
 
     def __init__(self, action_spec: specs.Array) -> None:
         """Args: action_spec: The spec of one action."""
@@ -51,6 +56,10 @@ class RawActions:
         action = raw.to(torch.from_numpy(np.empty(0, self._dtype)).dtype)
         return action.clamp(*self._limits) if self._limits else action
 
+    def join(self, action: Any) -> Any:
+        """Returns the raw actions that are executed as `action`, of tensors; here they are the actions."""
+        return action
+
     def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
         """Turns samples of a Gaussian into uniformly random actions within their bounds, by its own noise.
 
@@ -72,8 +81,7 @@ class RawActions:
         log_prob = -torch.log(high - low).sum().expand(drawn.shape[:-1])
         return (drawn, log_prob) if isinstance(raw, torch.Tensor) else (drawn.numpy(), log_prob.numpy())
 
-    @staticmethod
-    def spread(raw: Any, log_prob: Any, policy: Any, factor: float) -> tuple[Any, Any]:
+    def spread(self, raw: Any, log_prob: Any, policy: Any, factor: float) -> tuple[Any, Any]:
         """Turns samples of a Gaussian into those of one with `factor` times its standard deviation.
 
         Args:
@@ -153,6 +161,92 @@ class MultiDiscreteActions(RawActions):
         (low,) = self._limits
         return raw.to(low.dtype) + low
 
+    def join(self, action: torch.Tensor) -> torch.Tensor:
+        (low,) = self._limits
+        return action - low
+
+
+class HybridActions(RawActions):
+    """Raw actions that are one vector, [..., D + C]: continuous actions, then choices that count from 0.
+
+    The environment's are a dict of both; see `specs.is_hybrid`. As floats, choices are exact up to 2 ** 24.
+    """
+
+    def __init__(self, action_spec: Mapping[str, specs.BoundedArray]) -> None:
+        continuous, discrete = action_spec["continuous"], action_spec["discrete"]
+        self.clipped = slice(continuous.shape[0])
+        self._parts: dict[str, tuple[RawActions, slice]] = {
+            "continuous": (RawActions(continuous), self.clipped),
+            "discrete": (MultiDiscreteActions(discrete), slice(self.clipped.stop, None)),
+        }
+
+    def on(self, device: torch.device) -> Self:
+        moved = copy.copy(self)
+        moved._parts = {name: (part.on(device), place) for name, (part, place) in self._parts.items()}
+        return moved
+
+    def to_environment(self, raw: np.ndarray) -> Any:
+        return {name: part.to_environment(raw[..., place]) for name, (part, place) in self._parts.items()}
+
+    def execute(self, raw: torch.Tensor) -> Any:
+        return {name: part.execute(raw[..., place]) for name, (part, place) in self._parts.items()}
+
+    def join(self, action: Any) -> torch.Tensor:
+        continuous, choices = (part.join(action[name]) for name, (part, _) in self._parts.items())
+        return torch.cat([continuous, choices.to(continuous.dtype)], dim=-1)
+
+    def uniform(self, raw: Any, policy: Any) -> tuple[Any, Any]:
+        """Makes the continuous part uniform; choices stay the policy's, which is near uniform at first."""
+        (continuous, place), (_, rest) = self._parts.values()
+        drawn, log_prob = continuous.uniform(raw[..., place], policy.continuous)
+        choices = raw[..., rest]
+        chosen = policy.discrete.log_prob(torch.as_tensor(choices))
+        if isinstance(raw, torch.Tensor):
+            return torch.cat([drawn, choices], dim=-1), log_prob + chosen
+        return np.concatenate([drawn, choices], axis=-1), log_prob + chosen.numpy()
+
+    def spread(self, raw: Any, log_prob: Any, policy: Any, factor: float) -> tuple[Any, Any]:
+        """Spreads the continuous part; choices stay the policy's."""
+        (continuous, place), (_, rest) = self._parts.values()
+        drawn, log_prob = continuous.spread(raw[..., place], log_prob, policy.continuous, factor)
+        join = torch.cat if isinstance(raw, torch.Tensor) else np.concatenate
+        return join([drawn, raw[..., rest]], -1), log_prob
+
+
+def bounds(action_spec: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the smallest and the largest executed raw action: [D], [D + C] if hybrid, [] if discrete."""
+    continuous, sizes = parts(action_spec)
+    low, high = specs.bounds(continuous)
+    if not sizes:
+        return low, high
+    last = np.asarray(sizes, low.dtype) - 1
+    return np.concatenate([low, np.zeros_like(last)]), np.concatenate([high, last])
+
+
+def parts(action_spec: Any) -> tuple[specs.BoundedArray, tuple[int, ...]]:
+    """Returns the spec of the continuous part, and the number of values of each choice: () without any."""
+    if specs.is_hybrid(action_spec):
+        return action_spec["continuous"], num_values(action_spec["discrete"])
+    return action_spec, ()
+
+
+class OneHot:
+    """Turns hybrid raw actions into a critic's input, with each choice as one number per value."""
+
+    def __init__(self, action_spec: Mapping[str, specs.BoundedArray], device: torch.device | None) -> None:
+        """Takes the spec, and the device of the actions."""
+        continuous, sizes = parts(action_spec)
+        self._size = continuous.shape[0]
+        # Of each of the V numbers, the choice that it belongs to, and the value at which it is 1.
+        self._choices = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes)).to(device)
+        self._values = torch.cat([torch.arange(size) for size in sizes]).to(device)
+
+    def __call__(self, raw: torch.Tensor) -> torch.Tensor:
+        """Converts raw actions, [..., D + C] -> [..., D + V]; gradients flow to the continuous ones."""
+        continuous, choices = raw[..., : self._size], raw[..., self._size :]
+        one_hot = choices[..., self._choices] == self._values
+        return torch.cat([continuous, one_hot.to(raw.dtype)], dim=-1)
+
 
 def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
     """Returns the number of values of each of several discrete choices."""
@@ -160,8 +254,13 @@ def num_values(action_spec: specs.BoundedArray) -> tuple[int, ...]:
     return tuple((high.astype(object) - low + 1).tolist())  # Python's integers do not overflow
 
 
-def raw_actions(action_spec: specs.BoundedArray, squash: bool) -> RawActions:
-    """Makes the raw actions for an action spec; with `squash`, continuous actions are squashed."""
+def raw_actions(action_spec: Any, squash: bool) -> RawActions:
+    """Makes the raw actions for an action spec; with `squash`, continuous actions are squashed.
+
+    Hybrid ones are not: their agents clip.
+    """
+    if specs.is_hybrid(action_spec):
+        return HybridActions(action_spec)
     if isinstance(action_spec, specs.DiscreteArray):
         return RawActions(action_spec)
     if action_spec.dtype.kind in "iu":
@@ -198,8 +297,13 @@ def executed(action_spec: types.NestedSpec) -> Any:
     return tree.map_structure(RawActions, action_spec)
 
 
-def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.NestedSpec]:
+def raw_specs(action_spec: Any) -> tuple[specs.Array, types.NestedSpec]:
     """Returns the spec of one raw action, and the policy's distribution at one observation, made of specs."""
+    if specs.is_hybrid(action_spec):
+        parts: Any = [raw_specs(action_spec[name]) for name in ("continuous", "discrete")]
+        (continuous, gaussian), (discrete, choices) = parts
+        raw = specs.Array((continuous.shape[0] + discrete.shape[0],), np.float32, name="raw_action")
+        return raw, distributions.Hybrid(gaussian, choices)
     if isinstance(action_spec, specs.DiscreteArray):
         logits: Any = specs.Array((action_spec.num_values,), np.float32, name="logits")
         return specs.Array((), np.int64, name="raw_action"), distributions.Categorical(logits)
@@ -211,5 +315,5 @@ def raw_specs(action_spec: specs.BoundedArray) -> tuple[specs.Array, types.Neste
     raw, mean, log_std = (
         specs.Array(action_spec.shape, np.float32, name=name) for name in ("raw_action", "mean", "log_std")
     )
-    parts: Any = mean, log_std
+    parts = mean, log_std
     return raw, distributions.DiagonalGaussian(*parts)

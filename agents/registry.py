@@ -106,7 +106,7 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             "MPOConfig",
             "MPOBuilder",
             ("mpo", "dmpo"),
-            "sample-efficient continuous control; also takes discrete actions",
+            "sample-efficient continuous control; also takes discrete and hybrid actions",
         ),
         "vmpo": AgentEntry(
             "V-MPO",

@@ -148,13 +148,16 @@ def check_images(agent: str, spec: specs.EnvironmentSpec) -> None:
         )
 
 
-def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: bool = False) -> None:
+def check_actions(
+    agent: str, spec: specs.EnvironmentSpec, *, takes_choices: bool = False, takes_hybrid: bool = False
+) -> None:
     """Checks that actions are one discrete number or one float32 vector with finite bounds.
 
     Args:
         agent: The agent's name, for messages.
         spec: The environment's spec.
         takes_choices: Whether they may also be a vector of several discrete choices.
+        takes_hybrid: Whether they may also be hybrid; see `specs.is_hybrid`.
 
     Raises:
         ValueError: They are not.
@@ -170,11 +173,19 @@ def check_actions(agent: str, spec: specs.EnvironmentSpec, *, takes_choices: boo
             )
         _check_choices(agent, spec.actions)
         return
+    if takes_hybrid and specs.is_hybrid(spec.actions):
+        check_actions(agent, spec._replace(actions=spec.actions["continuous"]))
+        _check_choices(agent, spec.actions["discrete"])
+        return
     if not isinstance(spec.actions, specs.Array):
+        way_out = "Mixed and nested actions must be joined in a wrapper of the environment."
+        if takes_hybrid:
+            way_out = "FlatActionWrapper joins nests of actions with bounds, also of both kinds."
+        elif specs.is_hybrid(spec.actions):
+            way_out = "Choose MPO, which takes both kinds, or join them in a wrapper of the environment."
         raise ValueError(
             f"{agent} needs actions that are one discrete number or one float32 vector, got "
-            f"{describe(spec.actions)}. Mixed and nested actions must be joined in a wrapper of the "
-            "environment."
+            f"{describe(spec.actions)}. {way_out}"
         )
     check_vector(
         agent,

@@ -63,6 +63,20 @@ def are_numbers(reward_spec: types.NestedSpec) -> bool:
     return all(map(is_number, parts))
 
 
+def is_hybrid(spec: types.NestedSpec) -> bool:
+    """Returns whether actions are hybrid: a dict of two vectors with bounds, floats and integers.
+
+    Their names are `continuous` and `discrete`. `wrappers.FlatActionWrapper` turns other nests into this one.
+    """
+    if not isinstance(spec, Mapping) or spec.keys() != {"continuous", "discrete"}:
+        return False
+    kinds = (spec["continuous"], "f"), (spec["discrete"], "iu")
+    return all(
+        isinstance(part, BoundedArray) and part.dtype.kind in kind and len(part.shape) == 1
+        for part, kind in kinds
+    )
+
+
 def without(nest: Any, names: Collection[str]) -> Any:
     """Returns a dict of specs, arrays or tensors without the entries with these names.
 

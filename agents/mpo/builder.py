@@ -24,7 +24,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             objectives.check(spec, self.config, self.make_objective_functions())
         super().check_spec(spec)
         requirements.check_observations("MPO", spec)
-        requirements.check_actions("MPO", spec)
+        requirements.check_actions("MPO", spec, takes_hybrid=True)
         if self.config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
                 "`action_penalty` must be False with discrete actions, which never leave their bounds, got "
@@ -55,15 +55,19 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
         config, action_spec = self.config, parts.spec.actions
         discrete = isinstance(action_spec, specs.DiscreteArray)
+        continuous, num_values = actions.parts(action_spec)
+        is_summed = discrete or not config.per_dimension_constraint
         return learner.make_learner(
             networks=parts.networks,
             duals=losses.MPODuals(
-                num_dimensions=1 if discrete or not config.per_dimension_constraint else action_spec.shape[0],
+                num_dimensions=1 if is_summed else continuous.shape[0],
                 init_log_temperature=config.init_log_temperature,
                 init_log_alpha_mean=config.init_log_alpha_mean,
                 init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
                 action_penalty=config.action_penalty,
                 num_objectives=len(config.objectives) or None,
+                num_choices=1 if is_summed else len(num_values),
+                init_log_alpha_discrete=config.init_log_alpha_discrete if num_values else None,
             ),
             dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
             critic_target=self.make_critic_target(),

@@ -10,7 +10,7 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
 
-_TAKEN = frozenset({"mean", "stddev", "q", "penalty"})  # in names of metrics, such as kl/mean_rel
+_TAKEN = frozenset({"mean", "stddev", "discrete", "q", "penalty"})  # in names of metrics, such as kl/mean_rel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,10 +32,12 @@ class MPOConfig(
     et al. 2021, "Temporally-extended epsilon-greedy exploration"; [15] Fujimoto et al. 2020, "An equivalence
     between loss functions and non-uniform sampling in experience replay" (LAP); [16] Lillicrap et al. 2016,
     "Continuous control with deep reinforcement learning"; [17] Abdolmaleki et al. 2020, "A distributional
-    view on multi-objective policy optimization".
+    view on multi-objective policy optimization"; [18] Neunert et al. 2020, "Continuous-discrete reinforcement
+    learning for hybrid control in robotics".
 
     With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
-    sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean.
+    sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean. With hybrid
+    actions [18], whole actions are sampled, and the policy has three KLs, each with its own bound.
     """
 
     # Networks.
@@ -137,8 +139,10 @@ class MPOConfig(
     """Bound on the policy's KL by its mean, nats per action dimension; for a discrete policy, on its KL."""
     epsilon_stddev: constraints.Positive = 1e-6
     """Bound on the policy's KL by its standard deviation, nats per action dimension."""
+    epsilon_discrete: constraints.Positive = 2.5e-3
+    """Bound on the KL of a hybrid policy's choices, nats per choice."""
     per_dimension_constraint: bool = True
-    """Whether the two KL bounds hold per action dimension or for their sum."""
+    """Whether the KL bounds hold per action dimension and choice, or for their sums."""
     action_penalty: bool = False
     """If True, raw actions outside the bounds are penalised by one more objective, `penalty` ([17], [4])."""
     epsilon_penalty: constraints.Positive = 1e-3
@@ -149,6 +153,8 @@ class MPOConfig(
     """Initial multiplier of the mean's KL before softplus."""
     init_log_alpha_stddev: float = 1000.0
     """Initial multiplier of the standard deviation's KL before softplus."""
+    init_log_alpha_discrete: float = 10.0
+    """Initial multiplier of the KL of a hybrid policy's choices before softplus."""
     policy_period: constraints.Count = 1
     """Learner steps for each improvement of the policy; the others are the critic's alone, and take about
     0.6 of the time."""
@@ -165,7 +171,7 @@ class MPOConfig(
     temperature_learning_rate: constraints.Positive = 1e-2
     """Learning rate of the temperatures, if they are learned."""
     alpha_learning_rate: constraints.Positive = 1e-2
-    """Learning rate of the two KL multipliers."""
+    """Learning rate of the KL multipliers."""
     adam_epsilon: constraints.Positive = 1e-8
     """Adam's epsilon."""
     sgd_momentum: Annotated[float, Constraint("in [0, 1)", lambda value: 0 <= value < 1)] = 0.9
@@ -208,7 +214,8 @@ class MPOConfig(
     effect on discrete actions."""
     random_steps: constraints.Natural = 0
     """Environment steps with uniformly random actions, before the policy acts, each kept for `noise_repeat`
-    steps; their density is recorded. No effect on discrete actions: an untrained policy is near uniform."""
+    steps; their density is recorded. No effect on discrete actions and parts of actions: an untrained policy
+    is near uniform."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ import tree
 from torch import nn
 
 from minerva_acme import distributions, learners, networks, specs
+from minerva_acme.agents import actions
 
 
 class Critic(abc.ABC):
@@ -110,15 +111,26 @@ class DiscreteCritic(Critic):
 
 def make_critic(
     module: Callable[..., Any],
-    action_spec: specs.BoundedArray,
+    action_spec: Any,
     has_objectives: bool = False,
     device: torch.device | None = None,
 ) -> Critic:
     """Makes the critic for the spec's kind of actions, on a device, by default the CPU."""
     if isinstance(action_spec, specs.DiscreteArray):
         return DiscreteCritic(module, has_objectives)
-    low, high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
+    low, high = (torch.from_numpy(bound).to(device) for bound in actions.bounds(action_spec))
+    if specs.is_hybrid(action_spec):
+        return ContinuousCritic(
+            _with_one_hot(module, action_spec, device), has_objectives, low=low, high=high
+        )
     return ContinuousCritic(module, has_objectives, low=low, high=high)
+
+
+def _with_one_hot(
+    module: Callable[..., Any], action_spec: Any, device: torch.device | None
+) -> Callable[..., Any]:
+    one_hot = actions.OneHot(action_spec, device)
+    return lambda features, action: module(features, one_hot(action))
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -1,7 +1,7 @@
 """The policy's improvement on the target networks, and the loss of MPO's multipliers.
 
-Shapes: S states, N actions in each, D action dimensions, an axis that discrete actions lack; K objectives, J
-of them rewards.
+Shapes: S states, N actions in each, D action dimensions, of hybrid actions also the choices, an axis that
+discrete actions lack; K objectives, J of them rewards.
 """
 
 import functools
@@ -92,7 +92,7 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
 
     def loss(policy: distributions.Distribution) -> torch.Tensor:
         parts = losses.decoupled_policy_losses(total_weights, states.actions, policy, states.policy)
-        total: torch.Tensor = sum(parts)  # the mean's and, if there is one, the standard deviation's
+        total: torch.Tensor = sum(parts)  # the mean's, and those of other parts that there are
         return total
 
     return Improvement(loss, temperature_loss, metrics)
@@ -141,7 +141,11 @@ def dual_loss(
         duals: The multipliers.
         config: The hyperparameters, with the bounds.
     """
-    epsilons = {"mean": config.epsilon_mean, "stddev": config.epsilon_stddev}
+    epsilons = {
+        "mean": config.epsilon_mean,
+        "stddev": config.epsilon_stddev,
+        "discrete": config.epsilon_discrete,
+    }
     parts, metrics = [] if temperature_loss is None else [temperature_loss], {}
     for name, alpha in duals.alphas().items():
         kl, epsilon = getattr(kls, name), epsilons[name]

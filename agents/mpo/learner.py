@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from minerva_acme import acceleration, core, counting, learners, loggers, losses, networks, specs, types
+from minerva_acme.agents import actions
 from minerva_acme.agents.mpo import critics, health, improvement, modes, objectives, optimizers, targets
 from minerva_acme.agents.mpo import losses as mpo_losses
 from minerva_acme.agents.mpo.config import MPOConfig
@@ -21,7 +22,7 @@ def make_learner(
     dataset: Iterator[Any],
     critic_target: targets.CriticTarget,
     config: MPOConfig,
-    action_spec: specs.BoundedArray,
+    action_spec: types.NestedSpec,
     counter: counting.Counter,
     logger: loggers.Logger,
     generator: torch.Generator,
@@ -48,7 +49,7 @@ def make_learner(
             `learners.checked_samples`.
         critic_target: Computes the critic's regression targets.
         config: The hyperparameters.
-        action_spec: The spec of the action: its bounds, or that it is discrete.
+        action_spec: The spec of the action: its bounds, or that it is discrete or hybrid.
         counter: Counts `steps` and `walltime`.
         logger: Receives one row of diagnostics per step.
         generator: Draws the sampled actions; on `device`.
@@ -86,7 +87,7 @@ def make_learner(
     as_critic = functools.partial(
         critics.make_critic, action_spec=action_spec, has_objectives=bool(config.objectives), device=device
     )
-    low, high = (torch.from_numpy(bound).to(device) for bound in specs.bounds(action_spec))
+    low, high = (torch.from_numpy(bound).to(device) for bound in actions.bounds(action_spec))
     of_batch = mpo_losses.MPOLosses(
         config=config,
         online_q=as_critic(online.critic),
@@ -97,6 +98,7 @@ def make_learner(
         critic_loss=critic_loss,
         low=low,
         high=high,
+        raw_actions=actions.raw_actions(action_spec, squash=False).on(device),
         rewards=rewards,
         functions={
             name: objective_functions[name] for name in config.objectives if name in objective_functions

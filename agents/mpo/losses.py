@@ -1,8 +1,8 @@
 """MPO's losses, which `learners.LossLearner` minimises on each batch.
 
 Shapes: B batch, T transitions of a sequence, S states in which the policy is improved, N actions in each
-(sampled, or all discrete ones), F features of an observation, D action dimensions, an axis that discrete
-actions lack; with `objectives`, K of them, J rewards.
+(sampled, or all discrete ones), F features of an observation, D action dimensions, of hybrid actions also the
+choices, an axis that discrete actions lack; with `objectives`, K of them, J rewards.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from minerva_acme import learners, losses, networks, types
+from minerva_acme.agents import actions
 from minerva_acme.agents.mpo import critics, improvement, modes, objectives, targets
 from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
@@ -73,6 +74,7 @@ class MPOLosses:
     critic_loss: CriticLoss
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
+    raw_actions: actions.RawActions  # those of the data
     rewards: Sequence[str]  # the objectives that are rewards
     functions: Mapping[str, objectives.ObjectiveFunction]  # the other ones
     for_training: Sequence[nn.Module]  # the parts that compute something else in training than in acting
@@ -213,6 +215,7 @@ class MPOLosses:
 
     def _learned_from(self, nets: MPOModules, data: types.Trajectory) -> tuple[types.Trajectory, Observed]:
         """Returns the steps that are learned from, and their observations as the encoder takes them."""
+        data = data._replace(action=self.raw_actions.join(data.action))
         if not isinstance(nets.online.encoder, networks.RecurrentEncoder):
             return data, data.observation
         burn_in = self.config.burn_in
@@ -340,8 +343,11 @@ class MPOLosses:
 
     def _of_target_policy(self, states: improvement.States) -> learners.Metrics:
         """Returns metrics of the policy that is improved."""
-        actions, mean = states.actions, states.policy.mode()
         return {f"policy/{name}": value for name, value in states.policy.diagnostics().items()} | {
-            "policy/clipped_actions": ((actions < self.low) | (actions > self.high)).float().mean(),
-            "policy/clipped_means": ((mean < self.low) | (mean > self.high)).float().mean(),
+            "policy/clipped_actions": self._share_outside(states.actions),
+            "policy/clipped_means": self._share_outside(states.policy.mode()),
         }
+
+    def _share_outside(self, actions: torch.Tensor) -> torch.Tensor:
+        is_outside = (actions < self.low) | (actions > self.high)
+        return is_outside[..., self.raw_actions.clipped].float().mean()

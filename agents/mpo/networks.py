@@ -1,7 +1,7 @@
 """The networks that MPO trains.
 
-Shapes: F features; D action dimensions; K discrete actions; J rewards that are objectives; `...` leading
-axes.
+Shapes: F features; D action dimensions; K discrete actions; of hybrid actions, D continuous ones, C choices
+and V values of all choices; J rewards that are objectives; `...` leading axes.
 """
 
 import copy
@@ -25,8 +25,9 @@ class MPONetworks(NamedTuple):
 
     Any modules with these signatures will do; the leading axes `...` are the same for inputs and output:
 
-        policy(features [..., F]) -> distributions.Distribution of [..., D] or [..., K]
+        policy(features [..., F]) -> distributions.Distribution of [..., D], [..., K] or [..., D + C]
         critic(features [..., F], action [..., D]) -> networks.Prediction [...]    for continuous actions
+        critic(features [..., F], action [..., D + V]) -> networks.Prediction [...]    for hybrid actions
         critic(features [..., F]) -> networks.Prediction [..., K]                  for all discrete actions
         the same with `objectives` -> networks.Prediction [..., J] or [..., J, K]  one for each reward
         encoder(observation, a nest of [..., *]) -> features [..., F]
@@ -81,7 +82,7 @@ def make_networks(
 
     Args:
         spec: The environment's spec: any observations that `networks.make_encoder` takes; actions float32 [D]
-            with finite bounds, or discrete.
+            with finite bounds, discrete or hybrid.
         config: The torsos, the critic's head, the memory, and whether observations are normalised.
         generator: Draws the initial weights.
         encoder: The encoder, or None for one from `networks.make_encoder`.

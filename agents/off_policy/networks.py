@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import distributions, learners, networks, specs, types
+from minerva_acme.agents import actions
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.networks import linear
 
@@ -61,7 +62,7 @@ class CriticSettings(Protocol):
 
 def make_member(
     features: int,
-    action_spec: specs.BoundedArray,
+    action_spec: Any,
     config: CriticSettings,
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
@@ -70,14 +71,18 @@ def make_member(
 ) -> nn.Module:
     """Makes one critic, of features and actions or of all discrete actions; see `MakeMember`, `make_head`.
 
-    `torso` replaces the one that the config names.
+    Of hybrid actions it takes the continuous part and one-hot choices; see `actions.OneHot`. `torso` replaces
+    the one that the config names.
     """
     make_torso, num_actions, bounds = torso or TORSOS[config.torso], None, None
     if isinstance(action_spec, specs.DiscreteArray):
         num_actions = action_spec.num_values
     else:
-        low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-        bounds, features = (low, high), features + len(low)
+        continuous, num_values = actions.parts(action_spec)
+        low, high = (torch.from_numpy(bound) for bound in specs.bounds(continuous))
+        one_hot = torch.zeros(sum(num_values))
+        bounds = torch.cat([low, one_hot]), torch.cat([high, one_hot + 1.0])
+        features += len(bounds[0])
     body = make_torso(features, config.critic_layer_sizes, generator=generator)
     head = make_head(body.output_size, num_actions, config, generator, scale, num_objectives)
     return networks.Critic(body, head, bounds=bounds)
@@ -246,7 +251,7 @@ def make_gaussian_policy(
 
 def make_raw_policy(
     features: int,
-    action_spec: specs.BoundedArray,
+    action_spec: Any,
     layer_sizes: Sequence[int],
     generator: torch.Generator,
     torso: networks.TorsoFactory,
@@ -254,13 +259,13 @@ def make_raw_policy(
     *,
     bounded_mean: bool = False,
 ) -> nn.Module:
-    """Makes a policy from features to `distributions.DiagonalGaussian`, or to `Categorical` actions.
+    """Makes a policy from features to `distributions.DiagonalGaussian`, `Categorical` or `Hybrid` actions.
 
     Samples of the Gaussian are raw actions: they are clipped to their bounds when they are executed.
 
     Args:
         features: The number of features.
-        action_spec: The spec of the actions: float32 [D], or discrete.
+        action_spec: The spec of the actions: float32 [D], discrete or hybrid.
         layer_sizes: The number of units of each layer of the torso.
         generator: Draws the initial weights.
         torso: One of `TORSOS`.
@@ -272,11 +277,12 @@ def make_raw_policy(
     options: dict[str, Any] = {"generator": generator, "torso": torso}
     if isinstance(action_spec, specs.DiscreteArray):
         return networks.CategoricalPolicy(features, action_spec.num_values, layer_sizes, **options)
-    low, high = (torch.from_numpy(bound) for bound in specs.bounds(action_spec))
-    bounds = (low, high) if bounded_mean else None
-    return networks.GaussianPolicy(
-        features, len(low), layer_sizes, initial_stddev=initial_stddev, bounds=bounds, **options
-    )
+    continuous, num_values = actions.parts(action_spec)
+    low, high = (torch.from_numpy(bound) for bound in specs.bounds(continuous))
+    options |= {"initial_stddev": initial_stddev, "bounds": (low, high) if bounded_mean else None}
+    if num_values:
+        return networks.HybridPolicy(features, len(low), num_values, layer_sizes, **options)
+    return networks.GaussianPolicy(features, len(low), layer_sizes, **options)
 
 
 def make_deterministic_policy(

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from minerva_acme.distributions.categorical import Categorical
     from minerva_acme.distributions.distribution import Distribution, Points
     from minerva_acme.distributions.gaussian import DiagonalGaussian
+    from minerva_acme.distributions.hybrid import Hybrid
     from minerva_acme.distributions.multi_categorical import MultiCategorical
     from minerva_acme.distributions.squashed import SquashedGaussian, TanhSquash
 
@@ -15,6 +16,7 @@ __all__ = [
     "Categorical",
     "DiagonalGaussian",
     "Distribution",
+    "Hybrid",
     "MultiCategorical",
     "Points",
     "SquashedGaussian",

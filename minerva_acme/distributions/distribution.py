@@ -63,7 +63,8 @@ class Distribution(Protocol):
 
         Each part is `other`, without gradient, with one parameter taken from `self`. A Gaussian has
         `mean` and `stddev`; a distribution with one part calls it `mean` and uses the mean's bound and
-        multiplier for it.
+        multiplier for it. A part may be of some of the action's entries alone, as those of a `Hybrid`, which
+        has `discrete` too. Of a part only `log_prob` and `kl_per_dimension` are used.
         """
 
     def at(self, index: Any) -> Any:

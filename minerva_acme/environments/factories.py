@@ -124,7 +124,7 @@ def make_training_environment(
         text and empty parts in observations     left out
         discrete, boolean and integer parts      float32, see `wrappers.FloatObservationWrapper`
         continuous actions                       scaled to [-1, 1]
-        nests of actions of one kind             one vector, see `wrappers.FlatActionWrapper`
+        nests of actions                         one vector of each kind, see `wrappers.FlatActionWrapper`
         nests and arrays of rewards              a dict of numbers, see `wrappers.NamedRewardsWrapper`
         observations without images              concatenated to one vector
         64 bits                                  32 bits

@@ -1,6 +1,6 @@
 """The Lagrange multipliers of the constraints of MPO and V-MPO.
 
-Shapes: D action dimensions, or 1 if a constraint holds for their sum.
+Shapes: D action dimensions, and C choices of a hybrid policy, or 1 if a constraint holds for their sum.
 """
 
 import math
@@ -59,6 +59,7 @@ class MPODuals(nn.Module):
     """
 
     alpha_stddev: DualVariable | None
+    alpha_discrete: DualVariable | None
     penalty_temperature: DualVariable | None
 
     def __init__(
@@ -70,6 +71,8 @@ class MPODuals(nn.Module):
         init_log_alpha_stddev: float | None,
         action_penalty: bool,
         num_objectives: int | None = None,
+        num_choices: int = 1,
+        init_log_alpha_discrete: float | None = None,
     ) -> None:
         """Makes the parameters; initial values are before softplus.
 
@@ -83,6 +86,9 @@ class MPODuals(nn.Module):
             action_penalty: Whether there is a temperature for the action penalty.
             num_objectives: The number of objectives, each with its own temperature, without the penalty;
                 None for one objective, whose temperature is [].
+            num_choices: The number of choices of a hybrid policy, C, or 1 as for `num_dimensions`.
+            init_log_alpha_discrete: The initial value for the multipliers of the choices' KL, or None for a
+                policy that is not hybrid.
         """
         super().__init__()
         if num_dimensions < 1:
@@ -93,11 +99,14 @@ class MPODuals(nn.Module):
         self.alpha_stddev = None
         if init_log_alpha_stddev is not None:
             self.alpha_stddev = DualVariable((num_dimensions,), init_log_alpha_stddev)
+        self.alpha_discrete = None
+        if init_log_alpha_discrete is not None:
+            self.alpha_discrete = DualVariable((num_choices,), init_log_alpha_discrete)
         self.penalty_temperature = DualVariable((), init_log_temperature) if action_penalty else None
 
     def alphas(self) -> dict[str, DualVariable]:
         """Returns the multipliers of the M-step's KLs, keyed by the part of the policy that each bounds."""
-        alphas = {"mean": self.alpha_mean, "stddev": self.alpha_stddev}
+        alphas = {"mean": self.alpha_mean, "stddev": self.alpha_stddev, "discrete": self.alpha_discrete}
         return {name: alpha for name, alpha in alphas.items() if alpha is not None}
 
 

@@ -218,7 +218,8 @@ def decoupled_policy_losses(
         target: The policy from which the actions come, [B]; no gradient flows to it.
 
     Returns:
-        A named tuple of losses, [] each: `mean`, which trains mu, and `stddev` if the policy has one.
+        A named tuple of losses, [] each: `mean`, which trains mu, and `stddev` and `discrete` if the policy
+        has them.
 
     Raises:
         ValueError: A shape is wrong.
@@ -238,7 +239,8 @@ def decoupled_kls(online: Distribution, target: Distribution, per_dimension: boo
         KL_mu[d]    = mean_b KL(N(mu'_d, sigma'_d) || N(mu_d, sigma'_d))
         KL_sigma[d] = mean_b KL(N(mu'_d, sigma'_d) || N(mu'_d, sigma_d))
 
-    Source: [2] section 4.2.2, per dimension as in Acme. A discrete policy has one part of one dimension.
+    Source: [2] section 4.2.2, per dimension as in Acme. A discrete policy has one part of one dimension, and
+    a hybrid one has a third part, with one dimension for each choice.
 
     Args:
         online: The policy that is trained, [B].
@@ -246,14 +248,17 @@ def decoupled_kls(online: Distribution, target: Distribution, per_dimension: boo
         per_dimension: Whether to keep the dimensions apart; False sums over D.
 
     Returns:
-        A named tuple of KLs, nats, [K] each: `mean`, and `stddev` if the policy has one.
+        A named tuple of KLs, nats, [K] each: `mean`, and `stddev` and `discrete` if the policy has them.
 
     Raises:
         ValueError: A shape is wrong.
     """
     check_shapes(*_policy_shapes(online, target))
     frozen, parts = target.detach(), online.decouple(target)
-    kls = [frozen.kl_per_dimension(part).mean(dim=0) for part in parts]
+    kls = [
+        before.kl_per_dimension(part).mean(dim=0)
+        for before, part in zip(frozen.decouple(frozen), parts, strict=True)
+    ]
     return parts._make(kls if per_dimension else (kl.sum(dim=0, keepdim=True) for kl in kls))
 
 
@@ -262,8 +267,10 @@ def kl_penalty(kls: Any, *alphas: torch.Tensor) -> torch.Tensor:
 
         L_KL = sum_k alpha_mu[k] KL_mu[k] + alpha_sigma[k] KL_sigma[k]
 
+    and likewise over the choices of a hybrid policy.
+
     Args:
-        kls: The KLs from `decoupled_kls`, [K] each.
+        kls: The KLs from `decoupled_kls`, [K] each; K may differ between them.
         *alphas: The multipliers of each KL, [K], in the same order; no gradient flows to them.
 
     Returns:
@@ -273,13 +280,11 @@ def kl_penalty(kls: Any, *alphas: torch.Tensor) -> torch.Tensor:
         ValueError: The shapes differ: `num_dimensions` of `MPODuals` must be D if KLs are per dimension,
             else 1.
     """
-    check_shapes(
-        *((f"kls.{name}", kl, "K") for name, kl in kls._asdict().items()),
-        *((f"alpha_{name}", alpha, "K") for name, alpha in zip(kls._fields, alphas, strict=True)),
-    )
+    for name, kl, alpha in zip(kls._fields, kls, alphas, strict=True):
+        check_shapes((f"kls.{name}", kl, "K"), (f"alpha_{name}", alpha, "K"))
     # The policy must not lower its loss through the multipliers: `alpha_loss` trains those.
-    penalties_K = [alpha.detach() * kl for alpha, kl in zip(alphas, kls, strict=True)]
-    return functools.reduce(operator.add, penalties_K).sum()
+    penalties = [(alpha.detach() * kl).sum() for alpha, kl in zip(alphas, kls, strict=True)]
+    return functools.reduce(operator.add, penalties)
 
 
 def alpha_loss(alpha: torch.Tensor, epsilon: float, kl: torch.Tensor) -> torch.Tensor:

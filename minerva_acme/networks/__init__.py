@@ -45,6 +45,7 @@ from minerva_acme.networks.encoders import (
     is_image,
     make_encoder,
 )
+from minerva_acme.networks.hybrid import HybridPolicy
 from minerva_acme.networks.linear import normal_linear, orthogonal_linear, uniform_linear
 from minerva_acme.networks.memory import GRU, LSTM, Memory, MemoryState, Past, make_memory
 from minerva_acme.networks.normalizer import (
@@ -90,6 +91,7 @@ __all__ = [
     "GRU",
     "GaussianHead",
     "GaussianPolicy",
+    "HybridPolicy",
     "IdentityEncoder",
     "ImageEncoder",
     "LSTM",

@@ -16,7 +16,7 @@ from minerva_acme.networks.torso import LayerNormMLP, TorsoFactory
 # would last for a long time.
 MEAN_HEAD_GAIN = 0.01
 LOG_STD_HEAD_GAIN = 0.01
-_LOGITS_GAIN = 0.01  # the policy starts near uniform in every state
+LOGITS_GAIN = 0.01  # the policy starts near uniform in every state
 
 
 def log_of_initial_stddev(initial_stddev: float) -> float:
@@ -83,7 +83,10 @@ class GaussianPolicy(nn.Module):
 
     def forward(self, observation: torch.Tensor) -> DiagonalGaussian:
         """Computes the policy at each observation, [..., O] -> [..., D]."""
-        features = self.torso(observation)
+        return self.of_features(self.torso(observation))
+
+    def of_features(self, features: torch.Tensor) -> DiagonalGaussian:
+        """Computes the policy from the torso's features, [..., F] -> [..., D]."""
         log_std = self.log_std_head(features).clamp(MIN_LOG_STD, MAX_LOG_STD)
         mean = self.mean_head(features)
         return DiagonalGaussian(mean if self.mean_squash is None else self.mean_squash(mean), log_std)
@@ -126,7 +129,7 @@ class CategoricalPolicy(nn.Module):
         """
         super().__init__()
         self.torso = torso(observation_size, layer_sizes, generator=generator)
-        self.logits = orthogonal_linear(self.torso.output_size, num_actions, _LOGITS_GAIN, generator)
+        self.logits = orthogonal_linear(self.torso.output_size, num_actions, LOGITS_GAIN, generator)
 
     def forward(self, observation: torch.Tensor) -> Categorical:
         """Computes the policy at each observation, [..., O] -> [..., K]."""

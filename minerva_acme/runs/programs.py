@@ -204,7 +204,8 @@ def write_onnx(module: nn.Module, inputs: tuple[Any, ...], file: str, metadata: 
     """Writes a module as one ONNX file.
 
     The inputs are `observation`, or `observation/<path>` for each array of a nest; with memory also
-    `state/<index>` and `start`. The outputs are `action` and, with memory, `next_state/<index>`.
+    `state/<index>` and `start`. The outputs are `action`, or `action/<path>`, and with memory also
+    `next_state/<index>`.
 
     Args:
         module: The module.
@@ -217,12 +218,15 @@ def write_onnx(module: nn.Module, inputs: tuple[Any, ...], file: str, metadata: 
     num_states = len(tree.flatten(inputs[1])) if len(inputs) > 1 else 0
     if num_states:
         names += [*(f"state/{index}" for index in range(num_states)), "start"]
-    with _quiet():
+    with _quiet(), torch.no_grad():
+        outputs = module(*tree.map_structure(torch.from_numpy, inputs))
+        action = outputs[0] if num_states else outputs
+        outs = ["/".join(map(str, ("action", *path))) for path, _ in tree.flatten_with_path(action)]
         written = torch.onnx.export(
             _Flat(module, inputs).eval(),
             example,
             input_names=names,
-            output_names=["action", *(f"next_state/{index}" for index in range(num_states))],
+            output_names=[*outs, *(f"next_state/{index}" for index in range(num_states))],
             dynamic_shapes=(_any_batch(example),),
             dynamo=True,
             verbose=False,
@@ -240,10 +244,15 @@ def load_onnx(file: str) -> Program:
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
+    kinds = [each.name.split("/", 1) for each in session.get_outputs()]
 
     def run(*inputs: Any) -> Any:
-        action, *state = session.run(None, dict(zip(names, tree.flatten(inputs), strict=True)))
-        return (action, tuple(state)) if state else action
+        outputs = session.run(None, dict(zip(names, tree.flatten(inputs), strict=True)))
+        named = [*zip(kinds, outputs, strict=True)]
+        actions = {path[0] if path else "": each for (kind, *path), each in named if kind == "action"}
+        state = tuple(each for (kind, *_), each in named if kind == "next_state")
+        action = actions.get("", actions)
+        return (action, state) if state else action
 
     return run
 

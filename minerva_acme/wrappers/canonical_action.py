@@ -15,24 +15,29 @@ class CanonicalActionWrapper(transforms.ActionTransformWrapper):
 
         action -1 -> minimum      0 -> (minimum + maximum) / 2      1 -> maximum
 
-    Works leaf by leaf on nests of actions.
+    Works leaf by leaf on nests of actions; among floats, integers stay as they are.
     """
 
     def __init__(self, environment: dm_env.Environment, *, clip: bool = True) -> None:
         """Initialises the wrapper.
 
         Args:
-            environment: The environment to wrap; each leaf of its action spec is a float array with finite
-                bounds.
+            environment: The environment to wrap; the floats of its action spec, at least one array, have
+                finite bounds.
             clip: Whether an action outside [-1, 1] is clipped to it. Otherwise it is scaled beyond the
                 bounds, and handling it is left to the environment.
 
         Raises:
-            ValueError: An action is not a float, or not bounded on both sides, or its range overflows.
+            ValueError: No action is a float, or one is not bounded on both sides, or its range overflows.
         """
         inner_spec = environment.action_spec()
-        tree.map_structure_with_path(_check_scalable, inner_spec)
-        scale = leafwise.apply_each(tree.map_structure(lambda spec: _Scale(spec, clip), inner_spec))
+        has_floats = any(map(_is_float, tree.flatten(inner_spec)))
+        for path, leaf in tree.flatten_with_path(inner_spec):
+            if _is_float(leaf) or not has_floats:
+                _check_scalable(path, leaf)
+        scale = leafwise.apply_each(
+            tree.map_structure(lambda spec: _Scale(spec, clip) if _is_float(spec) else _as_it_is, inner_spec)
+        )
         spec = tree.map_structure(_canonical_spec, inner_spec)
         super().__init__(environment, transform=scale, spec=spec)
 
@@ -60,13 +65,20 @@ class _Scale:
         return np.asarray(scaled, self._dtype)
 
 
+def _is_float(spec: specs.Array) -> bool:
+    return np.issubdtype(spec.dtype, np.floating)
+
+
+def _as_it_is(action: Any) -> Any:
+    return action
+
+
 def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
     name = specs.leaf_name("`action_spec`", path)
-    if not np.issubdtype(spec.dtype, np.floating):
+    if not _is_float(spec):
         raise ValueError(
             f"{name} must be a float array to be scaled to [-1, 1], got {specs.describe(spec)}. Discrete "
-            "actions need no such wrapper, and no agent takes both kinds: make all continuous, or all "
-            "discrete."
+            "actions need no such wrapper."
         )
     if not isinstance(spec, specs.BoundedArray) or not specs.is_bounded(spec):
         raise ValueError(
@@ -83,4 +95,6 @@ def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:
 
 
 def _canonical_spec(spec: specs.BoundedArray) -> specs.BoundedArray:
+    if not _is_float(spec):
+        return spec
     return spec.replace(minimum=-np.ones(spec.shape), maximum=np.ones(spec.shape))

@@ -115,6 +115,32 @@ class Mixed(Good):
         return {"arm": super().action_spec(), "grip": specs.DiscreteArray(2)}
 
 
+class GymMixed(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(5)
+    action_space = gymnasium.spaces.Tuple(
+        [
+            gymnasium.spaces.Discrete(3, start=1),
+            gymnasium.spaces.Dict(
+                {"arm": gymnasium.spaces.Box(0.0, 4.0, (2,)), "tools": gymnasium.spaces.MultiBinary(2)}
+            ),
+        ]
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return int(self.np_random.integers(5)), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        place = int(self.np_random.integers(5))
+        return place, 1.0, place == 0, False, {}
+
+
+class Unbounded(Good):
+    def action_spec(self):
+        return {"arm": specs.Array((2,), np.float32), "grip": specs.DiscreteArray(2)}
+
+
 class Gym(gymnasium.Env):
     observation_space = gymnasium.spaces.Discrete(5)
     action_space = gymnasium.spaces.MultiDiscrete([2, 3])
@@ -238,14 +264,29 @@ def test_an_environment_without_a_spec_has_a_line_that_says_so(verdicts):
 
 
 def test_what_no_agent_takes_fails(verdicts):
-    status, rows = verdicts("Mixed")
+    status, rows = verdicts("Unbounded")
     assert status == 1
     assert rows["for training"] == (
         "wrong",
-        "`action_spec`['grip'] must be a float array to be scaled to [-1, 1], got DiscreteArray with 2 "
-        "values. Discrete actions need no such wrapper, and no agent takes both kinds: make all "
-        "continuous, or all discrete.",
+        "`action_spec`['arm'] must be bounded on both sides to be scaled to [-1, 1], got Array(2,) float32. "
+        "Give it bounds in a wrapper around the environment.",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "actions"),
+    [
+        ("Mixed", "BoundedArray(1,) float32 in [-1, 1], discrete: BoundedArray(1,) int32 in [0, 1]"),
+        ("GymMixed", "BoundedArray(2,) float32 in [-1, 1], discrete: BoundedArray(3,) int32 in [0, 2]"),
+    ],
+)  # fmt: skip
+def test_nests_of_continuous_and_discrete_actions_are_for_mpo_alone(verdicts, name, actions):
+    status, rows = verdicts(name)
+    assert status == 0
+    assert rows["mpo"][0] == "ok" and actions in rows["mpo"][1]
+    others = {agent: rows[agent] for agent in ("sac", "ppo", "dqn", "bc")}
+    assert {verdict for verdict, _ in others.values()} == {"no"}
+    assert "Choose MPO, which takes both kinds" in others["ppo"][1]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import tree
 
 from minerva_acme import distributions
 
@@ -39,12 +40,17 @@ def choices(seed: int) -> distributions.MultiCategorical:
     return distributions.MultiCategorical(normal(*LEADING, 2, 3, seed=seed))
 
 
+def hybrid(seed: int) -> distributions.Hybrid:
+    return distributions.Hybrid(gaussian(seed), choices(seed + 5))
+
+
 KINDS: dict[str, Callable[[int], Any]] = {
     "Gaussian": gaussian,
     "squashed Gaussian": squashed,
     "categorical": categorical,
     "masked categorical": masked,
     "several choices": choices,
+    "hybrid": hybrid,
 }
 
 
@@ -59,7 +65,35 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+class Joint(torch.distributions.Distribution):
+    """Two independent distributions of one vector, whose first three numbers are the first one's."""
+
+    def __init__(self, *parts: torch.distributions.Distribution) -> None:
+        super().__init__(validate_args=False)
+        self.parts = parts
+
+    def sample(self, sample_shape: Any = ()) -> torch.Tensor:
+        return torch.cat([part.sample(sample_shape) for part in self.parts], dim=-1)
+
+    def log_prob(self, value: torch.Tensor) -> torch.Tensor:
+        first, second = self.parts
+        return first.log_prob(value[..., :3]) + second.log_prob(value[..., 3:])
+
+
+@torch.distributions.register_kl(Joint, Joint)
+def joint_kl(one: Joint, other: Joint) -> torch.Tensor:
+    kls = map(torch.distributions.kl_divergence, one.parts, other.parts)
+    return torch.stack([*kls]).sum(dim=0)
+
+
+def tensors_of(distribution: Any) -> list[torch.Tensor]:
+    """The parameters, in the order of the parts that `decouple` returns."""
+    return [leaf for leaf in tree.flatten(distribution) if isinstance(leaf, torch.Tensor)]
+
+
 def reference(distribution: Any) -> torch.distributions.Distribution:
+    if isinstance(distribution, distributions.Hybrid):
+        return Joint(*map(reference, distribution))
     if isinstance(distribution, distributions.Categorical):
         return torch.distributions.Categorical(logits=distribution.logits)
     if isinstance(distribution, distributions.MultiCategorical):
@@ -134,8 +168,7 @@ def test_indexing_takes_leading_axes_of_all_that_is_said(make) -> None:
 
 def test_a_detached_one_is_equal_and_has_no_gradient(make) -> None:
     distribution = make(0)
-    tensors = list(getattr(distribution, "raw", distribution))
-    for tensor in tensors:
+    for tensor in tensors_of(distribution):
         tensor.requires_grad_()
     action = distribution.mode().detach()
     assert distribution.log_prob(action).requires_grad
@@ -147,30 +180,36 @@ def test_a_detached_one_is_equal_and_has_no_gradient(make) -> None:
 def test_parts_are_the_other_with_one_thing_of_the_own_and_train_that_alone(make) -> None:
     one, other = make(0), make(1)
     for distribution in (one, other):
-        for tensor in getattr(distribution, "raw", distribution):
+        for tensor in tensors_of(distribution):
             tensor.requires_grad_()
-    parts = one.decouple(other)
-    assert parts._fields in (("mean",), ("mean", "stddev"))
-    own, others = (list(getattr(distribution, "raw", distribution)) for distribution in (one, other))
-    for index, part in enumerate(parts):
-        kl = other.detach().kl(part).sum()
+    parts, before = one.decouple(other), other.detach().decouple(other.detach())
+    assert parts._fields == ("mean", "stddev", "discrete")[: len(parts)]
+    own, others = tensors_of(one), tensors_of(other)
+    kls = [mine.kl_per_dimension(part) for mine, part in zip(before, parts, strict=True)]
+    for index, kl in enumerate(kl.sum() for kl in kls):
         gradients = torch.autograd.grad(kl, own + others, allow_unused=True)
         trained = [gradient is not None and bool(gradient.any()) for gradient in gradients]
         assert trained == [i == index for i in range(len(own))] + [False] * len(others)
     whole = other.detach().kl(one)
     # By one thing after the other: the KL of a Gaussian by its stddev is as if the mean were known.
-    if len(parts) == 1:
-        torch.testing.assert_close(other.detach().kl(parts.mean), whole)
-    else:
-        raw, new = (getattr(distribution, "raw", distribution) for distribution in (other, one))
-        stretch = (2.0 * (raw.log_std - new.log_std)).exp()
-        by_mean, by_stddev = (other.detach().kl_per_dimension(part) for part in parts)
-        torch.testing.assert_close((by_mean * stretch + by_stddev).sum(dim=-1), whole)
+    if len(parts) > 1:
+        stretch = (2.0 * (others[1] - own[1])).exp()
+        kls[:2] = [kls[0] * stretch + kls[1]]
+    torch.testing.assert_close(torch.cat(kls, dim=-1).sum(dim=-1), whole)
+
+
+def test_parts_of_a_hybrid_are_those_of_its_entries() -> None:
+    one, other = hybrid(0), hybrid(1)
+    action = one.sample(generator(), 6)
+    mean, stddev, choices_alone = one.decouple(other)
+    for part, gaussian_part in zip((mean, stddev), one.continuous.decouple(other.continuous), strict=True):
+        torch.testing.assert_close(part.log_prob(action), gaussian_part.log_prob(action[..., :3]))
+    torch.testing.assert_close(choices_alone.log_prob(action), one.discrete.log_prob(action[..., 3:]))
 
 
 def test_diagnostics_are_single_numbers_without_gradient(make) -> None:
     distribution = make(0)
-    for tensor in getattr(distribution, "raw", distribution):
+    for tensor in tensors_of(distribution):
         tensor.requires_grad_()
     numbers = distribution.diagnostics()
     assert numbers

@@ -165,6 +165,23 @@ def make_timed(seed):
     return Wanderer(seed, radius=np.inf)
 
 
+class HybridWanderer(Wanderer):
+    """Pushes in the direction of its gear: back, not at all, or forward."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self._specs = self._specs._replace(
+            actions={"push": self._specs.actions, "gear": specs.DiscreteArray(3, name="gear")}
+        )
+
+    def step(self, action):
+        return super().step(action["push"] * np.float32(action["gear"] - 1))
+
+
+def make_hybrid(seed):
+    return wrappers.FlatActionWrapper(HybridWanderer(seed))
+
+
 def make_cartpole(seed):
     return environments.make_training_environment("CartPole-v1", seed=seed)
 
@@ -365,6 +382,7 @@ CASES = {
     "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=10), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
     "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
+    "mpo, 3 environments with hybrid actions": (MPO_OF_THREE, make_hybrid),
 }
 
 
@@ -376,7 +394,7 @@ def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, ca
     changes = {
         "environment_factory": factory,
         "evaluation_observers": [observers.ActionNorm()],
-        "metric": "action_norm/mean",
+        "metric": "action_norm/continuous/mean" if factory is make_hybrid else "action_norm/mean",
     }
     result = experiments.run_experiment(make_config(straight, builder, **changes), kills)
     assert result.learner_steps >= 5

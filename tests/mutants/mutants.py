@@ -101,7 +101,7 @@ LOSSES = [
             "(log_mean_exp_B.mean() - epsilon)",
         ),
         breakage(
-            "the KL penalty lacks the stddev", "functools.reduce(operator.add, penalties_K)", "penalties_K[0]"
+            "the KL penalty lacks the stddev", "functools.reduce(operator.add, penalties)", "penalties[0]"
         ),
     ),
     *of(

@@ -337,6 +337,37 @@ def test_a_run_is_exported_and_compared(format_, run, tmp_path):
         assert session.get_outputs()[0].type == "tensor(int64)"
 
 
+class Halves(torch.nn.Module):
+    """A policy of two actions, which may have a state."""
+
+    def forward(self, observations, state=(), start=None):
+        first, second = observations.chunk(2, dim=-1)
+        action = {"arm": first + 1.0, "grip": (second > 0.0).int()}
+        if start is None:
+            return action
+        return action, (torch.where(start[:, None], 2.0 * first, state[0]),)
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+@pytest.mark.parametrize("format_", FORMATS)
+def test_each_part_of_a_nest_of_actions_is_an_output_of_its_own(format_, has_state, tmp_path):
+    observations, file = np.float32([[1.0, 2.0, 3.0, -1.0]] * 2), str(tmp_path / "policy")
+    inputs = (observations, (observations[:, :2],), np.ones(2, bool)) if has_state else (observations,)
+    if format_ == "pt2":
+        torch.export.save(programs.export(Halves(), inputs), file)
+        program = programs.load(file)
+    else:
+        programs.write_onnx(Halves(), inputs, file, "{}")
+        program = programs.load_onnx(file)
+    found = program(*inputs)
+    if has_state:
+        found, (state,) = found
+        np.testing.assert_array_equal(state, 2.0 * observations[:, :2])
+    assert found.keys() == {"arm", "grip"}
+    np.testing.assert_array_equal(found["arm"], observations[:, :2] + 1.0)
+    np.testing.assert_array_equal(found["grip"], [[1, 0]] * 2)
+
+
 def test_a_program_that_differs_is_not_written(run, tmp_path, monkeypatch):
     file = tmp_path / "policy.pt2"
     load = programs.load

@@ -63,6 +63,14 @@ def test_nests_of_actions_are_scaled_leaf_by_leaf(scripted):
     assert found["grip"][0] == 1.0
 
 
+def test_integers_among_floats_stay_as_they_are(scripted):
+    spec = {"arm": LOPSIDED, "gear": specs.DiscreteArray(3)}
+    assert CanonicalActionWrapper(scripted(action_spec=spec)).action_spec()["gear"] == spec["gear"]
+    found = scaled(scripted, spec, {"arm": np.ones(3), "gear": np.int32(2)})
+    np.testing.assert_array_equal(found["arm"], [2, 10, 5])
+    assert found["gear"] == 2
+
+
 def test_an_action_that_would_broadcast_is_refused(scripted):
     with pytest.raises(ValueError, match=r"`action` must have shape \(3,\), got \(1,\)\."):
         scaled(scripted, LOPSIDED, np.zeros(1))

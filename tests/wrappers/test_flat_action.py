@@ -6,6 +6,8 @@ from minerva_acme.wrappers import flat_action
 
 ARM = specs.BoundedArray((2, 2), np.float64, -1.0, [[1.0, 2.0], [3.0, 4.0]])
 GRIP = specs.BoundedArray((), np.float32, 0.0, 9.0)
+GEAR = specs.DiscreteArray(3)
+SWITCH = specs.BoundedArray((), bool, False, True)
 
 
 def wrap(action_spec):
@@ -58,11 +60,29 @@ def test_one_action_in_a_nest_is_taken_out(spec):
     testing.assert_nests_equal(environment.actions[-1], {"paddle": action})
 
 
+def test_floats_and_integers_become_a_vector_of_each():
+    environment, wrapped = wrap(
+        (specs.BoundedArray((2,), np.int8, 5, [6, 8]), {"b": GRIP, "a": ARM, "c": GEAR})
+    )
+    spec = wrapped.action_spec()
+    assert spec == {
+        "continuous": specs.BoundedArray((5,), np.float64, [-1, -1, -1, -1, 0], [1, 2, 3, 4, 9]),
+        "discrete": specs.BoundedArray((3,), np.int32, [5, 5, 0], [6, 8, 2]),
+    }
+    assert specs.is_hybrid(spec)
+    assert not flat_action.is_nested(spec)
+    wrapped.step({"continuous": np.float64([0.1, 0.2, 0.3, 0.4, 5.0]), "discrete": np.int32([6, 7, 2])})
+    arm = np.float64([[0.1, 0.2], [0.3, 0.4]])
+    expected = (np.int8([6, 7]), {"a": arm, "b": np.float32(5.0), "c": np.int32(2)})
+    testing.assert_nests_equal(environment.actions[-1], expected)
+
+
 @pytest.mark.parametrize(
-    "nest", [{"a": ARM, "b": specs.DiscreteArray(2)}, {"a": specs.Array((2,), np.float32)}]
+    "nest",
+    [{"a": ARM, "b": specs.Array((), np.int32)}, {"a": specs.Array((2,), np.float32)}, {"a": SWITCH}],
 )
-def test_mixed_and_unbounded_actions_are_refused(nest):
-    with pytest.raises(ValueError, match=r"hold only floats or only integers, with bounds.*your own wrapper"):
+def test_actions_without_bounds_and_booleans_are_refused(nest):
+    with pytest.raises(ValueError, match=r"must hold floats and integers with bounds.*Bound them in"):
         wrappers.FlatActionWrapper(testing.FakeEnvironment(action_spec=nest))
 
 

@@ -131,6 +131,8 @@ def multiplier(raw: torch.Tensor) -> torch.Tensor:
 class Reference:
     """The learner's parameters in float64, and a step on them."""
 
+    parts: tuple[str, ...] = ("mean", "stddev")  # of the policy, each with its own bound
+
     def __init__(
         self,
         modules: dict[str, Weights],
@@ -229,8 +231,7 @@ class Reference:
                 return Evaluation(critic_targets, *[torch.zeros(())] * 4)  # and draws no actions
             states = self._improved_in(batch)
             mean, stddev = policy_of(self.modules["target_policy"], states)
-            noise = self._noise(self._config.num_samples, *mean.shape)
-            actions = (mean + stddev * noise).transpose(0, 1)
+            actions = self.draw(self._config.num_samples, states).transpose(0, 1)
             q_values = torch.stack(
                 [
                     self._target_q(state.expand(len(points), -1), points)
@@ -246,29 +247,37 @@ class Reference:
         happened = [(b, t) for b, row in enumerate(batch.mask) for t, step in enumerate(row) if step]
         return torch.stack([batch.observation[b, t] for b, t in happened])
 
-    def _noise(self, *shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=self._generator).double()
+    def draw(self, num_samples: int, states: torch.Tensor) -> torch.Tensor:
+        """Raw actions of the target policy, [..., F] -> [N, ..., D]."""
+        mean, stddev = policy_of(self.modules["target_policy"], states)
+        return mean + stddev * torch.randn(num_samples, *mean.shape, generator=self._generator).double()
+
+    def log_prob(self, states: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Of raw actions under the target policy, [..., F], [..., D] -> [...]."""
+        policy = distributions.Normal(*policy_of(self.modules["target_policy"], states))
+        return policy.log_prob(actions).sum(dim=-1)
+
+    def critic_input(self, action: torch.Tensor) -> torch.Tensor:
+        return action
 
     def _target_q(self, observation: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        return critic_of(self.modules["target_critic"], observation, action)
+        weights = self.modules["target_critic"]
+        return critic_of(weights, observation, self.critic_input(action))
 
     def _critic_targets(self, batch) -> torch.Tensor:
         batch_size, length = batch.reward.shape
-        num_samples, num_dimensions = self._config.retrace_mc_actions, batch.action.shape[-1]
-        noise = self._noise(num_samples, batch_size, length, num_dimensions)
+        num_samples = self._config.retrace_mc_actions
+        sampled = self.draw(num_samples, batch.observation[:, 1:])  # [M, B, T, D]
         targets = torch.full((batch_size, length), math.nan, dtype=torch.float64)
         for b in range(batch_size):
-            mean, stddev = policy_of(self.modules["target_policy"], batch.observation[b])
             value = [math.nan]  # V(s_t), which nothing asks at t = 0
             for t in range(1, length + 1):
-                sampled = mean[t] + stddev[t] * noise[:, b, t - 1]  # [M, D]
                 states = batch.observation[b, t].expand(num_samples, -1)
-                value.append(self._target_q(states, sampled).mean())
+                value.append(self._target_q(states, sampled[:, b, t - 1]).mean())
             q = self._target_q(batch.observation[b, :-1], batch.action[b])  # [T]
             ratio = []  # pi(a_t | s_t) / b(a_t | s_t)
             for t in range(length):
-                policy = distributions.Normal(mean[t], stddev[t])
-                log_prob = policy.log_prob(batch.extras.raw_action[b, t]).sum()
+                log_prob = self.log_prob(batch.observation[b, t], batch.extras.raw_action[b, t])
                 ratio.append((log_prob - batch.extras.log_prob[b, t]).exp().item())
             for t in range(length):
                 if batch.mask[b, t]:
@@ -310,7 +319,7 @@ class Reference:
         moments: Weights = {}
 
         def loss_of(weights: Weights, targets: torch.Tensor) -> torch.Tensor:
-            q_values = critic_of(weights, observations, actions, moments=moments)
+            q_values = critic_of(weights, observations, self.critic_input(actions), moments=moments)
             errors = [q - targets[place] for q, place in zip(q_values, places, strict=True)]
             return sum(error**2 for error in errors) / len(errors)
 
@@ -382,23 +391,19 @@ class Reference:
             metrics |= of_penalty
 
         # The duals: the KLs are those of the online policy before it moves.
-        kl_mean, kl_stddev = self._kls(self.modules["policy"], batch, evaluation)
-        alpha_mean_loss = (
-            multiplier(duals["alpha_mean.raw"]) * (config.epsilon_mean - kl_mean.detach())
-        ).sum()
-        alpha_stddev_loss = (
-            multiplier(duals["alpha_stddev.raw"]) * (config.epsilon_stddev - kl_stddev.detach())
-        ).sum()
+        alpha_losses = {}
+        for part, kl in zip(self.parts, self._kls(self.modules["policy"], batch, evaluation), strict=True):
+            epsilon = getattr(config, f"epsilon_{part}")
+            alpha_losses[part] = (multiplier(duals[f"alpha_{part}.raw"]) * (epsilon - kl.detach())).sum()
+            metrics |= {f"loss/alpha_{part}": alpha_losses[part], f"kl/{part}_rel": kl.mean() / epsilon}
         alphas = {name: raw for name, raw in duals.items() if "alpha" in name}
-        duals_loss, norms = alpha_mean_loss + alpha_stddev_loss, []
+        duals_loss, norms = sum(alpha_losses.values()), []
         if config.temperature == "learned":
             temperatures = {name: raw for name, raw in duals.items() if "temperature" in name}
             rate = config.temperature_learning_rate
             norms.append(self._descend("duals", temperatures, temperature_loss, rate))
             duals_loss = duals_loss + temperature_loss
-        norms.append(
-            self._descend("duals", alphas, alpha_mean_loss + alpha_stddev_loss, config.alpha_learning_rate)
-        )
+        norms.append(self._descend("duals", alphas, sum(alpha_losses.values()), config.alpha_learning_rate))
         new_duals = {name: multiplier(raw) for name, raw in self.modules["duals"].items()}
         if config.temperature == "learned":
             metrics["loss/temperature"] = temperature_loss
@@ -409,30 +414,29 @@ class Reference:
         for _ in range(config.m_steps):
             online = self._leaves("policy")
             loss = self._likelihood_loss(online, weights, batch, evaluation)
-            for dual, kls in zip(
-                ("alpha_mean.raw", "alpha_stddev.raw"), self._kls(online, batch, evaluation), strict=True
-            ):
-                loss = loss + (new_duals[dual] * kls).sum()
+            for part, kls in zip(self.parts, self._kls(online, batch, evaluation), strict=True):
+                loss = loss + (new_duals[f"alpha_{part}.raw"] * kls).sum()
             learning_rate = config.policy_learning_rate / config.m_steps
             grad_norm = self._descend("policy", online, loss, learning_rate, config.max_grad_norm)
 
-        low, high = (self.modules["critic"][name] for name in _BOUNDS)
-        drawn, mean = evaluation.actions, evaluation.mean
+        metrics |= {f"alpha/{part}": new_duals[f"alpha_{part}.raw"].mean() for part in self.parts}
         return metrics | {
             "loss/policy": loss,
             "loss/duals": duals_loss,
             "grad_norm/duals": sum(norm**2 for norm in norms).sqrt(),
-            "loss/alpha_mean": alpha_mean_loss,
-            "loss/alpha_stddev": alpha_stddev_loss,
-            "kl/mean_rel": kl_mean.mean() / config.epsilon_mean,
-            "kl/stddev_rel": kl_stddev.mean() / config.epsilon_stddev,
-            "alpha/mean": new_duals["alpha_mean.raw"].mean(),
-            "alpha/stddev": new_duals["alpha_stddev.raw"].mean(),
+            "grad_norm/policy": grad_norm,
+            **self.of_policy(batch, evaluation),
+        }
+
+    def of_policy(self, batch, evaluation: Evaluation) -> dict[str, torch.Tensor]:
+        """What is logged of the policy that is improved."""
+        low, high = (self.modules["critic"][name] for name in _BOUNDS)
+        drawn, mean = evaluation.actions, evaluation.mean
+        return {
             "policy/stddev_min": evaluation.stddev.min(),
             "policy/stddev_max": evaluation.stddev.max(),
             "policy/clipped_actions": ((drawn < low) | (drawn > high)).double().mean(),
             "policy/clipped_means": ((mean < low) | (mean > high)).double().mean(),
-            "grad_norm/policy": grad_norm,
         }
 
     def _penalties(self, actions: torch.Tensor) -> torch.Tensor:

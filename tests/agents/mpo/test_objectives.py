@@ -249,7 +249,7 @@ def test_a_larger_bound_gives_an_objective_more_say():
         ({"objective_epsilons": (0.1,)}, "one bound for each of the 3 `objectives`, got 1"),
         ({"objective_epsilons": (0.1, 0.0, 0.1)}, "bounds > 0"),
         ({"objectives": ("a", "a", "b")}, "different names"),
-        ({"objectives": ("mean", "a", "b")}, "none of mean, penalty, q, stddev"),
+        ({"objectives": ("mean", "a", "b")}, "none of discrete, mean, penalty, q, stddev"),
         ({"critic_head": "c51", "critic_target": "n_step"}, "scalar, two_hot or hl_gauss.*got c51"),
         ({"critic_head": "mixture", "critic_target": "n_step"}, "scalar, two_hot or hl_gauss.*got mixture"),
         (
