@@ -155,11 +155,11 @@ def test_everything_at_once_resumes_exactly(spec):
     def batches(first):
         return (Sample(shifted(make_trajectory(seed=seed))) for seed in itertools.count(first))
 
-    straight, _ = make_learner(spec, batches(0), EVERYTHING, num_updates=12)
+    straight, _ = make_learner(spec, batches(0), EVERYTHING, share_done=lambda step: step / 12)
     straight.run(num_steps=10)
-    first, _ = make_learner(spec, batches(0), EVERYTHING, num_updates=12)
+    first, _ = make_learner(spec, batches(0), EVERYTHING, share_done=lambda step: step / 12)
     first.run(num_steps=5)
-    resumed, _ = make_learner(spec, batches(5), EVERYTHING, seed=99, num_updates=12)
+    resumed, _ = make_learner(spec, batches(5), EVERYTHING, seed=99, share_done=lambda step: step / 12)
     resumed.restore(first.save())
     resumed.run(num_steps=5)
     assert states_equal(resumed.save(), straight.save())

@@ -70,7 +70,7 @@ def run(builder, spec, num_steps=3, num_learner_steps=None, **batches):
         builder,
         spec,
         (make_batch(builder, spec, seed, **batches) for seed in itertools.count()),
-        num_learner_steps=num_learner_steps,
+        share_done=num_learner_steps and (lambda step: min(1.0, step / num_learner_steps)),
     )
     learner.run(num_steps=num_steps)
     return learner, nets, rows
