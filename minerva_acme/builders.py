@@ -9,7 +9,7 @@ import inspect
 import textwrap
 import tokenize
 import types as python_types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -120,11 +120,9 @@ class LearnerParts(Generic[Networks]):
     """The generator for the learner's random numbers, on `device`."""
     device: torch.device
     """The device that the learner computes on."""
-    num_learner_steps: int | None = None
-    """The number of learner steps in the whole run, for schedules that end with it. None if it is unknown:
-    schedules then keep their first value. It is planned from the number of environment steps: where sequences
-    start at every `sequence_period`-th step, a shorter episode has one too, so that short episodes bring more
-    learner steps, and such schedules end early."""
+    share_done: Callable[[int], float] | None = None
+    """The share of the run, in [0, 1], that is done after a number of learner steps, for schedules that end
+    with the run. None if its end is unknown: schedules then keep their first value."""
     ranks: Any = None
     """The `learners.Ranks` of a learner that takes a share of every batch, to be given to its
     `learners.Updates`. None if there is one learner."""

@@ -128,6 +128,10 @@ _TYPES = {
     str: Constraint("text", lambda value: isinstance(value, str)),
     Path: Constraint("a path", lambda value: isinstance(value, Path)),
     int: Constraint(_WHOLE, lambda value: isinstance(value, Integral) and value is not True),
+    Mapping: Constraint(
+        "a mapping of names to values",
+        lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+    ),
     float: Constraint("a number", lambda value: isinstance(value, Real) and value == value),
 }
 

@@ -82,6 +82,13 @@ def json_text(text: str | bytes, *, infinite: bool = False, nan: bool = False) -
         raise _too_deep() from None
 
 
+def why(error: Exception) -> str:
+    """Returns, in a line, why a file could not be used."""
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        return f"{error} is missing"
+    return " ".join(str(getattr(error, "strerror", None) or error).split()) or type(error).__name__
+
+
 def toml_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a file of TOML, whose numbers may be infinite.
 

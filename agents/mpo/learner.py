@@ -30,7 +30,7 @@ def make_learner(
     policy_loss: improvement.PolicyLoss = improvement.e_step,
     critic_loss: mpo_losses.CriticLoss = critics.critic_loss,
     make_optimizer: learners.OptimizerFactory | None = None,
-    num_updates: int | None = None,
+    share_done: Callable[[int], float] | None = None,
     priorities: learners.Priorities | None = None,
     objective_functions: Mapping[str, objectives.ObjectiveFunction] = MappingProxyType({}),
     ranks: learners.Ranks | None = None,
@@ -57,8 +57,8 @@ def make_learner(
         policy_loss: Computes the policy's improvement on a batch.
         critic_loss: Computes the critic's loss.
         make_optimizer: Makes the optimisers of `policy`, `critic` and `duals`, or None for the config's.
-        num_updates: The learner steps of the whole run, over which learning rates fall if they do, or
-            None if unknown.
+        share_done: The share of the run that is done after a number of learner steps, by which learning
+            rates fall if they do, or None if unknown.
         priorities: Weights the critic's loss and receives the new priorities of sequences, or None if the
             table is not sampled by priority.
         objective_functions: The functions that `objectives` of the config may name; the other names are
@@ -111,7 +111,7 @@ def make_learner(
             groups["policy"].optimizer,
             groups["critic"].optimizer,
             final_share=config.final_learning_rate,
-            num_steps=num_updates,
+            share_done=share_done,
         ),
         Targets(online, target, config),
         *_statistics(online, target, config, ranks),

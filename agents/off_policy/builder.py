@@ -12,7 +12,7 @@ from torch import nn
 
 from minerva_acme import acceleration, builders, core, counting, learners, networks, specs, types
 from minerva_acme.agents import acting, actions, choosing, placing, requirements
-from minerva_acme.agents.off_policy import checks, schedules, sequences
+from minerva_acme.agents.off_policy import checks, sequences
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.agents.off_policy import networks as kit
 from minerva_acme.replay import base as replay
@@ -245,7 +245,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
             dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
-            priorities=self.make_priorities(parts.client, parts.num_learner_steps),
+            priorities=self.make_priorities(parts.client, parts.share_done),
             max_skipped_batches=self.config.max_skipped_batches,
             acceleration=accelerated,
             counter=parts.counter,
@@ -271,7 +271,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         if config.final_learning_rate < 1.0:
             optimizers = [group.optimizer for group in groups.values()]
             yield learners.LinearDecay(
-                *optimizers, final_share=config.final_learning_rate, num_steps=parts.num_learner_steps
+                *optimizers, final_share=config.final_learning_rate, share_done=parts.share_done
             )
         if not config.normalize_observations or networks.make_normalizer(parts.spec.observations) is None:
             return
@@ -439,13 +439,13 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         return acting.state_spec(self.policy_module(self.make_networks(spec, torch.Generator())))
 
     def make_priorities(
-        self, client: replay.ReplayClient | None, num_learner_steps: int | None
+        self, client: replay.ReplayClient | None, share_done: Callable[[int], float] | None
     ) -> learners.Priorities | None:
         """Makes the part that weighs batches and sets priorities, or None if items are drawn uniformly.
 
         Args:
             client: The client of the replay store.
-            num_learner_steps: The number of learner steps of the whole run, or None if it is unknown.
+            share_done: The share of the run that is done after a number of learner steps, or None.
 
         Raises:
             ValueError: The config draws by priority, and there is no client to set priorities with.
@@ -458,9 +458,11 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
                 f"The `LearnerParts` of {type(self).__name__} must have the replay's `client`, since items "
                 "are drawn by priority, got None. Add it, or set `prioritized` to False."
             )
-        exponent = schedules.constant(config.importance_exponent)
-        if num_learner_steps and config.importance_exponent:
-            exponent = schedules.linear(config.importance_exponent, 1.0, num_learner_steps)
+        first = config.importance_exponent
+
+        def exponent(learner_steps: int) -> float:
+            return first + (1.0 - first) * share_done(learner_steps) if first and share_done else first
+
         return learners.Priorities(client=client, table=TABLE, importance_exponent=exponent)
 
     def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:

@@ -18,8 +18,7 @@ class OffPolicyConfig(foreign_names.Translated):
     "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning"."""
     # Optimisation.
     final_learning_rate: constraints.Share = 1.0
-    """Final learning rates, as a share of the initial ones: they fall linearly until the end of the run, or
-    earlier if `sequence_period` is above 1 and episodes are not multiples of it, which makes more sequences.
+    """Final learning rates, as a share of the initial ones: they fall linearly until the end of the run.
     1 keeps them constant, and so does a run of unknown length."""
     weight_decay: constraints.NonNegative = 0.0
     """Weight decay of the networks, without biases and norms: above 0, Adam is AdamW. Source: Loshchilov and

@@ -196,7 +196,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             "dataset": parts.dataset,
             "preparer": self.rollout_preparer(network, parts.spec, parts.device),
             "config": self.config,
-            "num_updates": parts.num_learner_steps,
+            "share_done": parts.share_done,
             "make_optimizer": self.make_optimizer,
             "counter": parts.counter,
             "logger": parts.logger,

@@ -1,6 +1,6 @@
 """What the learners of on-policy agents have in common."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -39,7 +39,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         dataset: Iterator[Any],
         preparer: on_policy_batch.RolloutPreparer,
         config: Config,
-        num_updates: int | None,
+        share_done: Callable[[int], float] | None,
         make_optimizer: learners.OptimizerFactory,
         counter: counting.Counter,
         logger: loggers.Logger,
@@ -60,8 +60,8 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
                 `BehaviourExtras` as extras.
             preparer: Turns rollouts into batches, with this network's values.
             config: The hyperparameters.
-            num_updates: The learner steps of the whole run, over which the learning rate is annealed if the
-                config says so, or None to keep it constant.
+            share_done: The share of the run that is done after a number of learner steps, by which the
+                learning rate is annealed if the config says so, or None to keep it constant.
             make_optimizer: Makes the optimiser of `network`.
             counter: Counts `steps` and `walltime`.
             logger: Receives one row of diagnostics per step.
@@ -84,9 +84,8 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
         self.group = learners.Group(optimizer, config.max_grad_norm)
-        decay = learners.LinearDecay(
-            optimizer, final_share=0.0 if config.anneal_learning_rate else 1.0, num_steps=num_updates
-        )
+        final_share = 0.0 if config.anneal_learning_rate else 1.0
+        decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=share_done)
         self._preparer = preparer
         preparer.statistics.ranks = ranks
         super().__init__(

@@ -1,6 +1,6 @@
 """Makes the parts of R2D2."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -40,7 +40,7 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
         )
 
     def make_priorities(
-        self, client: replay.ReplayClient | None, num_learner_steps: int | None
+        self, client: replay.ReplayClient | None, share_done: Callable[[int], float] | None
     ) -> learners.Priorities | None:
         return super().make_priorities(client, None)  # The importance exponent stays as it is.
 

@@ -114,9 +114,8 @@ def read(path: pathlib.Path) -> ConfigFile:
     try:
         content = reading.json_file(path, infinite=True, nan=True) if is_run else reading.toml_file(path)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
-            f"`config` must be a TOML file or the {_RUN} of a run, got {path}: {reason}."
+            f"`config` must be a TOML file or the {_RUN} of a run, got {path}: {reading.why(error)}."
         ) from error
     if not isinstance(content, dict):
         raise ValueError(f"`config` must hold settings by name, got {path} with {content!r}.")

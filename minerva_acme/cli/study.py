@@ -205,11 +205,10 @@ class Study:
             if type(self._first) is not int or not 0 <= self._first <= len(self._finished):
                 raise ValueError(f"the first of the trials that run must be one of them, got {self._first!r}")
         except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
             raise ValueError(
-                f"{self._path} must hold the trials of this search, but cannot be read as such: {reason}. "
-                "Remove it to begin again: the runs of the trials stay, and those that are done are not "
-                "repeated."
+                f"{self._path} must hold the trials of this search, but cannot be read as such: "
+                f"{reading.why(error)}. Remove it to begin again: the runs of the trials stay, and those "
+                "that are done are not repeated."
             ) from error
         return there
 

@@ -445,7 +445,7 @@ def _explain(place: object) -> Iterator[None]:
         yield
     except (AttributeError, KeyError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{place} must be whole, and in Minari's HDF5 layout of version 0.5, but {error}."
+            f"{place} must be whole, and in Minari's HDF5 layout of version 0.5, but {reading.why(error)}."
         ) from error
 
 

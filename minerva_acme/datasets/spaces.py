@@ -81,7 +81,7 @@ def from_json(text: str, name: str) -> types.NestedSpec:
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"The space of `{name}` must be made of Box, Discrete, MultiDiscrete, MultiBinary, Dict and "
-            f"Tuple, got {text[:200]} ({' '.join(str(error).split())})."
+            f"Tuple, got {text[:200]} ({reading.why(error)})."
         ) from error
 
 

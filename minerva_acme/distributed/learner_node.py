@@ -27,8 +27,8 @@ _LOCK_SECONDS = 30.0  # the longest wait for the end of a learner that was given
 _IDLE_SECONDS = 0.05
 _ANSWER_SECONDS = 1.0  # of replay, when asked for the state of its tables
 _LEAVE_SECONDS = 5.0  # after another learner left, for this one to be asked to end, as at the end of a run
-_SAVE_PAUSES = (1.0, 5.0, 15.0)  # seconds before each retry of a failed save
-_LAST_PAUSES = (0.5, 1.0, 2.0)  # the same for the last one, which somebody may be waiting for
+_SAVE_PAUSES = (1.0, 4.0, 10.0)  # seconds before each retry of a failed save
+_LAST_PAUSE = 1.0  # the same once the run ends, which somebody may be waiting for
 _COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
 
 
@@ -163,7 +163,7 @@ class LearnerNode(graph.Part):
             self._hear(_COUNTER_SECONDS)
             evaluated = self._evaluations().logged_until
             if self._env_steps() > self._saved_at or self._num_steps or evaluated > self._evaluated:
-                self._save(_LAST_PAUSES)
+                self._save()
 
     def poll(self, names: Sequence[str], newer_than: int) -> graph.Shared | None:
         """Returns the version and variables of the last completed step, or None if they are not newer.
@@ -263,7 +263,7 @@ class LearnerNode(graph.Part):
             return
         if self._rank == 0:
             self._hear(0.0)
-            self._save(_SAVE_PAUSES)
+            self._save()
         raise graph.NodeLeft("Another learner leaves its machine. All begin again, with what was learned.")
 
     def _is_done(self) -> bool:
@@ -294,7 +294,7 @@ class LearnerNode(graph.Part):
                 period = self._config.checkpoint_period
                 if self._rank == 0 and period and self._env_steps() - self._saved_at >= period:
                     self._hear(0.0)
-                    self._save(_SAVE_PAUSES)
+                    self._save()
 
     def _is_behind(self) -> bool:
         """Returns whether steps are due for the written items. By now, nothing writes any more."""
@@ -339,25 +339,23 @@ class LearnerNode(graph.Part):
                     return
                 time.sleep(_IDLE_SECONDS)
 
-    def _save(self, pauses: Sequence[float]) -> None:
+    def _save(self) -> None:
         """Writes a checkpoint of the whole run, and tries again if that fails.
-
-        Args:
-            pauses: The seconds before each retry.
 
         Raises:
             NodeDoomed: The checkpoint cannot be written. A restart would also lose the progress since the
                 previous checkpoint.
         """
-        for pause in (*pauses, None):
+        for pause in (*_SAVE_PAUSES, None):
             try:
                 self._write(is_last_try=pause is None)
                 return
             except (OSError, replay.ReplayError) as error:
                 if pause is None:
                     raise graph.NodeDoomed(str(error)) from error
-                _logger.warning("%s Trying again in %g s.", error, pause)
-                time.sleep(pause)
+                _logger.warning("%s Trying again soon.", error)
+                if self._context.stop.wait(pause):
+                    time.sleep(_LAST_PAUSE)
 
     def _write(self, is_last_try: bool) -> None:
         with waiting.alone():  # not ended by a request to stop, which is a request to save

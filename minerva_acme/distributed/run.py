@@ -337,6 +337,8 @@ class _Run:
     def _saved(self) -> str:
         """Returns a sentence about the steps of the run that are saved."""
         made, lost = self._env_steps(), self._num_lost()
+        if not made:
+            return "The run has made no environment steps, so that there is nothing to save."
         newest = _newest(pathlib.Path(self._config.directory))
         kept = "has all of them" if not lost else f"lacks {lost:,} of them"
         return f"The run has made {made:,} environment steps; the newest checkpoint ({newest}) {kept}."

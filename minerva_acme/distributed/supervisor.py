@@ -11,7 +11,7 @@ _logger = logging.getLogger(__name__)
 
 _WINDOW_SECONDS = 600.0  # failures after some work are counted over this time
 _QUICK_SECONDS = 10.0
-_FIRST_ERRORS = 2  # tolerated deaths of an actor's process while all actors fail and none has ever worked
+_FIRST_ERRORS = 1  # tolerated deaths of an actor's process while all actors fail and none has ever worked
 _MAX_BACKOFF_SECONDS = 30.0
 
 
@@ -27,7 +27,7 @@ class Supervisor:
     its process dies before it has done any work: a step, an update or an evaluation. A node that fails more
     than `max_errors` times, within ten minutes or without any work in between, is given up, and the program
     ends if it needs that node. If every actor has failed and none has ever worked, one whose process dies is
-    given up after three failures: the environment ends the processes, which does not pass.
+    given up after two failures: the environment ends the processes, which does not pass.
 
     Attributes:
         restarts: The number of restarts of each node.

@@ -217,6 +217,18 @@ def make_learner(
         resources.callback(dataset.close)
     # The ratio of learner steps to environment steps may differ between players.
     num_env_steps = max(0, config.num_env_steps - player.env_steps)
+    num_learner_steps = config.num_learner_steps or (
+        player.learner_steps + config.builder.num_learner_steps(num_env_steps)
+    )
+
+    def share_done(learner_steps: int) -> float:
+        planned = min(1.0, learner_steps / num_learner_steps)
+        env_steps = counter.get_counts().get("actor_steps", 0)
+        if ranks is not None or not (env_steps and config.num_env_steps):
+            return planned  # Several learners do not hear of an environment step at the same time.
+        # Short episodes can bring more items, and so more learner steps, than environment steps let expect.
+        return min(planned, env_steps / config.num_env_steps)
+
     learner = builder.make_learner(
         builders.LearnerParts(
             networks=networks,
@@ -227,8 +239,7 @@ def make_learner(
             logger=logger,
             generator=run_seeds.generator("learner", device),
             device=device,
-            num_learner_steps=config.num_learner_steps
-            or player.learner_steps + config.builder.num_learner_steps(num_env_steps),
+            share_done=share_done if num_learner_steps else None,
             ranks=ranks,
         )
     )

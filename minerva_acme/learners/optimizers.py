@@ -162,21 +162,26 @@ class LinearDecay(parts.Part):
     proportion. A scheduler that sets the rates before every step replaces this decay.
     """
 
-    def __init__(self, *optimizers: torch.optim.Optimizer, final_share: float, num_steps: int | None) -> None:
+    def __init__(
+        self,
+        *optimizers: torch.optim.Optimizer,
+        final_share: float,
+        share_done: Callable[[int], float] | None,
+    ) -> None:
         """Records the initial rates of the optimisers.
 
         Args:
             *optimizers: The optimisers, at least one.
             final_share: The share of each rate that is left at the end of the run; 1 keeps the rates
                 constant.
-            num_steps: The number of learner steps in the whole run. With None (unknown) or 0, the rates stay
-                constant.
+            share_done: The share of the run that is done after a number of learner steps; with None the
+                rates stay constant.
         """
         self._optimizers = optimizers
         self._final_share = final_share
-        self._num_steps = 0 if final_share == 1.0 else num_steps or 0
+        self._share_done = None if final_share == 1.0 else share_done
         self._first_rates: list[list[float]] = [[] for _ in optimizers]
-        if self._num_steps:
+        if self._share_done is not None:
             self._note_new_groups(1.0)
 
     def before(self, batch: Any, num_steps: int) -> None:
@@ -184,8 +189,8 @@ class LinearDecay(parts.Part):
 
     def set(self, step: int) -> float:
         """Sets the rates of the next step, after `step` learner steps; returns the first group's rate."""
-        if self._num_steps:
-            left = 1.0 - (1.0 - self._final_share) * min(step / self._num_steps, 1.0)
+        if self._share_done is not None:
+            left = 1.0 - (1.0 - self._final_share) * self._share_done(step)
             self._note_new_groups(left or 1.0)
             for optimizer, rates in zip(self._optimizers, self._first_rates, strict=True):
                 for group, first_rate in zip(optimizer.param_groups, rates, strict=True):

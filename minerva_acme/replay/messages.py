@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from minerva_acme import reading
 from minerva_acme.replay import base
 
 _logger = logging.getLogger(__name__)
@@ -221,10 +222,8 @@ def explain_damage(checkpoint: pathlib.Path) -> Iterator[None]:
     except base.ReplayError:
         raise
     except Exception as error:  # zipfile, numpy, JSON and Reverb raise a dozen kinds
-        missing = isinstance(error, KeyError) and len(error.args) == 1
-        reason = f"{error} is missing" if missing else str(error) or type(error).__name__
         raise base.ReplayError(
-            f"The checkpoint '{checkpoint}' is damaged: {' '.join(reason.split())}. Restore an older one."
+            f"The checkpoint '{checkpoint}' is damaged: {reading.why(error)}. Restore an older one."
         ) from error
 
 

@@ -275,7 +275,8 @@ def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | bytes | 
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{beside} must say what produced the rows of its CSV file, but is malformed: {error!r}."
+            f"{beside} must say what produced the rows of its CSV file, but is malformed: "
+            f"{reading.why(error)}."
         ) from error
     if exp_names != [exp_name]:
         raise ValueError(f"{path} must only have rows of {exp_name}, got {', '.join(exp_names)}.")

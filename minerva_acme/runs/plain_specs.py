@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import specs, types
+from minerva_acme import reading, specs, types
 
 # Larger than any observation that a network here could take.
 _MAX_ELEMENTS = 10_000_000
@@ -65,12 +65,8 @@ def unpack(values: Any) -> types.NestedSpec:
         return make(**content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"The values must describe a spec, got {str(values)[:200]} ({_in_a_line(error)})."
+            f"The values must describe a spec, got {str(values)[:200]} ({reading.why(error)})."
         ) from error
-
-
-def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _shortest(bound: np.ndarray) -> Any:

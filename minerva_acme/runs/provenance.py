@@ -55,7 +55,7 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} must list the versions and the machine that the run was made with: "
-            f"{type(error).__name__}: {error}. Remove the file to continue without them."
+            f"{reading.why(error)}. Remove the file to continue without them."
         ) from error
 
 

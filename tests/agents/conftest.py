@@ -147,7 +147,8 @@ def make_learner(make_rollout):
                 logger=logger,
                 generator=torch.Generator().manual_seed(seed),
                 device=torch.device(device),
-                num_learner_steps=None if num_env_steps is None else builder.num_learner_steps(num_env_steps),
+                share_done=num_env_steps
+                and (lambda step: min(1.0, step / builder.num_learner_steps(num_env_steps))),
             )
         )
         return learner, network, logger.rows

@@ -98,7 +98,7 @@ class Played(NamedTuple):
                 logger=testing.FakeLogger(),
                 generator=generator,
                 device=self.device,
-                num_learner_steps=5,
+                share_done=lambda step: step / 5,
             )
         )
 

@@ -118,7 +118,7 @@ def test_beta_of_a_played_run_is_1_after_its_learner_steps(run, name):
 
     class Noted(agent.builder):
         def make_learner(self, parts):
-            made.append((parts.num_learner_steps, super().make_learner(parts)))
+            made.append((round(1 / parts.share_done(1)), super().make_learner(parts)))
             return made[-1][1]
 
     builder = Noted(agent.make(prioritized=True, importance_exponent=0.4).config)

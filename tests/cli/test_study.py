@@ -184,7 +184,7 @@ WORDS = "--torso tanh --env evil_module:Evil-v0"
         (lambda study: study.update(trials={"a": 1}), "string indices"),
         (lambda study: study.update(search=5), "not iterable"),
         (lambda study: study.update(format=2), "its format must be 1, got 2"),
-        (lambda study: study.pop("trials"), "'trials'"),
+        (lambda study: study.pop("trials"), "'trials' is missing"),
     ],
 )
 def test_a_study_with_other_values_is_refused_in_one_line(

@@ -47,10 +47,11 @@ class Noting(builders.AgentBuilder[Any]):
     """A builder whose learners note what they were restored to, and how long the run is."""
 
     restored: list[core.State]
-    lengths: list[int | None]  # learner steps of the whole run
+    lengths: list[int]  # learner steps of the whole run
 
     def make_learner(self, parts: builders.LearnerParts[Any]) -> core.Learner:
-        self.lengths.append(parts.num_learner_steps)
+        assert parts.share_done is not None
+        self.lengths.append(round(1 / parts.share_done(1)))
         return Noted(super().make_learner(parts), self.restored)
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import shutil
+import signal
 import threading
 import time
 import types
@@ -38,8 +39,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_MAX_BACKOFF_SECONDS", 0.0)
     monkeypatch.setattr(inline, "_STOP_SECONDS", 0.3)
     monkeypatch.setattr(actor_node, "_CLOSE_SECONDS", 0.1)
-    for pauses in ("_SAVE_PAUSES", "_LAST_PAUSES"):
-        monkeypatch.setattr(learner_node, pauses, (0.01, 0.02, 0.03))
+    monkeypatch.setattr(learner_node, "_SAVE_PAUSES", (0.01, 0.02, 0.03))
+    monkeypatch.setattr(learner_node, "_LAST_PAUSE", 0.01)
 
 
 def play(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int = 1) -> Any:
@@ -202,6 +203,25 @@ def test_a_save_that_fails_for_good_ends_the_run_and_learns_nothing_again(
     with pytest.raises(distributed.ProgramFailed, match=r"No space left.*the newest checkpoint \(.*\) lacks"):
         play(config)
     assert disk.num_saves == 5  # one that did, and four that did not
+
+
+@pytest.mark.timeout(90)
+def test_a_signal_within_the_pauses_of_a_save_that_fails_ends_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_node, "_SAVE_PAUSES", (100.0,) * 3)
+    disk = FullDisk(first=2, times=100)
+    sent: list[bool] = []
+
+    def stop_then(progress: experiments.Progress) -> None:
+        if disk.num_saves == 2 and not sent:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = make(tmp_path, small.saving_builder(disk), checkpoint_period=100, num_env_steps=100_000)
+    with pytest.raises(distributed.ProgramFailed, match=r"No space left.*the newest checkpoint \(.*\) lacks"):
+        play(config, stop_then)
+    assert disk.num_saves == 5
 
 
 def test_an_actor_that_replay_holds_back_ends_when_nothing_will_be_sampled_again(

@@ -204,21 +204,23 @@ def test_a_run_that_is_stopped_by_a_callback_has_ended_and_writes_its_recording(
 
 
 class SharesSeen(mpo.MPOBuilder):
-    """Notes how many items of each batch are demonstrations, and after how many environment steps."""
+    """Notes how many items of each batch are demonstrations, after how many environment steps, and the share
+    of the run that is done for its schedules."""
 
     def make_dataset(self, client, spec, device):
         for sample in super().make_dataset(client, spec, device):
             num_env_steps = int(self.counter.get_counts()["actor_steps"])
-            self.seen.append((num_env_steps, int((sample.info.key >= 1 << 63).sum())))
+            from_data = int((sample.info.key >= 1 << 63).sum())
+            self.seen.append((num_env_steps, from_data, self.share_done(len(self.seen))))
             yield sample
 
     def make_learner(self, parts):
-        self.counter = parts.counter
+        self.counter, self.share_done = parts.counter, parts.share_done
         return super().make_learner(parts)
 
 
 @pytest.mark.parametrize("length", [1, 3])
-def test_the_share_falls_until_the_end_however_short_episodes_are(tmp_path, recording, length):
+def test_shares_and_schedules_change_until_the_end_however_short_episodes_are(tmp_path, recording, length):
     # Each episode has a sequence, however few of the 8 steps of a period it has.
     config = dataclasses.replace(exact.MPO.config, sequence_length=8, sequence_period=8, min_replay_size=4)
     builder = SharesSeen(config)
@@ -235,8 +237,11 @@ def test_the_share_falls_until_the_end_however_short_episodes_are(tmp_path, reco
         )
     )
     assert result.learner_steps == len(builder.seen) > 1.5 * builder.num_learner_steps(exact.NUM_STEPS)
-    assert builder.seen == [(steps, round(2 - 2 * steps / exact.NUM_STEPS)) for steps, _ in builder.seen]
-    assert {share for _, share in builder.seen} == {0, 1, 2}
+    steps, from_data, done = zip(*builder.seen, strict=True)
+    assert from_data == tuple(round(2 - 2 * step / exact.NUM_STEPS) for step in steps)
+    assert set(from_data) == {0, 1, 2}
+    assert all(share <= step / exact.NUM_STEPS for step, share in zip(steps, done, strict=True))
+    assert 0.7 < done[-2] < 1.0 and sorted(done) == list(done)
 
 
 def test_the_share_falls_by_environment_steps_and_no_demonstration_sets_the_pace(tmp_path, recording):
@@ -251,7 +256,7 @@ def test_the_share_falls_by_environment_steps_and_no_demonstration_sets_the_pace
         results[name] = experiments.run_experiment(config), builder.seen
     (without, _), (result, seen) = results["without"], results["with"]
     assert result.learner_steps == without.learner_steps == len(seen) >= 10
-    assert seen == [(steps, round((0.5 - 0.5 * steps / exact.NUM_STEPS) * 4)) for steps, _ in seen]
+    assert all(share == round((0.5 - 0.5 * steps / exact.NUM_STEPS) * 4) for steps, share, _ in seen)
     assert seen[0][1] == 2 and seen[-1][1] == 0
     inserted = [
         checkpointing.load_state(checkpointing.latest(tmp_path / name / "checkpoints"))["inserted"]

@@ -158,7 +158,6 @@ def _make_scene(seed: int) -> _Scene:
             logger=logger,
             generator=generator,
             device=torch.device("cpu"),
-            num_learner_steps=None,
         )
     )
 

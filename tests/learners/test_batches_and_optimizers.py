@@ -149,16 +149,20 @@ def test_weight_decay_of_any_group_shrinks_its_weights_and_no_others(decays):
         torch.testing.assert_close(group["params"][0].detach(), torch.full((3,), 1.0 - 0.5 * decay))
 
 
+def over(num_steps):
+    return lambda step: min(step / num_steps, 1.0)
+
+
 def test_learning_rates_fall_to_their_share_and_stay_there():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
-    decay = learners.LinearDecay(optimizer, final_share=0.2, num_steps=10)
+    decay = learners.LinearDecay(optimizer, final_share=0.2, share_done=over(10))
     assert [decay.set(step) for step in (0, 5, 10, 11, 40)] == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
 
 
 def test_rates_that_are_set_and_groups_that_are_added_decay_in_proportion():
     optimizers = [torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=rate) for rate in (0.5, 0.25)]
-    decay = learners.LinearDecay(*optimizers, final_share=0.0, num_steps=10)
+    decay = learners.LinearDecay(*optimizers, final_share=0.0, share_done=over(10))
     decay.set(5)
     optimizers[0].param_groups[0]["lr"] = 1.0
     optimizers[0].add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.5})
@@ -172,7 +176,7 @@ def test_rates_that_are_set_and_groups_that_are_added_decay_in_proportion():
 
 def test_a_rate_that_is_set_after_the_end_of_the_decay_stays():
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)
-    decay = learners.LinearDecay(optimizer, final_share=0.0, num_steps=2)
+    decay = learners.LinearDecay(optimizer, final_share=0.0, share_done=over(2))
     assert [decay.set(step) for step in range(3)] == [0.5, 0.25, 0.0]
     optimizer.param_groups[0]["lr"] = 0.1
     assert [decay.set(step) for step in (3, 4)] == [0.1, 0.1]
@@ -182,7 +186,7 @@ def test_a_rate_that_is_set_after_the_end_of_the_decay_stays():
 def test_a_decay_that_is_continued_is_the_uninterrupted_one(kind):
     def make():
         optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.3)
-        return optimizer, learners.LinearDecay(optimizer, final_share=0.1, num_steps=7)
+        return optimizer, learners.LinearDecay(optimizer, final_share=0.1, share_done=over(7))
 
     optimizer, decay = make()
     rates = [decay.set(step) for step in range(3)]
@@ -199,7 +203,7 @@ def test_a_decay_that_is_continued_is_the_uninterrupted_one(kind):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"final_share": 1.0, "num_steps": 10}, {"final_share": 0.0, "num_steps": None}]
+    "settings", [{"final_share": 1.0, "share_done": over(10)}, {"final_share": 0.0, "share_done": None}]
 )
 def test_a_rate_that_does_not_decay_belongs_to_the_user(settings):
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.5)

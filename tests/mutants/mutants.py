@@ -468,8 +468,8 @@ MPO = [
         ),
         breakage(
             "importance weights never correct fully",
-            "importance_exponent, 1.0, num_learner_steps",
-            "importance_exponent, 0.9, num_learner_steps",
+            "first + (1.0 - first)",
+            "first + (0.9 - first)",
         ),
         breakage(
             "schedules see no steps",

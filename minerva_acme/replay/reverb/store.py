@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import writing
+from minerva_acme import reading, writing
 from minerva_acme.replay import base, messages, selectors, sizes, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb import sampler as samplers
@@ -76,6 +76,8 @@ class ReverbServer(base.ReplayServer):
             checkpoint = pathlib.Path(restore_from).resolve()
             messages.check_finished(checkpoint, "reverb")
             with messages.explain_damage(checkpoint):
+                for path in checkpoint.iterdir():
+                    reading.open_file(path).close()  # Reverb would wait for a pipe
                 described = {table.name: table for table in wire_format.read_checkpoint(checkpoint)}
                 found = {name: table.settings() for name, table in described.items()}
             messages.check_checkpoint(checkpoint, found, map(messages.describe, tables))

@@ -116,6 +116,14 @@ def test_acting_normalises_with_the_statistics_that_it_pulls(spec, said):
     assert (mean - raw).abs().max() > 1e-3  # so that it tells whether it is normalised
 
 
+def test_rates_stay_where_nobody_knows_how_long_the_run_is(spec):
+    config = dataclasses.replace(SMALL, final_learning_rate=0.0, policy_learning_rate=0.25)
+    learner, _ = make_learner(spec, repeat(make_trajectory()), config)
+    learner.run(num_steps=3)
+    groups = learner.save()["updates"]["optimizers"]["policy"]["param_groups"]
+    assert [group["lr"] for group in groups] == [0.25]
+
+
 def raw_noise(policy, networks_, observations):
     """What the policy added to its mean, in standard deviations, at each observation."""
     noise = []

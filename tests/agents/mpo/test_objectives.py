@@ -153,7 +153,7 @@ def make_learner(config, spec, reward, seed=0):
             logger=logger,
             generator=generator,
             device=torch.device("cpu"),
-            num_learner_steps=NUM_UPDATES,
+            share_done=lambda step: step / NUM_UPDATES,
         )
     )
     for _ in range(3):

@@ -169,7 +169,7 @@ class Case:
                 logger=self.logger,
                 generator=generator,
                 device=torch.device("cpu"),
-                num_learner_steps=NUM_UPDATES,
+                share_done=lambda step: step / NUM_UPDATES,
             )
         )
         state = self.learner.save()

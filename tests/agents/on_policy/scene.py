@@ -200,7 +200,7 @@ def check_steps(
             logger=logger,
             generator=torch.Generator().manual_seed(seed + 1),
             device=torch.device("cpu"),
-            num_learner_steps=NUM_UPDATES,
+            share_done=lambda step: step / NUM_UPDATES,
         )
     )
     reference = make_reference(

@@ -58,7 +58,7 @@ def test_a_resumed_learner_is_the_uninterrupted_one(case):
     scene = RESUMED[case]
     settings = PERIODS if scene.name in ("mpo", "d4pg") and "target_rate" not in scene.settings else {}
     batches = [scene.make_batch(seed, **settings) for seed in range(7)]
-    parts = {"num_learner_steps": 12}
+    parts = {"share_done": lambda step: step / 12}
     straight, _ = scene.make(batches, parts=parts, **settings)
     straight.run(num_steps=4)
     state = testing.through_a_file(straight.save())

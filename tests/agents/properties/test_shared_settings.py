@@ -119,7 +119,7 @@ def trained(builder):
 @pytest.mark.parametrize("name", AGENTS)
 def test_learning_rates_fall_linearly(name):
     builder = CASES[name].builder(recorded(torch.optim.SGD), final_learning_rate=0.2)
-    run(CASES[name], builder, num_steps=3, num_learner_steps=4)
+    run(CASES[name], builder, num_steps=3, share_done=lambda step: step / 4)
     for each in trained(builder):
         rates = [group["lr"] for group in builder.made[each].param_groups]
         assert rates == pytest.approx([rate * (1.0 - 0.8 * 2 / 4) for rate in builder.rates[each]])

@@ -112,7 +112,7 @@ def test_every_step_of_an_episode_is_in_a_loss_however_short_it_is(num_steps, st
 
 
 def test_the_importance_exponent_stays_as_it_is_in_a_run_of_known_length():
-    made = make(importance_exponent=0.6).make_priorities(object(), 100)
+    made = make(importance_exponent=0.6).make_priorities(object(), lambda step: step / 100)
     info = replay.SampleInfo(*[np.array([1, 4])] * 5)._replace(probability=np.array([0.1, 0.4]))
     for step in (0, 100):
         torch.testing.assert_close(made.weights(info, step), torch.tensor([1.0, 16.0**-0.6]))

@@ -587,6 +587,7 @@ def test_draws_that_are_restored_know_the_largest_priority(serve_memory, table):
         ({"rate_limiter": replay.MinSize(0)}, "`min_size` of the rate limiter must be >= 1, got 0"),
         ({"rate_limiter": replay.MinSize(2.5)}, "`min_size` of the rate limiter must be a whole number"),
         ({"signature": {}}, "`signature` must be ItemSignature, got {}"),
+        ({"contents": [1]}, "`contents` must be a mapping of names to values, got [1]"),
         ({"ring": 4}, "`ring` must be Ring or None, got 4"),
         ({"ring": replay.Ring(0)}, "`num_environments` of the ring must be >= 1, got 0"),
         (

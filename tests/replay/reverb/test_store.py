@@ -468,7 +468,13 @@ def spoil_the_beginning(file):
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize("damage", [pathlib.Path.unlink, cut_off, spoil_the_beginning])
+def replace_by_a_pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("damage", [pathlib.Path.unlink, cut_off, spoil_the_beginning, replace_by_a_pipe])
 @pytest.mark.parametrize("name", ["tables.tfrecord", "items.tfrecord", "chunks.tfrecord"])
 def test_a_damaged_checkpoint_is_refused_in_a_sentence(serve, table, write, tmp_path, name, damage):
     client = serve(table(), checkpoint_directory=str(tmp_path)).client()
