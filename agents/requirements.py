@@ -182,7 +182,9 @@ def check_actions(
         if takes_hybrid:
             way_out = "FlatActionWrapper joins nests of actions with bounds, also of both kinds."
         elif specs.is_hybrid(spec.actions):
-            way_out = "Choose MPO, which takes both kinds, or join them in a wrapper of the environment."
+            way_out = (
+                "Choose an agent that takes both kinds (`minerva list agents`), or join them in a wrapper."
+            )
         raise ValueError(
             f"{agent} needs actions that are one discrete number or one float32 vector, got "
             f"{describe(spec.actions)}. {way_out}"

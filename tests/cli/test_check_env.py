@@ -286,7 +286,7 @@ def test_nests_of_continuous_and_discrete_actions_are_for_mpo_alone(verdicts, na
     assert rows["mpo"][0] == "ok" and actions in rows["mpo"][1]
     others = {agent: rows[agent] for agent in ("sac", "ppo", "dqn", "bc")}
     assert {verdict for verdict, _ in others.values()} == {"no"}
-    assert "Choose MPO, which takes both kinds" in others["ppo"][1]
+    assert "Choose an agent that takes both kinds" in others["ppo"][1]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_device_whose_optimisers_decide_themselves_is_read_in_every_100th_step
     assert found == num_reads
 
 
-def test_a_device_makes_no_step_from_what_is_not_finite_and_the_host_learns_of_it_later(reads, caplog):
+def test_a_device_makes_no_step_from_bad_numbers_and_the_host_learns_of_it_later(reads, caplog):
     scene, other = (Scene("torch", dtype=torch.float64, max_skipped_batches=3) for _ in range(2))
     good, bad = (torch.full((8,), value, dtype=torch.float64) for value in (1.0, NAN))
     reads.clear()

@@ -159,7 +159,6 @@ OPTIONS = {
         "action_penalty": True,
         "m_steps": 2,
     },
-    "bfloat16": {"target_precision": "bfloat16"},
 }
 
 

@@ -147,7 +147,7 @@ def test_an_environment_that_no_agent_takes_is_refused_by_name(learner_scene, fi
         learner_scene.builder().check_spec(learner_scene.spec._replace(**{field: bad}))
 
 
-NEST = "one float32 vector, got a nest, .*Mixed and nested actions must be joined in a wrapper"
+NEST = "one float32 vector, got a nest, .*(must be joined in a wrapper|FlatActionWrapper joins nests)"
 REFUSED = {
     "a nest": ({"arm": BOUNDED((2,), np.float32, -1.0, 1.0), "grip": specs.DiscreteArray(3)}, NEST),
     "a list": ([specs.DiscreteArray(3)], "got a nest"),

@@ -13,37 +13,39 @@ from torch.optim import optimizer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from minerva_acme.agents import mpo
+from minerva_acme.agents import mpo, registry
 
-from .. import conftest as on_policy
-from .. import transition_scene as scene
-from . import test_shared_settings as shared
+from .. import table
 
 META = torch.device("meta")
 MEMORY = {"memory": "lstm", "memory_size": 4, "burn_in": 2, "sequence_length": 4, "sequence_period": 2}
-SMALL = {"policy_layer_sizes": (8, 8), "critic_layer_sizes": (8, 8), "num_samples": 3, **shared.SEQUENCES}
+SMALL = {"policy_layer_sizes": (8, 8), "critic_layer_sizes": (8, 8), "num_samples": 3, **table.SEQUENCES}
 
 
 def preset(name):
-    """The settings of one of MPO's presets, with small networks."""
+    """MPO by one of its presets, with small networks."""
     config = dataclasses.replace(mpo.PRESETS[name], **SMALL)
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return table.Scene(
+        "mpo", {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    )
 
 
-# The agent, its settings, and how often its step waits for the device, where no way around is known.
-OVER_REPLAY = {
-    **{name: (name, {}, 0) for name in shared.AGENTS if name != "r2d2"},
-    "sac, normalised": ("sac", {"normalize_observations": True, "critic_head": "c51"}, 0),
-    **{f"mpo, {name}": ("mpo", preset(name), 0) for name in ("control", "dmpo", "modern")},
+# The agent, and how often its step waits for the device, where no way around is known.
+CASES = {
+    **{name: (table.Scene(name), 0) for name in registry.AGENTS if name != "r2d2"},
+    "sac, normalised": (
+        table.Scene("sac", {"normalize_observations": True, "critic_head": "c51"}),
+        0,
+    ),
+    **{f"mpo, {name}": (preset(name), 0) for name in ("control", "dmpo", "modern")},
     # Once for the number of states that happened.
-    "mpo, in all states": ("mpo", {"policy_loss_steps": "all"}, 1),
+    "mpo, in all states": (table.Scene("mpo", {"policy_loss_steps": "all"}), 1),
     # Once for the number of pairs that happened, which batch norm must see alone.
-    "mpo, batch norm": ("mpo", {"critic_torso": "batch_norm"}, 1),
+    "mpo, batch norm": (table.Scene("mpo", {"critic_torso": "batch_norm"}), 1),
     # Whenever a memory goes through steps, for where episodes begin in them.
-    "r2d2": ("r2d2", {}, 4),
-    "sac, memory": ("sac", MEMORY, 10),
+    "r2d2": (table.Scene("r2d2"), 4),
+    "sac, memory": (table.Scene("sac", MEMORY), 10),
 }
-OVER_ROLLOUTS = ("ppo", "vmpo", "impala")
 
 
 def is_object(x):
@@ -86,14 +88,11 @@ def reads(monkeypatch):
     return tensors
 
 
-def as_on_a_gpu(builder):
-    """The builder, with the optimisers that it has on a GPU."""
+class OnAGpu:
+    """The optimisers that a builder has on a GPU."""
 
-    class Fused(type(builder)):
-        def make_optimizer(self, name, parameters):
-            return torch.optim.Adam(parameters, fused=True)
-
-    return Fused(builder.config)
+    def make_optimizer(self, name, parameters):
+        return torch.optim.Adam(parameters, fused=True)
 
 
 def to_meta(batch):
@@ -117,27 +116,11 @@ def assert_steps_are_alike(learner, reads, num_reads, period=1):
         assert len(later) > 100
 
 
-@pytest.mark.parametrize("name", OVER_REPLAY)
-def test_a_step_from_replay_is_made_of_the_same_operations(name, reads, monkeypatch):
-    agent, changes, num_reads = OVER_REPLAY[name]
-    monkeypatch.setitem(shared.CASES, name, (agent, changes))
-    builder, spec = shared.make(name)
-    batch = shared.make_batch(builder, spec, 0)
-    if getattr(builder.config, "scale_returns", False):
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_is_made_of_the_same_operations_and_waits_for_no_number(name, reads):
+    scene, num_reads = CASES[name]
+    builder, batch = scene.builder(OnAGpu), scene.make_batch()
+    if getattr(builder.config, "scale_returns", False) and hasattr(batch, "mask"):
         batch = batch._replace(extras=batch.extras._replace(running_return=batch.reward))
-    learner, _, _ = scene.make_learner(
-        as_on_a_gpu(builder), spec, itertools.repeat(to_meta(batch)), device=META
-    )
+    learner, _ = scene.make(itertools.repeat(to_meta(batch)), builder=builder, parts={"device": META})
     assert_steps_are_alike(learner, reads, num_reads, getattr(builder.config, "policy_period", 1))
-
-
-@pytest.mark.parametrize("name", OVER_ROLLOUTS)
-def test_a_step_from_a_rollout_is_made_of_the_same_operations(
-    name, reads, make_rollout, make_learner, continuous_spec
-):
-    agent = getattr(on_policy, name.upper())
-    builder = as_on_a_gpu(agent.builder())
-    network = builder.make_networks(continuous_spec, torch.Generator().manual_seed(0))
-    rollout = to_meta(make_rollout(builder, network, continuous_spec))
-    learner, _, _ = make_learner(builder, continuous_spec, itertools.repeat(rollout), device=META)
-    assert_steps_are_alike(learner, reads, 0)
