@@ -226,7 +226,7 @@ def test_bfloat16_errs_by_little_of_the_spread_whatever_the_offset(torso):
         assert torch.equal(critic(*pairs).value, expected)  # The setting of torch is as before.
 
 
-def test_without_instructions_bfloat16_is_float32_and_a_warning_says_so(monkeypatch, caplog):
+def test_without_instructions_bfloat16_is_float32_and_a_warning_says_so(monkeypatch, caplog, said):
     monkeypatch.setattr(cpu, "multiplies_bfloat16", lambda: False)
     pairs, critic = make_pairs(2000), make_critic()
     rounded = target_critic.TargetCritic(critic, precision="bfloat16")
