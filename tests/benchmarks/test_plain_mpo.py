@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from minerva_acme.acceleration import fused, target_critic
 from minerva_acme.agents import mpo
 
 from . import mpo_setup, plain_mpo
@@ -75,14 +74,7 @@ def test_the_plain_losses_and_gradients_are_the_golden_ones(case: dict[str, torc
 
 
 @pytest.mark.parametrize("period", [100, 2])
-@pytest.mark.parametrize("fuses", [False, True], ids=["as it is", "fused"])
-def test_the_learner_ends_at_the_plain_parameters_on_the_same_noise(
-    period: int, fuses: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if fuses and not fused.works(torch.float32):
-        pytest.skip("this torch or CPU fuses nothing")
-    monkeypatch.setattr(fused, "pays", lambda dtype: fuses)
-    monkeypatch.setattr(target_critic, "_MIN_FUSED_SIZE", 1)
+def test_the_learner_ends_at_the_plain_parameters_on_the_same_noise(period: int) -> None:
     config = dataclasses.replace(
         SMALL,
         target_policy_update_period=period,

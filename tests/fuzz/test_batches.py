@@ -15,7 +15,7 @@ def test_a_bad_batch_leaves_all_that_a_learner_holds_finite(seeds):
 
 
 def test_a_step_along_what_is_not_finite_is_noticed(monkeypatch, capsys):
-    monkeypatch.setattr(updates.finite, "require_finite", lambda tensors: None)
+    monkeypatch.setattr(updates.finite.Sizes, "check", lambda self: None)
     assert fuzz.try_all("batches", batches.check, range(40)) > 0
     said = capsys.readouterr()
     assert "is not finite" in said.err
