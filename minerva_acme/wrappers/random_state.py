@@ -90,7 +90,19 @@ def to_plain(state: Any) -> Any:
 
 
 def to_numpy(state: Any) -> Any:
-    """Undoes `to_plain`."""
+    """Undoes `to_plain`.
+
+    Raises:
+        ValueError: A list does not hold whole numbers.
+    """
     if isinstance(state, dict):
         return {key: to_numpy(value) for key, value in state.items()}
-    return np.asarray(state, dtype=np.uint64) if isinstance(state, list) else state
+    if not isinstance(state, list):
+        return state
+    try:
+        return np.asarray(state, dtype=np.uint64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"A saved random state must be made of whole numbers, got others ({error}). Resume from another "
+            "checkpoint."
+        ) from error

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from minerva_acme import environments
+from minerva_acme.wrappers import random_state
 
 
 def play(environment, episodes, actions_seed):
@@ -99,3 +100,9 @@ def test_a_seed_given_later_gives_the_episodes_of_an_environment_made_with_it(en
         np.testing.assert_equal(found.observation, expected.reset().observation)
         reseeded.seed(7)
         expected.seed(7)
+
+
+@pytest.mark.parametrize("bad", [["1", ""], [1, [2, 3]], [None]], ids=str)
+def test_a_saved_state_that_holds_no_whole_numbers_is_refused_in_words(bad):
+    with pytest.raises(ValueError, match="must be made of whole numbers, got others"):
+        random_state.to_numpy({"state": {"key": bad}})
