@@ -146,8 +146,8 @@ class ModulePolicy(builders.AgentPolicy):
                 no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
-            noise_scales: Factors of the standard deviation, each for `STEPS_OF_SCALE` steps in turn. Others
-                than 1 need "choice" as `record`, and a module that returns a `DiagonalGaussian`.
+            noise_scales: Factors of the standard deviation, each for `STEPS_OF_SCALE` steps in turn. Factors
+                other than 1 need "choice" as `record`, and a module that returns a `DiagonalGaussian`.
             first_scale: The index of the first factor.
             random_steps: The number of environment steps with uniformly random actions, before the module
                 acts. It needs "choice" as `record`, a module that returns a `DiagonalGaussian`, and
@@ -182,6 +182,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._noise_repeat = noise_repeat
         self._noise_scales = tuple(noise_scales)
         self._first_scale = first_scale
+        self._counts_steps = noise_repeat > 1 or len(self._noise_scales) > 1
         self._random_steps = random_steps
         self.critic_observations = tuple(critic_observations)
         self._num_steps = 0
@@ -215,9 +216,10 @@ class ModulePolicy(builders.AgentPolicy):
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
         """Chooses actions from observations, or from the memory's features of them."""
-        if self._counts_steps:
-            self._num_steps += 1
-            self._repeat_noise()
+        step = self._num_steps
+        self._num_steps += 1
+        if self._noise_repeat > 1:
+            self._repeat_noise(step)
         if self._record == "nothing":
             with torch.no_grad():
                 raw = self._choose(self._acting(observations), self._acting.generator, self._env_steps())
@@ -227,7 +229,8 @@ class ModulePolicy(builders.AgentPolicy):
         raw, log_prob, policy = self._acting.sample(observations)
         if self._random_steps and self._env_steps() < self._random_steps:
             raw, log_prob = self._raw_actions.uniform(raw, policy)
-        elif (scale := self._noise_scale()) != 1.0:
+        elif self._noise_scales != (1.0,):
+            scale = self._noise_scales[(step // STEPS_OF_SCALE + self._first_scale) % len(self._noise_scales)]
             raw, log_prob = self._raw_actions.spread(raw, log_prob, policy, scale)
         recorded = policy if self._record == "parameters" else ()
         if self._is_on_tensors:
@@ -246,20 +249,12 @@ class ModulePolicy(builders.AgentPolicy):
     def _env_steps(self) -> int:
         return 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
 
-    def _repeat_noise(self) -> None:
+    def _repeat_noise(self, step: int) -> None:
         """Repeats the previous noise, except in every `noise_repeat`-th step, which draws new noise."""
-        if (self._num_steps - 1) % self._noise_repeat:
+        if step % self._noise_repeat:
             self._acting.noise = self._noise
         else:
             self._noise = self._acting.noise
-
-    def _noise_scale(self) -> float:
-        turn = (self._num_steps - 1) // STEPS_OF_SCALE + self._first_scale
-        return self._noise_scales[turn % len(self._noise_scales)]
-
-    @property
-    def _counts_steps(self) -> bool:
-        return self._noise_repeat > 1 or len(self._noise_scales) > 1
 
     def __repr__(self) -> str:
         purpose = "for evaluation" if self._evaluation else "exploring"

@@ -82,18 +82,18 @@ class RawActions:
         return (drawn, log_prob) if isinstance(raw, torch.Tensor) else (drawn.numpy(), log_prob.numpy())
 
     def spread(self, raw: Any, log_prob: Any, policy: Any, factor: float) -> tuple[Any, Any]:
-        """Turns samples of a Gaussian into those of one with `factor` times its standard deviation.
+        """Moves samples of a Gaussian away from its mean, as if its standard deviation were larger.
 
         Args:
             raw: The samples, [..., D], arrays or tensors.
             log_prob: Their log-densities, nats, [...], likewise.
             policy: The `distributions.DiagonalGaussian` from which they were drawn, likewise.
-            factor: The factor of the standard deviations, > 0.
+            factor: The factor by which the standard deviation grows, > 0; below 1 it shrinks.
 
         Returns:
-            The samples and their log-densities.
+            The new samples, [..., D], and their log-densities, [...].
         """
-        mean = policy[0] if isinstance(raw, torch.Tensor) else np.asarray(policy[0])
+        mean = policy.mean if isinstance(raw, torch.Tensor) else np.asarray(policy.mean)
         return mean + factor * (raw - mean), log_prob - np.float32(raw.shape[-1] * math.log(factor))
 
     def log_det(self, raw: torch.Tensor) -> torch.Tensor | float:

@@ -157,7 +157,7 @@ def check_actions(
         agent: The agent's name, for messages.
         spec: The environment's spec.
         takes_choices: Whether they may also be a vector of several discrete choices.
-        takes_hybrid: Whether they may also be hybrid; see `specs.is_hybrid`.
+        takes_hybrid: Whether hybrid actions are accepted too; see `specs.is_hybrid`.
 
     Raises:
         ValueError: They are not.

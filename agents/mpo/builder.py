@@ -18,13 +18,12 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     """MPO over replayed sequences. Every part can be swapped by overriding its `make_` method."""
 
     config_class = mpo_config.MPOConfig
+    takes_actions = "any or hybrid"
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         if self.config.objectives:
             objectives.check(spec, self.config, self.make_objective_functions())
         super().check_spec(spec)
-        requirements.check_observations("MPO", spec)
-        requirements.check_actions("MPO", spec, takes_hybrid=True)
         if self.config.action_penalty and isinstance(spec.actions, specs.DiscreteArray):
             raise ValueError(
                 "`action_penalty` must be False with discrete actions, which never leave their bounds, got "

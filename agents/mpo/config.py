@@ -142,7 +142,7 @@ class MPOConfig(
     epsilon_discrete: constraints.Positive = 2.5e-3
     """Bound on the KL of a hybrid policy's choices, nats per choice."""
     per_dimension_constraint: bool = True
-    """Whether the KL bounds hold per action dimension and choice, or for their sums."""
+    """Whether each action dimension, and each choice, has its own KL bound. If not, their sums have one."""
     action_penalty: bool = False
     """If True, raw actions outside the bounds are penalised by one more objective, `penalty` ([17], [4])."""
     epsilon_penalty: constraints.Positive = 1e-3
@@ -210,8 +210,8 @@ class MPOConfig(
     exploratory actions are the idea of [14]. Recorded densities are still the policy's at each step."""
     noise_scales: constraints.Factors = (1.0,)
     """Factors of the policy's standard deviation with which an actor explores, each for 1,000 steps in turn.
-    The second actor begins with the second factor. Recorded densities are those of the actions so drawn. No
-    effect on discrete actions."""
+    The second actor begins with the second factor. The recorded density includes the factor. No effect on
+    discrete actions."""
     random_steps: constraints.Natural = 0
     """Environment steps with uniformly random actions, before the policy acts, each kept for `noise_repeat`
     steps; their density is recorded. No effect on discrete actions and parts of actions: an untrained policy

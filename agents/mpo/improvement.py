@@ -92,7 +92,7 @@ def e_step(states: States, duals: losses.MPODuals, config: MPOConfig) -> Improve
 
     def loss(policy: distributions.Distribution) -> torch.Tensor:
         parts = losses.decoupled_policy_losses(total_weights, states.actions, policy, states.policy)
-        total: torch.Tensor = sum(parts)  # the mean's, and those of other parts that there are
+        total: torch.Tensor = sum(parts)  # one loss for each part of the policy
         return total
 
     return Improvement(loss, temperature_loss, metrics)

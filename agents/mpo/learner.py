@@ -69,7 +69,6 @@ def make_learner(
 
     Returns:
         A `learners.LossLearner` of `losses.MPOLosses`, or of the class that is asked for.
-
     """
     accelerated = acceleration.Acceleration(config.acceleration)
     on_device = [module.to(device) for module in networks]

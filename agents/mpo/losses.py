@@ -74,7 +74,7 @@ class MPOLosses:
     critic_loss: CriticLoss
     low: torch.Tensor  # [D]  smallest action; [] if actions are discrete
     high: torch.Tensor  # [D]  largest action, likewise
-    raw_actions: actions.RawActions  # those of the data
+    raw_actions: actions.RawActions  # converts the actions of the data
     rewards: Sequence[str]  # the objectives that are rewards
     functions: Mapping[str, objectives.ObjectiveFunction]  # the other ones
     for_training: Sequence[nn.Module]  # the parts that compute something else in training than in acting

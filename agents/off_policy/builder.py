@@ -3,6 +3,7 @@
 import abc
 import copy
 import difflib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
@@ -24,10 +25,11 @@ TABLE = "replay"
 # adder has not sent yet.
 _ITEMS_AHEAD, _BATCHES_AHEAD, _UNSENT_ITEMS = 512, 3, 32
 
-_CHECKS = {
+_CHECKS: Mapping[str, Callable[[str, specs.EnvironmentSpec], None]] = {
     "any": requirements.check_actions,
     "continuous": requirements.check_continuous,
     "discrete": requirements.check_discrete,
+    "any or hybrid": functools.partial(requirements.check_actions, takes_hybrid=True),
 }
 
 Networks = TypeVar("Networks")
@@ -76,7 +78,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     instead of `make_objectives`.
     """
 
-    takes_actions: Literal["any", "continuous", "discrete"] | None = None
+    takes_actions: Literal["any", "continuous", "discrete", "any or hybrid"] | None = None
     """The actions that its networks take, with observations that an encoder can take. None: it may be others,
     which `check_spec` of the agent checks."""
 

@@ -130,10 +130,10 @@ def make_training_environment(
         64 bits                                  32 bits
 
     An observation with images stays a nest, which an agent's encoder takes; with `concatenate=False`, so does
-    any other, for an encoder of sets or graphs. With `critic_observations`, which
-    names entries of the observation that only an agent's critic sees, the observation is a dict of two such
-    parts instead, `policy` and `critic`, see `wrappers.CriticObservationWrapper`. All changes are logged at
-    INFO. All timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
+    any other, for an encoder of sets or graphs. With `critic_observations`, which names entries of the
+    observation that only an agent's critic sees, the observation is a dict of two such parts instead,
+    `policy` and `critic`, see `wrappers.CriticObservationWrapper`. All changes are logged at INFO. All
+    timesteps of the environment are checked against its specs, see `wrappers.SpecCheck`.
 
     An existing environment is seeded too: one of Gymnasium's by its first reset, any other by its method
     `seed`, which takes the number.

@@ -61,15 +61,13 @@ class Evaluation(NamedTuple):
 
     def metrics(self) -> dict[str, float]:
         """Returns the evaluation as a row of a log."""
-        return {
-            "episode_return": self.mean,
+        returns = {
+            _RETURNS: self.mean,
             "episode_return_std": self.std,
             "episode_return_min": min(self.returns),
             "episode_return_max": max(self.returns),
-            **{f"{_LEAF}{path}": float(np.mean(values)) for path, values in self.leaf_returns.items()},
-            "episode_length": float(np.mean(self.lengths)),
-            **{name: float(np.mean(values)) for name, values in self.measured.items()},
         }
+        return returns | {name: float(np.mean(values)) for name, values in self._by_episode().items()}
 
     def beside_return(self, metric: str = options.RETURN) -> dict[str, float]:
         """Returns the means of a metric and of all that was measured, for display beside the return."""
@@ -82,9 +80,11 @@ class Evaluation(NamedTuple):
 
     def values(self, metric: str) -> tuple[float, ...]:
         """Returns the number of each episode of which a metric is the mean; () if it was not measured."""
+        return tuple(map(float, self._by_episode().get(metric, ())))
+
+    def _by_episode(self) -> dict[str, tuple[float, ...]]:
         leaves = {f"{_LEAF}{path}": values for path, values in self.leaf_returns.items()}
-        numbers = {_RETURNS: self.returns, _LENGTHS: self.lengths, **leaves, **self.measured}
-        return tuple(map(float, numbers.get(metric, ())))
+        return {_RETURNS: self.returns, **leaves, _LENGTHS: self.lengths, **self.measured}
 
     def with_negative(self, metric: str) -> Self:
         """Returns the same with the negative of a metric measured too, if a metric has a minus before it."""

@@ -38,8 +38,8 @@ def score(
     """Plays the weights in a file that was exported from a run, and stores their score in it.
 
     The score is of the run's `metric`, if the episodes have it, or else of the return. The run's own weights
-    play the same episodes, whose initial states were not seen in training. This shows
-    the effect of rounding the weights.
+    play the same episodes, whose initial states were not seen in training. This shows the effect of rounding
+    the weights.
 
     Args:
         run: The folder of the run, or of the checkpoint that was exported.
@@ -61,10 +61,8 @@ def score(
     own = _play(found, num_episodes, seed, import_code, metric)
     if not (exported.values(metric) and own.values(metric)):  # measured by observers, in Python alone
         metric = options.RETURN
-    scores = exported.values(metric)
-    mean = float(np.mean(scores))
-    rounding = abs(mean - own.score(metric))
-    result = policies.Score(mean, float(np.std(scores)), num_episodes, seed, rounding, metric)
+    mean, std = exported.score(metric), float(np.std(exported.values(metric)))
+    result = policies.Score(mean, std, num_episodes, seed, abs(mean - own.score(metric)), metric)
     policies.note_score(path, result)
     return result
 
@@ -111,7 +109,7 @@ def verify(
             f"The environment of {file} must report '{stored.metric}', of which the score is, in every "
             "episode, but does not. Use the version of it that the weights were exported with."
         )
-    mean, std = float(np.mean(scores)), float(np.std(scores))
+    mean, std = played.score(stored.metric), float(np.std(scores))
     error = math.hypot(stored.std / math.sqrt(stored.num_episodes - 1), std / math.sqrt(num_episodes - 1))
     tolerance = STANDARD_ERRORS * error + stored.rounding + ARITHMETIC * abs(stored.mean)
     return Verdict(stored, played, mean, tolerance, abs(mean - stored.mean) <= tolerance)

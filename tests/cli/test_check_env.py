@@ -115,32 +115,6 @@ class Mixed(Good):
         return {"arm": super().action_spec(), "grip": specs.DiscreteArray(2)}
 
 
-class GymMixed(gymnasium.Env):
-    observation_space = gymnasium.spaces.Discrete(5)
-    action_space = gymnasium.spaces.Tuple(
-        [
-            gymnasium.spaces.Discrete(3, start=1),
-            gymnasium.spaces.Dict(
-                {"arm": gymnasium.spaces.Box(0.0, 4.0, (2,)), "tools": gymnasium.spaces.MultiBinary(2)}
-            ),
-        ]
-    )
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return int(self.np_random.integers(5)), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        place = int(self.np_random.integers(5))
-        return place, 1.0, place == 0, False, {}
-
-
-class Unbounded(Good):
-    def action_spec(self):
-        return {"arm": specs.Array((2,), np.float32), "grip": specs.DiscreteArray(2)}
-
-
 class Gym(gymnasium.Env):
     observation_space = gymnasium.spaces.Discrete(5)
     action_space = gymnasium.spaces.MultiDiscrete([2, 3])
@@ -153,6 +127,22 @@ class Gym(gymnasium.Env):
         assert self.action_space.contains(action)
         place = int(self.np_random.integers(5))
         return place, 1.0, place == 0, False, {}
+
+
+class GymMixed(Gym):
+    action_space = gymnasium.spaces.Tuple(
+        [
+            gymnasium.spaces.Discrete(3, start=1),
+            gymnasium.spaces.Dict(
+                {"arm": gymnasium.spaces.Box(0.0, 4.0, (2,)), "tools": gymnasium.spaces.MultiBinary(2)}
+            ),
+        ]
+    )
+
+
+class Unbounded(Good):
+    def action_spec(self):
+        return {"arm": specs.Array((2,), np.float32), "grip": specs.DiscreteArray(2)}
 
 
 def number():

@@ -102,6 +102,19 @@ def test_random_steps_are_uniform_in_the_continuous_part_alone(device):
     assert raw.dtype == torch.float32
 
 
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_wider_noise_is_of_the_continuous_part_alone(device):
+    policy = make_policy(device, noise_scales=(3.0, 1.0), init_stddev=0.3)
+    _, extras, distribution = choose(policy, device, 400)
+    gaussian = distribution.continuous
+    wide = distribution._replace(continuous=gaussian._replace(log_std=gaussian.log_std + np.log(3.0)))
+    of_parts = log_prob_of(wide, extras.raw_action)
+    torch.testing.assert_close(extras.log_prob, sum(of_parts), rtol=1e-4, atol=1e-4)
+    z = (extras.raw_action[:, :2] - gaussian.mean) / wide.continuous.log_std.exp()
+    assert 0.9 < z.std() < 1.1
+    assert (extras.raw_action[:, 2:] == extras.raw_action[:, 2:].round()).all()
+
+
 EPSILONS = {"mean": 0.01, "stddev": 0.003, "discrete": 0.01}
 
 
