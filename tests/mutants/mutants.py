@@ -414,7 +414,7 @@ MPO = [
     *of(
         "agents/mpo/improvement.py",
         MPO_LEARNER,
-        breakage("MPO never trains the stddev", "= sum(parts)  # the mean's", "= parts.mean  # the mean's"),
+        breakage("MPO never trains the stddev", "= sum(parts)  # one loss", "= parts.mean  # one loss"),
     ),
     *of(
         "minerva_acme/acceleration/agreement.py",
