@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         make_parted_encoder,
         make_raw_policy,
         regress,
+        value_and_gradient,
     )
     from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
     from minerva_acme.agents.off_policy.sequences import as_transitions, over_sequences
@@ -98,6 +99,7 @@ __all__ = [
     "random_at_first",
     "regress",
     "sample",
+    "value_and_gradient",
 ]
 
 __getattr__, __dir__ = lazy.attach(__name__, __file__)
