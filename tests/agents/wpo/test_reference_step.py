@@ -21,8 +21,8 @@ def test_steps_are_those_of_the_reference(settings):
     )
 
 
-def test_defaults_are_those_of_acmes_script():
-    config = wpo.WPOConfig()
+def test_a_preset_is_acmes_script():
+    config = wpo.PRESETS["acme"]
     assert config.policy_layer_sizes == config.critic_layer_sizes == (256, 256, 256)
     assert (config.learning_rate, config.n_step, config.target_update_period) == (3e-4, 5, 100)
     assert (config.batch_size, config.samples_per_insert, config.init_stddev) == (256, 64.0, 0.5)
