@@ -47,7 +47,8 @@ class Reach(composer.Task):
 
     def __init__(self) -> None:
         self._arm = Arm()
-        self._hand, self._target = (self._arm.mjcf_model.find("site", name) for name in ("hand", "target"))
+        model = self._arm.mjcf_model
+        self._hand, self._target = model.find("site", "hand"), model.find("body", "target")
         self._to_target = observable.Generic(self._vector)
         self._to_target.enabled = True
         self._arm.observables.enable_all()
@@ -65,7 +66,7 @@ class Reach(composer.Task):
         joints = physics.bind(self._arm.joints)
         joints.qpos = random_state.uniform(*joints.range.T)
         radius, angle = random_state.uniform(0.4, 0.9) * REACH, random_state.uniform(-np.pi / 2, np.pi / 2)
-        physics.bind(self._target).pos = radius * np.array([np.cos(angle), np.sin(angle), 0.0])
+        physics.bind(self._target).mocap_pos = radius * np.array([np.cos(angle), np.sin(angle), 0.0])
 
     def get_reward(self, physics: mjcf.Physics) -> float:
         return float(np.exp(-10.0 * np.linalg.norm(self._vector(physics))))
