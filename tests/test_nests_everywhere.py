@@ -185,7 +185,6 @@ class TestAllWrappersOverNests(testing.WrapperConformance):
                 lambda e: wrappers.ActionRepeatWrapper(e, num_repeats=2),
                 lambda e: wrappers.FrameStackWrapper(e, num_frames=2),
                 lambda e: wrappers.StepLimitWrapper(e, max_steps=3),
-                wrappers.EpisodeStatisticsWrapper,
                 wrappers.SinglePrecisionWrapper,
                 wrappers.SpecCheckWrapper,
             ],
