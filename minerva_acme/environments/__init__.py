@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from minerva_acme import lazy
-from minerva_acme.environments.envpool_dm import EnvPoolEnvironment
 from minerva_acme.environments.factories import (
     list_environments,
     list_makeable,
@@ -38,7 +37,6 @@ __all__ = [
     "BatchedEnvironment",
     "BatchedEnvironmentLoop",
     "BatchedPendulum",
-    "EnvPoolEnvironment",
     "EnvironmentLoop",
     "EnvironmentWorkerError",
     "EpisodeResult",
