@@ -9,7 +9,6 @@ from minerva_acme.environments.factories import (
     make,
     make_training_environment,
     make_vector,
-    wrap_for_flat_control,
 )
 from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
 from minerva_acme.environments.process_vector import EnvironmentWorkerError, ProcessVectorEnvironment
@@ -58,7 +57,6 @@ __all__ = [
     "make_gymnasium_batch",
     "make_training_environment",
     "make_vector",
-    "wrap_for_flat_control",
 ]
 
 # Gymnasium is imported only when it is used.

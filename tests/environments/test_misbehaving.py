@@ -111,7 +111,7 @@ def bare(environment):
     return environment
 
 
-WRAPPERS = [bare, environments.wrap_for_flat_control, environments.make_training_environment]
+WRAPPERS = [bare, wrappers.SinglePrecisionWrapper, environments.make_training_environment]
 
 
 def play(wrap, method, do, seed=0):

@@ -193,13 +193,6 @@ class TestPixels(WrapperSuite):
         return Drawn()
 
 
-class TestAllForFlatControl(WrapperSuite):
-    wrapper = staticmethod(environments.wrap_for_flat_control)
-
-    def make_wrapped(self):
-        return testing.FakeEnvironment.bounded()
-
-
 def _suites(suite):
     return {suite}.union(*map(_suites, suite.__subclasses__())) - {WrapperSuite}
 
