@@ -150,22 +150,6 @@ def is_bounded(spec: Any) -> bool:
     return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
 
 
-def is_out_of_bounds(array: np.ndarray, spec: specs.BoundedArray) -> np.ndarray:
-    """Returns where numbers are out of the bounds of their spec, by more than rounding if they are floats.
-
-    Args:
-        array: The numbers, [..., *spec.shape].
-        spec: The spec.
-    """
-    low, high = bounds(spec)
-    if array.dtype.kind == "f":  # float32, scaled twice
-        ends = np.asarray([low, high], np.float64)
-        slack = _ROUNDING * np.abs(np.where(np.isfinite(ends), ends, 0.0)).max(axis=0)
-        low, high = ends[0] - slack, ends[1] + slack
-    is_out: np.ndarray = (array < low) | (array > high)
-    return is_out
-
-
 def describe(spec: Any) -> str:
     """Describes a spec briefly, for error messages: `BoundedArray(6,) float32 in [-1, 1]`.
 
@@ -305,8 +289,13 @@ def check_bounds(
     Raises:
         SpecError: A number is not; the message gives the first such number.
     """
-    if (is_wrong := is_out_of_bounds(value, spec)).any():
-        raise _out_of_bounds(name, value, is_wrong, bounds(spec), axes, way_out)
+    low, high = ends = bounds(spec)
+    if value.dtype.kind == "f":  # float32, scaled twice
+        wide = np.asarray(ends, np.float64)
+        slack = _ROUNDING * np.abs(np.where(np.isfinite(wide), wide, 0.0)).max(axis=0)
+        low, high = wide[0] - slack, wide[1] + slack
+    if (is_wrong := np.asarray((value < low) | (value > high))).any():
+        raise _out_of_bounds(name, value, is_wrong, ends, axes, way_out)
 
 
 def as_dtype(array: np.ndarray, dtype: np.dtype, *, across_kinds: bool) -> np.ndarray:
