@@ -503,6 +503,7 @@ class Checker:
                 check_size(leaf.name, array, constraints.LARGEST, axes=axes, way_out=way_out)
             if leaf.bounds is not None and leaf.path[0] not in unbounded:
                 if self._converts:
+                    assert isinstance(array, np.ndarray) and isinstance(leaf.spec, BoundedArray)
                     check_bounds(leaf.name, array, leaf.spec, axes=axes, way_out=way_out)
                 elif (is_wrong := np.asarray((array < leaf.bounds[0]) | (array > leaf.bounds[1]))).any():
                     raise _out_of_bounds(leaf.name, array, is_wrong, leaf.bounds, axes, way_out)

@@ -1145,6 +1145,21 @@ LOOPS = [
             "square(value.ravel()) < np.inf",
         ),
     ),
+    *of(
+        "minerva_acme/specs.py",
+        ("tests/test_specs.py",),
+        breakage(
+            "whole numbers are rounded",
+            'return cast if kinds[0] == "f" or (cast == array).all() else array',
+            "return cast",
+        ),
+        breakage(
+            "discrete numbers from elsewhere leave their bounds",
+            "if self._converts and isinstance(spec, specs.DiscreteArray):",
+            "if False:",
+        ),
+        breakage("a tensor of another device passes", " or value.device.type != kind", ""),
+    ),
 ]
 
 WRAPPERS = [

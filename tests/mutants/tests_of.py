@@ -239,6 +239,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/layouts/rollouts.py": ("tests/adders/test_rollout.py",),
     "minerva_acme/specs.py": (
+        "tests/test_specs.py",
         "tests/wrappers/test_spec_check.py",
         "tests/environments/test_misbehaving.py",
         "tests/environments/test_gymnasium_spaces.py",
