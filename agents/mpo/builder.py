@@ -19,6 +19,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
 
     config_class = mpo_config.MPOConfig
     takes_actions = "any or hybrid"
+    replaced_hooks = ("make_objectives", "update_targets")  # by `make_learner`
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         if self.config.objectives:
@@ -33,11 +34,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        entries, memory = requirements.critic_entries(self.name, spec, self.config), None
-        encoder = off_policy.make_parted_encoder(spec, generator, self.make_encoder, entries)
-        if self.config.memory != "none":
-            memory = self.make_memory(encoder.output_size, generator)
-        return mpo_networks.make_networks(spec, self.config, generator, encoder, memory)
+        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
+        return mpo_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
         adder = super().make_adder(client, spec)
@@ -111,7 +109,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         make = targets.n_step if config.critic_target == "n_step" else targets.one_step
         return make(
             num_actions=config.retrace_mc_actions,
-            num_returns=config.num_samples if config.learns_distributions else None,
+            num_returns=config.num_returns if config.learns_distributions else None,
         )
 
     def make_policy(
@@ -123,7 +121,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         counter: counting.Counter | None = None,
         actor_index: int = 0,
     ) -> builders.AgentPolicy:
-        discrete = isinstance(spec.actions, specs.DiscreteArray)
+        discrete, first = isinstance(spec.actions, specs.DiscreteArray), self.config.initial_noise_scale
+        scale = off_policy.linear(first, 1.0, self.config.noise_scale_steps)
         return acting.ModulePolicy(
             module=self.policy_module(networks),
             choose=self.make_choice(spec, evaluation),
@@ -135,8 +134,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
-            noise_scales=(1.0,) if evaluation or discrete else self.config.noise_scales,
-            first_scale=actor_index,
+            noise_scale=None if evaluation or discrete or first == 1.0 else scale,
             random_steps=0 if discrete else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,

@@ -47,12 +47,11 @@ if TYPE_CHECKING:
         make_gaussian_policy,
         make_head,
         make_member,
-        make_parted_encoder,
         make_raw_policy,
         regress,
     )
-    from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
     from minerva_acme.agents.off_policy.sequences import as_transitions, over_sequences
+    from minerva_acme.agents.schedules import Schedule, constant, linear
 
 __all__ = [
     "Choose",
@@ -91,7 +90,6 @@ __all__ = [
     "make_gaussian_policy",
     "make_head",
     "make_member",
-    "make_parted_encoder",
     "make_raw_policy",
     "mode",
     "over_sequences",

@@ -131,18 +131,10 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
         """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
         config: Any = self.config
-        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
-
-    def with_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Encoder:
-        """Returns an encoder with the config's memory behind it, or as it is if there is none."""
-        if self._remembers is None:
-            return encoder
-        return networks.RecurrentEncoder(encoder, self.make_memory(encoder.output_size, generator))
+        return kit.make_memory_of(config, input_size, generator)
 
     def whole_encoder(self, make_encoder: kit.MakeEncoder) -> kit.MakeWholeEncoder:
-        """Returns a function that makes the encoder of a network: all that the config puts around its own.
-
-            observation -> normalised -> by `make_encoder`, for each part that networks see -> memory
+        """Returns a function that makes the whole encoder of a network; see `make_whole_encoder` of the kit.
 
         Args:
             make_encoder: Makes the encoder itself, as the method `make_encoder` of an agent does.
@@ -151,11 +143,9 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         def make(
             spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
         ) -> networks.Encoder:
-            entries = requirements.critic_entries(self.name, spec, self.config)
-            encoder = kit.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=for_critic)
-            if self.config.normalize_observations:
-                encoder = kit.normalized(encoder, spec, entries, for_critic=for_critic)
-            return self.with_memory(encoder, generator)
+            requirements.critic_entries(self.name, spec, self.config)
+            parts = make_encoder, self.make_memory
+            return kit.make_whole_encoder(spec, self.config, generator, *parts, for_critic=for_critic)
 
         return make
 

@@ -3,6 +3,7 @@
 Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B].
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from minerva_acme import distributions, learners, networks, specs, types
-from minerva_acme.agents import actions
+from minerva_acme.agents import actions, settings
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.networks import linear
 
@@ -115,26 +116,6 @@ class MakeWholeEncoder(Protocol):
         """Makes it for a network that sees what the critic sees, or without the critic's own entries."""
 
 
-def normalized(
-    encoder: networks.Encoder,
-    spec: specs.EnvironmentSpec,
-    entries: Sequence[str] = (),
-    *,
-    for_critic: bool = True,
-) -> networks.Encoder:
-    """Returns an encoder behind a normaliser of what it sees, or as it is if that is images alone.
-
-    Args:
-        encoder: An encoder of the spec's observations.
-        spec: The environment's spec.
-        entries: The entries of the observation that the critic alone sees.
-        for_critic: Whether the encoder sees these entries.
-    """
-    observations = spec.observations if for_critic else specs.without(spec.observations, entries)
-    normalizer = networks.make_normalizer(observations, each_entry=bool(entries))
-    return encoder if normalizer is None else networks.NormalizedEncoder(normalizer, encoder)
-
-
 def make_encoder(
     spec: specs.EnvironmentSpec, config: off_policy_config.OffPolicyConfig, generator: torch.Generator
 ) -> networks.Encoder:
@@ -142,20 +123,52 @@ def make_encoder(
     return networks.make_encoder(spec.observations, generator=generator, image_encoder=config.image_encoder)
 
 
-def make_parted_encoder(
+def make_whole_encoder(
     spec: specs.EnvironmentSpec,
+    config: off_policy_config.OffPolicyConfig,
     generator: torch.Generator,
-    make: MakeEncoder,
-    entries: Sequence[str],
+    make: MakeEncoder | None = None,
+    make_memory: Callable[[int, torch.Generator], networks.Memory] | None = None,
     *,
     for_critic: bool = True,
 ) -> networks.Encoder:
-    """Makes an encoder by `make`, or one of each part if the critic has entries; see `networks`."""
+    """Makes the encoder of a network: all that the config puts around the encoder itself.
+
+        observation -> normalised, unless it is images alone -> by `make`, for each part that networks see
+                    -> memory
+
+    Args:
+        spec: The environment's spec.
+        config: What to put around the encoder.
+        generator: Draws the initial weights.
+        make: Makes the encoder itself, or None for the config's.
+        make_memory: Makes the memory behind the encoder, or None for the config's.
+        for_critic: Whether the network sees the entries of the observation that the critic alone sees.
+    """
+    entries = networks.critic_entries(spec.observations, getattr(config, "critic_observations", ()))
 
     def make_part(observations: types.NestedSpec) -> networks.Encoder:
-        return make(spec._replace(observations=observations), generator)
+        part = spec._replace(observations=observations)
+        return make_encoder(part, config, generator) if make is None else make(part, generator)
 
-    return networks.make_parted_encoder(spec.observations, entries, make_part, for_critic=for_critic)
+    encoder = networks.make_parted_encoder(spec.observations, entries, make_part, for_critic=for_critic)
+    if config.normalize_observations:
+        observations = spec.observations if for_critic else specs.without(spec.observations, entries)
+        normalizer = networks.make_normalizer(observations, each_entry=bool(entries))
+        if normalizer is not None:
+            encoder = networks.NormalizedEncoder(normalizer, encoder)
+    if isinstance(config, settings.MemoryConfig) and config.has_memory:
+        memory = (make_memory or functools.partial(make_memory_of, config))(encoder.output_size, generator)
+        encoder = networks.RecurrentEncoder(encoder, memory)
+    return encoder
+
+
+def make_memory_of(
+    config: settings.MemoryConfig, input_size: int, generator: torch.Generator
+) -> networks.Memory:
+    """Makes the memory that a config names."""
+    assert config.memory != "none"
+    return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
 
 
 def make_critic(
