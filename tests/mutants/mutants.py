@@ -335,13 +335,19 @@ MPO = [
         ),
     ),
     *of(
-        "agents/mpo/learner.py",
+        "agents/mpo/builder.py",
         MPO_LEARNER,
         breakage(
             "MPO's multipliers follow the policy after its step",
             '["duals", *["policy"] * config.m_steps]',
             '[*["policy"] * config.m_steps, "duals"]',
         ),
+        breakage("MPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
+        breakage("MPO's SGD has no momentum", "sgd_momentum=config.sgd_momentum", "sgd_momentum=0.0"),
+    ),
+    *of(
+        "agents/mpo/parts.py",
+        MPO_LEARNER,
         breakage(
             "MPO's targets are copied one step late", "num_steps % period == 0", "num_steps % period == 1"
         ),
@@ -375,8 +381,6 @@ MPO = [
     *of(
         "agents/mpo/optimizers.py",
         MPO_LEARNER,
-        breakage("MPO's Adam has torch's epsilon", "adam_epsilon=config.adam_epsilon", "adam_epsilon=1e-8"),
-        breakage("MPO's SGD has no momentum", "sgd_momentum=config.sgd_momentum", "sgd_momentum=0.0"),
         breakage(
             "MPO's gradients are not clipped",
             "learners.Group(optimizer, config.max_grad_norm)",

@@ -87,8 +87,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
     ),
-    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py",),
-    "agents/mpo/learner.py": (
+    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py", "tests/agents/mpo/test_scaled_returns.py"),
+    "agents/mpo/parts.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
         "tests/agents/mpo/test_reference_memory_step.py",
