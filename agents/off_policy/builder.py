@@ -88,11 +88,6 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     actor_index: int = 0
     """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
 
-    @property
-    def name(self) -> str:
-        """The agent's name, for messages."""
-        return type(self).__name__.removesuffix("Builder")
-
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks the needs of its adder, of most losses and, by `takes_actions`, of its networks."""
         requirements.check_scalar_signals(self.name, spec, takes_several_rewards=self.takes_several_rewards)
@@ -127,11 +122,6 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         It is called once for all networks that share it, and once for each that does not.
         """
         return kit.make_encoder(spec, self.config, generator)
-
-    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
-        """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
-        config: Any = self.config
-        return kit.make_memory_of(config, input_size, generator)
 
     def whole_encoder(self, make_encoder: kit.MakeEncoder) -> kit.MakeWholeEncoder:
         """Returns a function that makes the whole encoder of a network; see `make_whole_encoder` of the kit.
@@ -374,10 +364,6 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     @property
     def policy_variables(self) -> Sequence[str]:
         return ["policy"]
-
-    @property
-    def num_environments(self) -> int:
-        return self.config.num_environments
 
     @property
     def variable_update_period(self) -> int:

@@ -3,7 +3,6 @@
 Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B].
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -158,17 +157,14 @@ def make_whole_encoder(
         if normalizer is not None:
             encoder = networks.NormalizedEncoder(normalizer, encoder)
     if isinstance(config, settings.MemoryConfig) and config.has_memory:
-        memory = (make_memory or functools.partial(make_memory_of, config))(encoder.output_size, generator)
+        assert config.memory != "none"
+        size = encoder.output_size
+        if make_memory is None:
+            memory = networks.make_memory(config.memory, size, config.memory_size, generator=generator)
+        else:
+            memory = make_memory(size, generator)
         encoder = networks.RecurrentEncoder(encoder, memory)
     return encoder
-
-
-def make_memory_of(
-    config: settings.MemoryConfig, input_size: int, generator: torch.Generator
-) -> networks.Memory:
-    """Makes the memory that a config names."""
-    assert config.memory != "none"
-    return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
 
 
 def make_critic(
