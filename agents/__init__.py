@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         sac,
         td3,
         vmpo,
+        wpo,
     )
 
 if __name__ != "minerva_acme.agents":

@@ -116,6 +116,14 @@ AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
             ("mpo", "ppo_acme_fixhp"),
             "on-policy learning in many parallel environments, with bounded updates; any actions",
         ),
+        "wpo": AgentEntry(
+            "WPO",
+            "minerva_acme.agents.wpo",
+            "WPOConfig",
+            "WPOBuilder",
+            ("mpo", "dmpo"),
+            "as MPO, with a policy that follows the critic's gradient by the action",
+        ),
         "ppo": AgentEntry(
             "PPO",
             "minerva_acme.agents.ppo",

@@ -23,21 +23,11 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SOURCES = ROOT / "build" / "docs-sources"  # the package folders in their installed layout
+_AGENTS = sorted(ROOT.glob("agents/*/README.md"))
 # Files outside docs/ that are pages, or parts of pages.
 PAGE_OF = {
     "README.md": "index.md",
-    "agents/bc/README.md": "agents/bc.md",
-    "agents/crr/README.md": "agents/crr.md",
-    "agents/d4pg/README.md": "agents/d4pg.md",
-    "agents/dqn/README.md": "agents/dqn.md",
-    "agents/impala/README.md": "agents/impala.md",
-    "agents/iql/README.md": "agents/iql.md",
-    "agents/r2d2/README.md": "agents/r2d2.md",
-    "agents/mpo/README.md": "agents/mpo.md",
-    "agents/ppo/README.md": "agents/ppo.md",
-    "agents/sac/README.md": "agents/sac.md",
-    "agents/td3/README.md": "agents/td3.md",
-    "agents/vmpo/README.md": "agents/vmpo.md",
+    **{f"agents/{page.parent.name}/README.md": f"agents/{page.parent.name}.md" for page in _AGENTS},
 }
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")

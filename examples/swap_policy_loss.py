@@ -4,13 +4,13 @@
 
 The loss is Wasserstein policy optimisation's [Pfau et al. 2025, arXiv:2505.00663]: samples of the policy
 follow the gradient of Q by the action. Networks, critic, Retrace targets, KL bounds with their multipliers,
-replay and acting are MPO's. There is no E-step.
+replay and acting are MPO's. There is no E-step. The agent `wpo` has the paper's other parts as well.
 """
 
 import torch
 import tyro
 
-from minerva_acme import distributions, environments, experiments, losses
+from minerva_acme import environments, experiments, losses
 from minerva_acme.agents import mpo
 
 
@@ -19,29 +19,9 @@ def wpo(states: mpo.States, duals: losses.MPODuals, config: mpo.MPOConfig) -> mp
     actions_NBD = states.actions.transpose(0, 1).detach().requires_grad_()
     (dq_da_NBD,) = torch.autograd.grad(states.q_function(actions_NBD).sum(), actions_NBD)
     return mpo.Improvement(
-        loss=lambda policy: wpo_loss(policy, actions_NBD.detach(), dq_da_NBD),
+        loss=lambda policy: losses.wpo_loss(policy, actions_NBD, dq_da_NBD).mean(),
         metrics={"policy/dq_da": dq_da_NBD.norm(dim=-1).mean()},
     )
-
-
-def wpo_loss(
-    policy: distributions.DiagonalGaussian, actions_NBD: torch.Tensor, dq_da_NBD: torch.Tensor
-) -> torch.Tensor:
-    """Computes -mean dQ/da . d log pi(a) / da, with a gradient for the policy's parameters.
-
-    For a Gaussian, the gradient by the mean is multiplied by the variance, and the gradient by the standard
-    deviation by half the variance: the inverse of the Fisher information, as in the paper.
-    """
-    stddev = policy.log_std.exp()
-    variance = stddev.detach().square()
-    mean, stddev = scale_gradient(policy.mean, variance), scale_gradient(stddev, 0.5 * variance)
-    dlogpi_da_NBD = -(actions_NBD - mean) / stddev.square()
-    return -(dq_da_NBD * dlogpi_da_NBD).sum(dim=-1).mean()
-
-
-def scale_gradient(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    """Returns the same number, with its gradient multiplied by `factor`."""
-    return x.detach() + factor * (x - x.detach())
 
 
 class WPOBuilder(mpo.MPOBuilder):

@@ -32,7 +32,7 @@ from minerva_acme import (
     video,
     wrappers,
 )
-from minerva_acme.agents import mpo, ppo, vmpo
+from minerva_acme.agents import mpo, ppo, registry, vmpo
 from minerva_acme.cli import main
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
@@ -1006,8 +1006,8 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "an agent misspelt": (
         "train mppo --env CartPole-v1",
         2,
-        "There is no agent 'mppo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr, "
-        "iql. Did you mean 'ppo'? For your own: --agent my_package.my_module:MyBuilder",
+        f"There is no agent 'mppo'; there are {', '.join(registry.AGENTS)}. Did you mean 'ppo'? For your "
+        "own: --agent my_package.my_module:MyBuilder",
     ),
     "a preset misspelt": (
         "train mpo --env CartPole-v1 --preset contrl",
@@ -1098,14 +1098,14 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
     "no agent": (
         "train",
         2,
-        "`minerva train` must have an agent, got none; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, "
-        "dqn, r2d2, bc, crr, iql. To choose one: minerva train --help",
+        f"`minerva train` must have an agent, got none; there are {', '.join(registry.AGENTS)}. To choose "
+        "one: minerva train --help",
     ),
     "no agent for a sweep, but a flag misspelt": (
         "sweep --sedes 3",
         2,
-        "`minerva sweep` must have an agent, got none; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, "
-        "dqn, r2d2, bc, crr, iql. To choose one: minerva train --help",
+        f"`minerva sweep` must have an agent, got none; there are {', '.join(registry.AGENTS)}. To choose "
+        "one: minerva train --help",
     ),
     "a flag of Stable-Baselines3's": (
         "train ppo --env CartPole-v1 --total-timesteps 1e5",

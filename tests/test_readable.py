@@ -10,7 +10,7 @@ from torch import nn
 
 import minerva_acme
 from minerva_acme import builders, experiments, readable, runs, specs
-from minerva_acme.agents import bc, crr, d4pg, dqn, iql, mpo, ppo, r2d2, sac, td3
+from minerva_acme.agents import bc, crr, d4pg, dqn, iql, mpo, ppo, r2d2, sac, td3, wpo
 from minerva_acme.runs import loaded_policy
 
 WALKER = specs.EnvironmentSpec(
@@ -45,6 +45,7 @@ def test_networks_are_a_line_for_each_with_its_size() -> None:
         bc.BCNetworks,
         crr.CRRNetworks,
         iql.IQLNetworks,
+        wpo.WPONetworks,
     ],
 )
 def test_the_networks_of_every_agent_are_readable(kind: type) -> None:

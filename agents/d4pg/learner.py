@@ -4,7 +4,6 @@ Shapes: B batch, D action dimensions.
 """
 
 import dataclasses
-from collections.abc import Callable
 
 import torch
 
@@ -48,26 +47,8 @@ class D4PGLosses:
         observation = batch.data.observation
         action = nets.policy(observation)
         # Detached, so that it has a gradient even if the whole policy is frozen.
-        q, dq_da = _value_and_gradient(
+        q, dq_da = off_policy.value_and_gradient(
             lambda executed: nets.critic(observation, executed).mean(), action.detach()
         )
         loss = losses.dpg_loss(action, dq_da, max_norm=self.config.max_action_gradient)
         return learners.Loss(loss, {"policy/q": q.detach().mean(), "policy/dq_da": dq_da.norm(dim=-1).mean()})
-
-
-def _value_and_gradient(
-    value: Callable[[torch.Tensor], torch.Tensor], action: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the values, [B], of actions [B, D], and their gradients by the actions, [B, D]."""
-    if torch.compiler.is_compiling():  # It supports only this transform, a tenth slower in eager mode.
-
-        def total(action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            q = value(action)
-            return q.sum(), q
-
-        gradient, (_, q) = torch.func.grad_and_value(total, has_aux=True)(action)
-        return q, gradient
-    action.requires_grad_()
-    q = value(action)
-    (gradient,) = torch.autograd.grad(q.sum(), action)
-    return q, gradient

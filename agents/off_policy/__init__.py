@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         make_member,
         make_raw_policy,
         regress,
+        value_and_gradient,
     )
     from minerva_acme.agents.off_policy.sequences import as_transitions, over_sequences
     from minerva_acme.agents.schedules import Schedule, constant, linear
@@ -96,6 +97,7 @@ __all__ = [
     "random_at_first",
     "regress",
     "sample",
+    "value_and_gradient",
 ]
 
 __getattr__, __dir__ = lazy.attach(__name__, __file__)

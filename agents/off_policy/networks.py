@@ -329,5 +329,23 @@ def regress(critic: Any, batch: learners.Batch, prediction: Any, target: Any) ->
     )
 
 
+def value_and_gradient(
+    value: Callable[[torch.Tensor], torch.Tensor], action: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the values, [...], of actions [..., D], and their gradients by the actions, [..., D]."""
+    if torch.compiler.is_compiling():  # It supports only this transform, a tenth slower in eager mode.
+
+        def total(action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            q = value(action)
+            return q.sum(), q
+
+        gradient, (_, q) = torch.func.grad_and_value(total, has_aux=True)(action)
+        return q, gradient
+    action.requires_grad_()
+    q = value(action)
+    (gradient,) = torch.autograd.grad(q.sum(), action)
+    return q, gradient
+
+
 def _make_squash(action_spec: specs.BoundedArray) -> distributions.TanhSquash:
     return distributions.TanhSquash(*(torch.from_numpy(bound) for bound in specs.bounds(action_spec)))

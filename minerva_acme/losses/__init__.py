@@ -64,6 +64,7 @@ from minerva_acme.losses.vmpo import (
     vmpo_policy_loss,
 )
 from minerva_acme.losses.vtrace import vtrace
+from minerva_acme.losses.wpo import wpo_loss
 
 __all__ = [
     "DualVariable",
@@ -122,4 +123,5 @@ __all__ = [
     "vmpo_policy_loss",
     "vtrace",
     "weighted_likelihood_loss",
+    "wpo_loss",
 ]

@@ -10,6 +10,7 @@ from torch import nn
 
 from minerva_acme import actors, builders, constraints, core, readable, specs, types
 from minerva_acme.environments import task_actions, task_observations
+from minerva_acme.wrappers import flat_action
 
 _AS_IN_TRAINING = (
     "Take observations from an environment that is wrapped as in training: "
@@ -114,7 +115,7 @@ class LoadedPolicy(builders.AgentPolicy):
         The module checks nothing. For a recurrent policy, see `AgentPolicy.as_module`.
 
         Raises:
-            ValueError: The policy cannot be written as a module, or the task's actions are a nest.
+            ValueError: The policy cannot be written as a module.
         """
         module = self._policy.as_module()
         return module if self._to_task is None else _TaskProgram(module, self._to_task)
@@ -169,34 +170,16 @@ def _describe_spec(spec: types.NestedSpec) -> Any:
 class _TaskProgram(nn.Module):
     """A module that acts, followed by `TaskActions` on tensors."""
 
-    smallest: torch.Tensor
-    minimum: torch.Tensor
-    half_range: torch.Tensor
-    maximum: torch.Tensor
-
     def __init__(self, module: nn.Module, to_task: task_actions.TaskActions) -> None:
         super().__init__()
         self._module = module
-        spec = to_task.spec
-        if not isinstance(spec, specs.Array):
-            raise ValueError(
-                "The actions of an exported program with the task's actions must be one array, got a nest, "
-                f"{_describe_spec(spec)}. Export the weights (safetensors), or the "
-                "agent's actions."
-            )
-        self._shape = spec.shape
-        self._scales = to_task.scales
-        self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
-        if not self._scales:
-            # What is added to an action of zeros is added to every action.
-            zeros = np.zeros(spec.shape, spec.dtype)
-            smallest = np.asarray(task_actions.to_own(spec, to_task.counted, zeros), spec.dtype)
-            self.register_buffer("smallest", torch.from_numpy(smallest))
-        else:
-            assert isinstance(spec, specs.BoundedArray)
-            low, high = specs.bounds(spec)
-            for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
-                self.register_buffer(name, torch.from_numpy(np.asarray(value)))
+        self._nest = to_task.spec
+        leaves = tree.flatten(to_task.spec)
+        self._places = flat_action.places(leaves)
+        self._leaves = nn.ModuleList(
+            _TaskLeaf(own, counted, to_task.scales and own.dtype.kind == "f")
+            for own, counted in zip(leaves, tree.flatten(to_task.counted), strict=True)
+        )
 
     def forward(self, observations: types.NestedTensor, state: Any = (), start: Any = None) -> Any:
         if start is None:
@@ -204,7 +187,38 @@ class _TaskProgram(nn.Module):
         actions, state = self._module(observations, state, start)
         return self._to_task(actions), state
 
-    def _to_task(self, actions: torch.Tensor) -> torch.Tensor:
+    def _to_task(self, actions: Any) -> Any:
+        parts = []
+        for leaf, (kind, place) in zip(self._leaves, self._places, strict=True):
+            given = actions[kind] if isinstance(actions, Mapping) else actions
+            parts.append(leaf(given.reshape(given.shape[0], -1)[:, place]))
+        return tree.unflatten_as(self._nest, parts)
+
+
+class _TaskLeaf(nn.Module):
+    """Turns an agent's numbers [B, N] into one array of the task's action, [B, ...]."""
+
+    smallest: torch.Tensor
+    minimum: torch.Tensor
+    half_range: torch.Tensor
+    maximum: torch.Tensor
+
+    def __init__(self, spec: Any, counted: specs.Array, scales: bool) -> None:
+        super().__init__()
+        self._shape = spec.shape
+        self._scales = scales
+        self._dtype = torch.from_numpy(np.empty(0, spec.dtype)).dtype
+        if not scales:
+            # What is added to an action of zeros is added to every action.
+            zeros = np.zeros(spec.shape, spec.dtype)
+            smallest = np.asarray(task_actions.to_own(spec, counted, zeros), spec.dtype)
+            self.register_buffer("smallest", torch.from_numpy(smallest))
+        else:
+            low, high = specs.bounds(spec)
+            for name, value in (("minimum", low), ("half_range", 0.5 * (high - low)), ("maximum", high)):
+                self.register_buffer(name, torch.from_numpy(np.asarray(value)))
+
+    def forward(self, actions: torch.Tensor) -> torch.Tensor:
         actions = actions.to(self._dtype).reshape(-1, *self._shape)
         if not self._scales:
             return actions + self.smallest

@@ -239,19 +239,22 @@ def write_onnx(module: nn.Module, inputs: tuple[Any, ...], file: str, metadata: 
 
 
 def load_onnx(file: str) -> Program:
-    """Loads an ONNX file as a function of arrays, computed by onnxruntime on the CPU."""
+    """Loads an ONNX file as a function of arrays, computed by onnxruntime on the CPU.
+
+    Of a nest of actions, the function returns the arrays in their order.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
-    kinds = [each.name.split("/", 1) for each in session.get_outputs()]
+    kinds = [each.name.split("/", 1)[0] for each in session.get_outputs()]
+    is_nest = session.get_outputs()[0].name != "action"
 
     def run(*inputs: Any) -> Any:
         outputs = session.run(None, dict(zip(names, tree.flatten(inputs), strict=True)))
-        named = [*zip(kinds, outputs, strict=True)]
-        actions = {path[0] if path else "": each for (kind, *path), each in named if kind == "action"}
-        state = tuple(each for (kind, *_), each in named if kind == "next_state")
-        action = actions.get("", actions)
+        actions = tuple(each for kind, each in zip(kinds, outputs, strict=True) if kind == "action")
+        state = tuple(outputs[len(actions) :])
+        action = actions if is_nest else actions[0]
         return (action, state) if state else action
 
     return run

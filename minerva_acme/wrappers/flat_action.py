@@ -1,6 +1,7 @@
 """One action, or one of each kind, instead of a nest of them."""
 
 import collections
+from collections.abc import Sequence
 from typing import Any
 
 import dm_env
@@ -71,17 +72,22 @@ def _joined(leaves: list[specs.BoundedArray], name: str) -> specs.BoundedArray:
     return specs.BoundedArray(low.shape, low.dtype, low, high, name=name)
 
 
+def places(leaves: Sequence[specs.Array]) -> list[tuple[str, slice]]:
+    """Returns the place of each leaf of a nest, as its kind and its numbers in the array of that kind."""
+    found, sizes = [], collections.Counter[str]()
+    for leaf in leaves:
+        kind, size = _kind(leaf), int(np.prod(leaf.shape))
+        found.append((kind, slice(sizes[kind], sizes[kind] + size)))
+        sizes[kind] += size
+    return found
+
+
 class _Split:
     """Splits one array, or one of each kind, into the nest."""
 
     def __init__(self, nest: types.NestedSpec, leaves: list[specs.Array], is_mixed: bool) -> None:
         self._nest, self._leaves, self._is_mixed = nest, leaves, is_mixed
-        self._places: list[tuple[str, slice]] = []  # of each leaf, in the array of its kind
-        sizes = collections.Counter[str]()
-        for leaf in leaves:
-            kind, size = _kind(leaf), int(np.prod(leaf.shape))
-            self._places.append((kind, slice(sizes[kind], sizes[kind] + size)))
-            sizes[kind] += size
+        self._places = places(leaves)
 
     def __call__(self, action: Any) -> types.NestedArray:
         leaves = [

@@ -43,6 +43,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 DISCRETE = ("dqn", "r2d2")
 ON_ROLLOUTS = ("ppo", "vmpo", "impala")
 OTHERS = [name for name in registry.AGENTS if name not in ON_ROLLOUTS]
+VECTORS = [name for name in OTHERS if registry.AGENTS[name].builder.takes_actions == "continuous"]
+RECORDED = [name for name in OTHERS if registry.AGENTS[name].presets["default"].needs_recorded_data]
 
 
 def make_rollout(builder: Any, network: Any, spec: specs.EnvironmentSpec, seed: int = 0) -> types.Rollout:

@@ -9,7 +9,7 @@ import tree
 
 from minerva_acme import specs
 from minerva_acme.acceleration import acting
-from minerva_acme.agents import bc, crr, d4pg, dqn, iql, sac, td3
+from minerva_acme.agents import bc, crr, d4pg, dqn, iql, sac, td3, wpo
 
 SIZE = 5
 
@@ -43,6 +43,7 @@ AGENTS = {
     "BC, discrete": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), DISCRETE),
     "CRR": (crr.CRRBuilder, crr.CRRConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
     "IQL": (iql.IQLBuilder, iql.IQLConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
+    "WPO": (wpo.WPOBuilder, wpo.WPOConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
 }
 

@@ -21,6 +21,7 @@ LOSSES = {
     "d4pg": ["critic", "policy"],
     "crr": ["critic", "policy"],
     "iql": ["value", "critic", "policy"],
+    "wpo": ["critic", "policy"],
     "ppo": ["network"],
     "vmpo": ["network"],
     "impala": ["network"],

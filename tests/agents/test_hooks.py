@@ -59,7 +59,7 @@ def test_an_own_learner_class_trains_an_own_encoder_that_is_acted_by(name, run):
     assert any(is_trained) if name == "r2d2" else made and all(is_trained)
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "d4pg", "crr", "iql"])
+@pytest.mark.parametrize("name", table.VECTORS)
 @pytest.mark.parametrize("shared", [False, True])
 def test_policy_and_critics_share_an_encoder_of_ones_own_where_the_config_says_so(name, shared):
     made = []

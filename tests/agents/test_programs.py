@@ -23,6 +23,7 @@ from minerva_acme.agents import (
     sac,
     td3,
     vmpo,
+    wpo,
 )
 from minerva_acme.runs import programs
 
@@ -54,12 +55,13 @@ AGENTS = {
     "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED]),
     "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
     "IQL": (iql.IQLBuilder, iql.IQLConfig(**REPLAY), [BOUNDED]),
+    "WPO": (wpo.WPOBuilder, wpo.WPOConfig(**REPLAY), [BOUNDED]),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
     "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE]),
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }
-# V-MPO makes its policy as PPO does, and MPO, BC, TD3, CRR, IQL and D4PG as SAC does.
+# V-MPO makes its policy as PPO does, and MPO, BC, TD3, CRR, IQL, WPO and D4PG as SAC does.
 OTHER_OBSERVATIONS = {"PPO": ["nest"], "SAC": ["nest"], "DQN": ["picture"]}
 CASES = {
     f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (

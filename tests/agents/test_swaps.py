@@ -13,6 +13,7 @@ from minerva_acme import builders, counting, learners, replay, specs, testing, w
 from minerva_acme.agents import mpo, off_policy, registry, td3
 
 from . import transition_scene as scene
+from .table import VECTORS
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "composing.md"
 COLUMNS = "| policy improvement | critic head | critic target | replay |"
@@ -127,7 +128,7 @@ IMAGES = {"pixels": (84, 84, 3), "nature": (84, 84, 4), "rainbow": (84, 84, 4), 
 
 @pytest.mark.parametrize(
     ("agent", "name"),
-    [(a, name) for a in ("sac", "td3", "d4pg", "crr", "iql", "dqn") for name in registry.find(a).presets],
+    [(a, name) for a in ("dqn", *VECTORS) for name in registry.find(a).presets],
 )
 def test_every_preset_of_an_agent_over_transitions_learns(agent, name):
     entry = registry.find(agent)

@@ -138,6 +138,12 @@ LEARNS_FAST = {
         "target_rate": 0.3,
         "beta": 30.0,
     },
+    "wpo": {
+        **{name: value for name, value in FAST.items() if name != "random_steps"},
+        "learning_rate": 1e-2,
+        "target_update_period": 10,
+        "kl_weight_stddev": 0.1,
+    },
     "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
 }
 

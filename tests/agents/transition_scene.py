@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from minerva_acme import builders, counting, learners, replay, specs, testing, types
-from minerva_acme.agents import crr, d4pg, dqn, iql, off_policy, sac, td3
+from minerva_acme.agents import crr, d4pg, dqn, iql, off_policy, sac, td3, wpo
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 NUM_ACTIONS = 3
@@ -36,6 +36,7 @@ AGENTS = {
     "d4pg": Agent(d4pg.D4PGBuilder, d4pg.D4PGConfig, CONTINUOUS),
     "crr": Agent(crr.CRRBuilder, crr.CRRConfig, CONTINUOUS),
     "iql": Agent(iql.IQLBuilder, iql.IQLConfig, CONTINUOUS),
+    "wpo": Agent(wpo.WPOBuilder, wpo.WPOConfig, {**CONTINUOUS, "num_samples": 4}),
     "dqn": Agent(dqn.DQNBuilder, dqn.DQNConfig, {**TINY, "critic_layer_sizes": (8, 8)}, discrete=True),
 }
 

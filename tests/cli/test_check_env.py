@@ -4,6 +4,7 @@ import pytest
 
 from minerva_acme.agents import registry
 from minerva_acme.cli import check_env, main
+from tests.agents import table
 
 MODULE = '''
 import dm_env
@@ -177,7 +178,7 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
     assert {judged for judged, _ in rows.values()} == {"ok"}
     assert {*check_env._NAMES.values(), "ends", "observations", "actions"} <= set(rows)
     # Several choices, one choice, one vector.
-    of_vectors, of_choices = {"sac", "td3", "d4pg", "crr", "iql"}, {"dqn", "r2d2"}
+    of_vectors, of_choices = {*table.VECTORS}, {"dqn", "r2d2"}
     refusing = {
         "Gym": {"mpo", "bc"} | of_vectors | of_choices,
         "CartPole-v1": of_vectors,

@@ -384,8 +384,7 @@ MISTAKES = [
     ("trian mpo", "Did you mean 'train'?"),
     (
         "train mpoo",
-        "There is no agent 'mpoo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr, "
-        "iql. Did you mean 'mpo'?",
+        f"There is no agent 'mpoo'; there are {', '.join(registry.AGENTS)}. Did you mean 'mpo'?",
     ),
     (
         "train mpo --preset controll --env Pendulum-v1 --num-env-steps 1",
@@ -452,9 +451,10 @@ def test_a_folder_that_describes_no_run_is_told(tmp_path, trained, call):
     assert f"{tmp_path / 'run.json'} does not describe a run that this version can read" in err
     content = {"agent": "trpo", "environment": "CartPole-v1", "seed": 0, "hyperparameters": {}}
     (tmp_path / "run.json").write_text(json.dumps(content))
+    known = ", ".join(registry.AGENTS)
     assert (
-        "There is no agent 'trpo'; there are mpo, vmpo, ppo, impala, sac, td3, d4pg, dqn, r2d2, bc, crr, "
-        "iql. Install the package that has it." in call("eval", tmp_path)[2]
+        f"There is no agent 'trpo'; there are {known}. Install the package that has it."
+        in call("eval", tmp_path)[2]
     )
 
 

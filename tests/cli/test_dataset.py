@@ -9,6 +9,7 @@ import pytest
 
 from minerva_acme import datasets, environments, specs
 from minerva_acme.cli import main, parsing, processes
+from tests.agents import table
 
 UNEVALUATED = ("--evaluation-episodes", "0")  # the last one of a flag counts
 
@@ -61,7 +62,7 @@ def test_a_run_records_what_another_learns_from(call, train, tmp_path):
     assert datasets.read(tmp_path / "more").num_steps == 80
 
 
-@pytest.mark.parametrize("agent", ["bc", "crr", "iql", "td3 --preset offline"])
+@pytest.mark.parametrize("agent", [*table.RECORDED, "td3 --preset offline"])
 def test_an_agent_that_needs_data_is_not_trained_on_its_own_play(agent, call, tmp_path):
     arguments = [
         *agent.split(),

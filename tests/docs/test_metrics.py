@@ -38,6 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bc": {**OFF_POLICY, "policy_layer_sizes": (4,)},
     "crr": {**OFF_POLICY, **SIZES},
     "iql": {**OFF_POLICY, **SIZES},
+    "wpo": {**OFF_POLICY, **SIZES},
     "vmpo": {**ROLLOUTS, "policy_layer_sizes": (4,), "value_layer_sizes": (4,)},
     "impala": {**ROLLOUTS, "policy_layer_sizes": (4,), "value_layer_sizes": (4,)},
     "ppo": {**ROLLOUTS, "minibatch_size": 8, "num_epochs": 1, "target_kl": 1.0},

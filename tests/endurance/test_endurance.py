@@ -8,6 +8,7 @@ import pytest
 from minerva_acme.agents import registry
 
 # By the name that the processes know it by.
+from tests.agents import table
 from tests.endurance import __main__ as command
 from tests.endurance import soak, stops, storm, training
 
@@ -124,7 +125,7 @@ def test_a_stop_that_loses_steps_or_ends_badly_is_found(tmp_path, monkeypatch):
 
 def test_the_storm_is_of_all_agents_that_play():
     """The others learn from recorded episodes: tests/experiments/test_recorded_runs.py stops those."""
-    assert set(training.AGENTS) == set(registry.AGENTS) - {"bc", "crr", "iql"}
+    assert set(training.AGENTS) == set(registry.AGENTS) - {*table.RECORDED}
 
 
 def samples(*, resident=lambda second: 1e8, threads=lambda second: 3, files=lambda second: 16):

@@ -18,7 +18,6 @@ from minerva_acme import (
     actors,
     builders,
     counting,
-    distributions,
     environments,
     experiments,
     learners,
@@ -428,21 +427,6 @@ def test_sac_runs_as_a_command(run, tmp_path):
 
 
 # MPO with another policy loss.
-
-
-def test_wpos_gradient_is_that_of_actions_which_follow_q():
-    generator = torch.Generator().manual_seed(0)
-    mean, log_std = (torch.randn(5, 2, generator=generator, requires_grad=True) for _ in range(2))
-    policy = distributions.DiagonalGaussian(mean, log_std)
-    actions = policy.sample(generator, 7).detach()
-    dq_da = torch.randn(7, 5, 2, generator=generator)
-    loss = swap_policy_loss.wpo_loss(policy, actions, dq_da)
-    gradients = torch.autograd.grad(loss, [mean, log_std])
-    # With the inverse Fisher information they are those of a = mean + std noise, by the noise that was drawn.
-    noise = (actions - mean.detach()) / log_std.detach().exp()
-    moved = -(dq_da * (mean + log_std.exp() * noise)).sum(dim=-1).mean()
-    for found, expected in zip(gradients, torch.autograd.grad(moved, [mean, log_std]), strict=True):
-        torch.testing.assert_close(found, expected)
 
 
 def test_wpo_trains_as_a_command_with_mpos_other_parts(run, tmp_path):

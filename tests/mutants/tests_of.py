@@ -61,6 +61,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/properties",
         "tests/agents/test_hooks.py",
     ),
+    "agents/wpo": ("tests/agents/wpo", "tests/losses/test_wpo.py", "tests/agents/properties"),
     "agents/d4pg": (
         "tests/agents/d4pg",
         "tests/agents/properties",

@@ -12,7 +12,7 @@ import torch
 import tree
 
 from minerva_acme import environments, runs, specs, wrappers
-from minerva_acme.agents import ppo
+from minerva_acme.agents import mpo, ppo
 from minerva_acme.environments import task_actions
 from minerva_acme.runs import loaded_policy, plain_specs, programs
 from tests.runs import short_run
@@ -261,6 +261,8 @@ def play_spaced(space):
     wrapped = environments.make_training_environment(Spaced(space), 0)
     spec = specs.make_environment_spec(wrapped)
     builder = ppo.PPOBuilder(ppo.PPOConfig(**short_run.SMALL))
+    if specs.is_hybrid(spec.actions):
+        builder = mpo.MPOBuilder(mpo.MPOConfig(policy_layer_sizes=(8,), critic_layer_sizes=(8,)))
     networks = builder.make_networks(spec, torch.Generator().manual_seed(0))
     policy = builder.make_policy(networks, spec, torch.Generator(), evaluation=True)
     for parameter in policy.module.parameters():
@@ -280,6 +282,14 @@ OWN_NUMBERS = {
     "axes": gymnasium.spaces.MultiDiscrete([[2, 3], [4, 5]]),
     "one in bounds": gymnasium.spaces.Box(2, 4, (), np.int64),
     "floats of two axes": gymnasium.spaces.Box(-2.0, 3.0, (2, 2)),
+    "floats in a nest": gymnasium.spaces.Tuple([gymnasium.spaces.Box(2.0, 3.0, (2, 2))] * 2),
+    "both kinds": gymnasium.spaces.Dict(
+        tools=gymnasium.spaces.MultiDiscrete([2, 3], start=[4, -7]),
+        arm=gymnasium.spaces.Tuple(
+            [gymnasium.spaces.Discrete(3, start=5), gymnasium.spaces.Box(-2.0, 3.0, (2, 2))]
+        ),
+        throttle=gymnasium.spaces.Box(0.0, 9.0, ()),
+    ),
 }
 
 
@@ -298,14 +308,12 @@ def test_actions_are_the_spaces_own_numbers(name):
             action,
             tree.map_structure(lambda leaf, index=index: leaf[index], batch),
         )
-    if name == "dict":
-        return  # a program has one array
+    exported = programs.export(task.as_module(), (observations,)).module()
 
     def program(observed):
-        with torch.no_grad():
-            return task.as_module()(torch.from_numpy(observed)).numpy()
+        return tree.map_structure(torch.Tensor.numpy, exported(torch.from_numpy(observed)))
 
-    np.testing.assert_allclose(program(observations), batch, atol=1e-5)
+    tree.map_structure(functools.partial(np.testing.assert_allclose, atol=1e-5), program(observations), batch)
 
     def make_environment(seed):
         return environments.make_training_environment(Spaced(space), seed)
@@ -363,6 +371,8 @@ def test_each_part_of_a_nest_of_actions_is_an_output_of_its_own(format_, has_sta
     if has_state:
         found, (state,) = found
         np.testing.assert_array_equal(state, 2.0 * observations[:, :2])
+    if format_ == "onnx":
+        found = dict(zip(("arm", "grip"), found, strict=True))
     assert found.keys() == {"arm", "grip"}
     np.testing.assert_array_equal(found["arm"], observations[:, :2] + 1.0)
     np.testing.assert_array_equal(found["grip"], [[1, 0]] * 2)

@@ -76,7 +76,7 @@ def test_it_explores_in_training_and_takes_one_action_in_evaluation(case):
     greedy = step(scene.policy(builder, evaluation=True), alike)
     assert np.ptp(greedy.action, axis=0).max() < 1e-5 and greedy.extras == ()
     chosen = step(scene.policy(builder), alike).action
-    explores = scene.name not in ("crr", "iql", "r2d2")  # on their own data, and one of many environments
+    explores = scene.name not in (*table.RECORDED, "r2d2")  # on their own data, and one of many environments
     assert not explores or np.ptp(chosen, axis=0).max() > 1e-3
     for action in (*chosen[:5], *greedy.action[:5]):
         specs.check_conforms("action", action, scene.spec.actions)
@@ -126,7 +126,6 @@ def test_only_the_policy_for_evaluation_is_a_program(learner_scene):
 
 SCALAR = specs.Array((), np.float32)
 BOUNDED = specs.BoundedArray
-CONTINUOUS = ("sac", "td3", "d4pg", "crr", "iql")
 
 
 @pytest.mark.parametrize(
@@ -161,12 +160,12 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", ["mpo", "ppo", *CONTINUOUS])
+@pytest.mark.parametrize("name", ["mpo", "ppo", *table.VECTORS])
 @pytest.mark.parametrize("case", REFUSED)
 def test_actions_that_no_agent_takes_are_refused(name, case):
     bad, message = REFUSED[case]
     title, scene = registry.AGENTS[name].title, table.Scene(name)
-    with pytest.raises(ValueError, match=f"^{title} needs .*{'' if name in CONTINUOUS else message}"):
+    with pytest.raises(ValueError, match=f"^{title} needs .*{'' if name in table.VECTORS else message}"):
         scene.builder().check_spec(scene.spec._replace(actions=bad))
 
 
@@ -175,7 +174,7 @@ def test_actions_that_no_agent_takes_are_refused(name, case):
     [
         *(
             (name, specs.DiscreteArray(3), "continuous actions, got DiscreteArray with 3 .*list")
-            for name in CONTINUOUS
+            for name in table.VECTORS
         ),
         (
             "dqn",

@@ -286,7 +286,7 @@ def test_a_gradient_that_goes_wrong_makes_no_step_and_the_others_do(
 META = torch.device("meta")
 ON_META = [
     *((name, {}) for name in registry.AGENTS if name != "r2d2"),  # whose LSTM that device does not have
-    *((name, {"critic_head": "c51"}) for name in ("sac", "td3", "d4pg", "dqn", "crr", "iql")),
+    *((name, {"critic_head": "c51"}) for name in ("dqn", *table.VECTORS)),
     ("mpo", {"critic_target": "n_step", "critic_loss_steps": "all"}),
     ("mpo", {"critic_target": "one_step", "policy_loss_steps": "all"}),
     ("mpo", {"action_penalty": True, "m_steps": 2, "per_dimension_constraint": False, "optimizer": "sgd"}),
