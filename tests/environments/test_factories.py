@@ -224,7 +224,7 @@ def test_the_training_environment_is_flat_float32_and_canonical(environment_id, 
 
 def test_a_canonical_action_of_one_is_the_full_torque_of_the_pendulum():
     pendulum = environments.make("Pendulum-v1", seed=0)
-    environment = environments.wrap_for_flat_control(pendulum)
+    environment = environments.make_training_environment(pendulum)
     environment.reset()
     environment.step(np.ones(1, np.float32))
     assert pendulum.environment.unwrapped.last_u == 2.0
