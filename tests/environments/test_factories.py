@@ -268,6 +268,19 @@ print(os.environ["MUJOCO_GL"])
     assert run_python(code, MUJOCO_GL="disabled").stdout == "disabled\n"
 
 
+@pytest.mark.parametrize("first", ["", "from dm_control import composer"])
+def test_fields_that_a_newer_mujoco_no_longer_has_are_not_missed(first):
+    code = f"""
+import mujoco
+del mujoco.MjModel.flex_vertedge, mujoco.MjData.flexvert_length  # as in MuJoCo 4
+{first}
+from minerva_acme import environments
+environments.make("dm_control/cartpole/swingup").reset()
+"""
+    done = run_python(code, MUJOCO_GL="disabled")
+    assert done.returncode == 0, done.stderr
+
+
 def test_importing_the_module_imports_no_simulator():
     code = """
 import sys
