@@ -97,7 +97,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     assert sum(path.stat().st_size for path in weights) < 1_100_000
     left_out = setup_cfg["options.exclude_package_data"]["minerva_acme.results"].split(", ")
     data = [path for path in data if not any(path.match(pattern) for pattern in left_out)]
-    assert sum(path.stat().st_size for path in data) < 250_000  # an installed package stays small
+    assert sum(path.stat().st_size for path in data) < 450_000  # an installed package stays small
     expected = {
         "minerva_acme/runs/tasks.toml",
         "minerva_acme/py.typed",
