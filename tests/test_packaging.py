@@ -9,7 +9,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 
@@ -137,7 +136,7 @@ def test_the_wheel_is_installed_into_a_new_environment_where_the_readmes_first_c
     python = new / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
     (site,) = new.glob("lib/*/site-packages")
-    needed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    needed = [path for path in sys.path if path.endswith("-packages")]
     (site / "needed.pth").write_text("\n".join(needed))
     modules = [name for name, path in source_files.items() if path.name == "__init__.py"]
     code = f"""
