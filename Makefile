@@ -80,6 +80,13 @@ structure: $(INSTALLED)
 	python -m pip check
 	python -m pytest tests/test_imports.py tests/test_layering.py tests/test_packaging.py tests/test_public_names.py
 
+.PHONY: wheel
+wheel: $(INSTALLED)  ## Build both archives in dist/, install the wheel in a new environment and train there
+	rm -rf dist
+	python -c "from setuptools import build_meta; build_meta.build_sdist('dist')"
+	python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	python -m pytest tests/test_packaging.py -k "wheel or sources" $(ARGS)
+
 .PHONY: learn
 learn: $(INSTALLED)  ## Run the long trainings behind the README's results (hours)
 	$(LEARN_COMMAND)
