@@ -36,7 +36,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
+        encoder = self.whole_encoder(spec, generator)
         return mpo_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:

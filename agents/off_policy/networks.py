@@ -102,17 +102,15 @@ MakeMember: TypeAlias = Callable[
 ]
 """Makes a critic of an ensemble from the number of features, the action spec, the config and a generator."""
 
+MakePolicy: TypeAlias = Callable[
+    [specs.EnvironmentSpec, Sequence[int], torch.Generator, networks.TorsoFactory, networks.Encoder],
+    nn.Module,
+]
+"""Makes a policy of observations, as `make_gaussian_policy` does, from the environment's spec, the number of
+units of each layer, a generator, the torso and the encoder."""
+
 MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], networks.Encoder]
 """Makes an encoder of an environment's observations, as a builder's `make_encoder` does."""
-
-
-class MakeWholeEncoder(Protocol):
-    """Makes the whole encoder of a network, see `OffPolicyBuilder.whole_encoder`."""
-
-    def __call__(
-        self, spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
-    ) -> networks.Encoder:
-        """Makes it for a network that sees what the critic sees, or without the critic's own entries."""
 
 
 def make_encoder(
@@ -292,6 +290,24 @@ def make_raw_policy(
     if num_values:
         return networks.HybridPolicy(features, len(low), num_values, layer_sizes, **options)
     return networks.GaussianPolicy(features, len(low), layer_sizes, **options)
+
+
+def make_clipped_policy(
+    spec: specs.EnvironmentSpec,
+    layer_sizes: Sequence[int],
+    generator: torch.Generator,
+    torso: networks.TorsoFactory,
+    encoder: networks.Encoder,
+    initial_stddev: float = 0.7,
+    *,
+    bounded_mean: bool = False,
+) -> networks.EncodedPolicy:
+    """Makes a policy of raw actions behind an encoder; see `make_raw_policy`."""
+    size, actions = encoder.output_size, spec.actions
+    policy = make_raw_policy(
+        size, actions, layer_sizes, generator, torso, initial_stddev, bounded_mean=bounded_mean
+    )
+    return networks.EncodedPolicy(encoder, policy)
 
 
 def make_deterministic_policy(
