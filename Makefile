@@ -59,6 +59,13 @@ test-gpu: $(INSTALLED)  ## Run what is tested on a GPU (a minute; torch for CUDA
 test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)
 	python3 -m tests.other_pythons $(PYTHONS) -- $(PARALLEL) $(ARGS)
 
+.PHONY: test-myosuite
+test-myosuite:  ## Install MyoSuite in an environment of its own and train there for a moment (4 GB, minutes)
+	python3 -m venv --clear build/myosuite
+	build/myosuite/bin/python -m pip install --quiet -c constraints.txt -e ".[plot,video]" pytest pytest-timeout
+	build/myosuite/bin/python -m $(shell grep '^pip install .*myosuite' docs/how-to/muscles.md)
+	build/myosuite/bin/python -m pytest tests/environments/test_myosuite.py $(ARGS)
+
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
 

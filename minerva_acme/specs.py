@@ -24,12 +24,12 @@ _WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # when a product
 
 
 class EnvironmentSpec(NamedTuple):
-    """The four specs of an environment; each may be a nest."""
+    """The four specs of an environment; each may be a nest. By default, a reward is one float32."""
 
     observations: types.NestedSpec
     actions: types.NestedSpec
-    rewards: types.NestedSpec
-    discounts: types.NestedSpec
+    rewards: types.NestedSpec = Array((), np.float32, name="reward")
+    discounts: types.NestedSpec = BoundedArray((), np.float32, 0.0, 1.0, name="discount")
 
 
 class SpecError(ValueError):

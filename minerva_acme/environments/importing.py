@@ -3,8 +3,8 @@
 Importing dm_control or MuJoCo fixes the renderer of the process.
 
 dm_control 1.0.50 was written for MuJoCo 3: it has a list of the fields of MuJoCo's model and data, and reads
-each of them whenever it makes a physics. MuJoCo 4 no longer has nine of them, on the edges of flexes, which
-no task reads. With this module imported, the list has only fields that exist.
+each of them whenever it makes a physics. MuJoCo 4 no longer has nine of them, of flexes, which no task reads.
+With this module imported, the list has only fields that exist.
 """
 
 import contextlib

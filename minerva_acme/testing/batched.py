@@ -49,8 +49,6 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
         environment_spec = specs.EnvironmentSpec(
             observations=specs.Array((3,), np.float32, name="observation"),
             actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action"),
-            rewards=specs.Array((), np.float32, name="reward"),
-            discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
         )
         super().__init__(num_environments, environment_spec, device)
         self.resets_in_next_step = resets_in_next_step
@@ -66,14 +64,10 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
             "length": self._draw_lengths(),
             "has_ended": torch.zeros_like(ones, dtype=torch.bool),
         }
-        observation = self._observe(self._state)
-        step_type = torch.full_like(ones, _FIRST, dtype=torch.uint8)
-        return types.BatchedTimeStep(step_type, torch.zeros_like(ones), ones, observation, observation)
+        return self.restart(self._observe(self._state))
 
     def step(self, actions: types.NestedTensor) -> types.BatchedTimeStep:
-        self.check_actions(actions)
-        if not self._state:
-            raise ValueError("No episode is open. Call `reset` before the first `step`.")
+        self.check_actions(actions, bool(self._state))
         lengths, reward = self._draw_lengths(), self._draw() + actions.sum(-1)
         discount = 0.5 + 0.5 * self._draw()
         end = (self._draw() < 0.5).float()  # 0 at a terminal, 1 at a time limit

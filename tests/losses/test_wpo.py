@@ -19,7 +19,7 @@ def parts(request):
     return policy, action, normal(7, *request.param, seed=3).requires_grad_()
 
 
-def test_the_gradient_is_the_change_of_the_score_times_the_inverse_fisher_information(parts):
+def test_the_gradient_is_the_scores_change_times_the_inverse_fisher_information(parts):
     policy, action, dq_da = parts
     (score,) = torch.autograd.grad(policy.log_prob(action).sum(), action, create_graph=True)
     stddev = policy.log_std.exp()

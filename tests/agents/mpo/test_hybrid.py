@@ -13,6 +13,7 @@ from minerva_acme.agents import actions, mpo
 from minerva_acme.runs import programs
 
 from .gears import NUM_STEPS, Gears
+from .platforms import RANGES, Platforms
 from .scene import SMALL
 
 LOW, HIGH = [-1.0, 0.0], [1.0, 2.0]
@@ -272,3 +273,45 @@ def test_gears_are_learned_and_by_rounding_they_are_not_all(run, rounds):
     result = run(mpo.MPOBuilder(LEARNS), make, 900, evaluation_episodes=20)
     share = result.after.mean / NUM_STEPS
     assert share < 0.9 if rounds else share > 0.92
+
+
+def play_platforms(choose, rounds=False):
+    """The returns of 50 episodes in which `choose` says, of what is seen, the action and how far."""
+    environment, returns, names = Platforms(rounds=rounds), [], [*RANGES]
+    for _ in range(50):
+        timestep, rewards = environment.reset(), []
+        while not timestep.last():
+            name, far = choose(*map(float, timestep.observation))
+            low, high = RANGES[name]
+            choice = names.index(name)
+            action = {"choice": np.float32(choice - 1) if rounds else np.int32(choice)}
+            action["far"] = np.full(3, 2.0 * (far - low) / (high - low) - 1.0, np.float32).clip(-1.0, 1.0)
+            timestep = environment.step(action)
+            rewards.append(timestep.reward)
+        returns.append(sum(rewards))
+    return returns
+
+
+@pytest.mark.parametrize("rounds", [False, True], ids=["hybrid", "rounded"])
+def test_who_jumps_at_the_edge_by_the_width_of_the_gap_crosses_all_platforms(rounds):
+    def best(edge, gap, _):
+        if edge > 0.02:
+            return "run", min(edge - 0.01, 0.5)
+        return ("hop" if edge + gap < 1.48 else "leap"), edge + gap + 0.01
+
+    np.testing.assert_allclose(play_platforms(best, rounds), 1.0, rtol=1e-5)
+    assert max(play_platforms(lambda *_: ("run", 0.5), rounds)) < 0.4
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("rounds", [False, True], ids=["hybrid", "rounded"])
+def test_platforms_are_crossed(run, rounds):
+    """Of the best return, 1, random actions have 0.18."""
+    settings = {"discount": 0.9, "sequence_length": 3, "samples_per_insert": 48.0}
+    few = {"num_samples": 16, "retrace_mc_actions": 4}
+
+    def make(seed):
+        return environments.make_training_environment(Platforms(seed, rounds=rounds))
+
+    builder = mpo.MPOBuilder(dataclasses.replace(LEARNS, **settings, **few))
+    assert run(builder, make, 2000, evaluation_episodes=50).after.mean > 0.8
