@@ -299,6 +299,8 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
     name = gymnasium_id.rpartition(":")[2]
+    if gymnasium_id.count(":") > 1:
+        raise _unknown(environment_id)  # Gymnasium would fail to unpack it
     if name not in gymnasium.registry and not _VERSION.search(name) and _newest_version(name):
         raise _unknown(environment_id)  # Gymnasium would take the newest version, whichever that is
     if "render_mode" in make_kwargs:

@@ -10,7 +10,7 @@ import torch
 
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
-from minerva_acme.cli import commands, video
+from minerva_acme.cli import commands, parsing, video
 from minerva_acme.environments import factories
 from minerva_acme.runs import checkpointing, run_folder
 from minerva_acme.video import movie, recording
@@ -70,6 +70,11 @@ def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rat
     assert "50 fps" in words and re.search(rf"frame= *{len(drawn)}\b", words)
     assert f"return {max(returns):.2f}, the best of 4" in out
     assert "Played again" not in out
+
+
+@pytest.mark.parametrize("typed", [["first,middle", "best"], ["first", "middle", "best"]])
+def test_several_checkpoints_are_typed_with_commas_or_spaces(typed):
+    assert parsing.parse(["video", "RUN", "--checkpoint", *typed]).checkpoint == ("first", "middle", "best")
 
 
 def test_several_checkpoints_are_shown_side_by_side_each_with_its_steps(tmp_path, drawn, capsys):
