@@ -59,6 +59,13 @@ test-gpu: $(INSTALLED)  ## Run what is tested on a GPU (a minute; torch for CUDA
 test-pythons:  ## Run the tests in a new environment of each other Python that is here, 3.12 and 3.13 (5 GB, minutes)
 	python3 -m tests.other_pythons $(PYTHONS) -- $(PARALLEL) $(ARGS)
 
+.PHONY: test-myosuite
+test-myosuite:  ## Install MyoSuite in an environment of its own and train there for a moment (4 GB, minutes)
+	python3 -m venv --clear build/myosuite
+	build/myosuite/bin/python -m pip install --quiet -c constraints.txt -e ".[plot,video]" pytest pytest-timeout
+	build/myosuite/bin/python -m $(shell grep '^pip install .*myosuite' docs/how-to/muscles.md)
+	build/myosuite/bin/python -m pytest tests/environments/test_myosuite.py $(ARGS)
+
 .PHONY: check
 check: style types structure  ## Check style, types, layers, packaging and public names
 
@@ -79,6 +86,13 @@ types: $(INSTALLED)
 structure: $(INSTALLED)
 	python -m pip check
 	python -m pytest tests/test_imports.py tests/test_layering.py tests/test_packaging.py tests/test_public_names.py
+
+.PHONY: wheel
+wheel: $(INSTALLED)  ## Build both archives in dist/, install the wheel in a new environment and train there
+	rm -rf dist
+	python -c "from setuptools import build_meta; build_meta.build_sdist('dist')"
+	python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	python -m pytest tests/test_packaging.py -k "wheel or sources" $(ARGS)
 
 .PHONY: learn
 learn: $(INSTALLED)  ## Run the long trainings behind the README's results (hours)

@@ -19,7 +19,7 @@ from minerva_acme import (
     specs,
     types,
 )
-from minerva_acme.agents import acting_on_tensors, actions, choosing
+from minerva_acme.agents import acting_on_tensors, actions, choosing, schedules
 
 
 class BehaviourExtras(NamedTuple):
@@ -42,10 +42,6 @@ class BehaviourExtras(NamedTuple):
     age: types.NestedArray = ()
     """[] The number of learner steps by which the weights that chose the action are older than the learner's;
     () if not known. A queue of rollouts adds it when the learner takes them."""
-
-
-STEPS_OF_SCALE = 1_000
-"""The number of actions in a row with one of `noise_scales`: about an episode of dm_control's suite."""
 
 
 def extras_spec(
@@ -122,8 +118,7 @@ class ModulePolicy(builders.AgentPolicy):
         record: Literal["nothing", "choice", "parameters"] = "nothing",
         record_state: bool = False,
         noise_repeat: int = 1,
-        noise_scales: Sequence[float] = (1.0,),
-        first_scale: int = 0,
+        noise_scale: schedules.Schedule | None = None,
         random_steps: int = 0,
         critic_observations: Sequence[str] = (),
         device: torch.device | None = None,
@@ -146,9 +141,8 @@ class ModulePolicy(builders.AgentPolicy):
                 no effect if the module has no memory.
             noise_repeat: The number of steps that use the same noise, each with the policy's new output. The
                 recorded density is the policy's, as if the noise were new.
-            noise_scales: Factors of the standard deviation, each for `STEPS_OF_SCALE` steps in turn. Factors
-                other than 1 need "choice" as `record`, and a module that returns a `DiagonalGaussian`.
-            first_scale: The index of the first factor.
+            noise_scale: The factor of the standard deviation, > 0, by the number of environment steps; None
+                for 1. It needs "choice" as `record`, and a module that returns a `DiagonalGaussian`.
             random_steps: The number of environment steps with uniformly random actions, before the module
                 acts. It needs "choice" as `record`, a module that returns a `DiagonalGaussian`, and
                 `raw_actions` with bounds.
@@ -180,9 +174,7 @@ class ModulePolicy(builders.AgentPolicy):
         self._record = record
         self._record_state = record_state
         self._noise_repeat = noise_repeat
-        self._noise_scales = tuple(noise_scales)
-        self._first_scale = first_scale
-        self._counts_steps = noise_repeat > 1 or len(self._noise_scales) > 1
+        self._noise_scale = noise_scale
         self._random_steps = random_steps
         self.critic_observations = tuple(critic_observations)
         self._num_steps = 0
@@ -216,10 +208,8 @@ class ModulePolicy(builders.AgentPolicy):
 
     def _act(self, observations: types.NestedArray, state: types.NestedArray = ()) -> actors.PolicyOutput:
         """Chooses actions from observations, or from the memory's features of them."""
-        step = self._num_steps
-        self._num_steps += 1
         if self._noise_repeat > 1:
-            self._repeat_noise(step)
+            self._repeat_noise()
         if self._record == "nothing":
             with torch.no_grad():
                 raw = self._choose(self._acting(observations), self._acting.generator, self._env_steps())
@@ -229,8 +219,7 @@ class ModulePolicy(builders.AgentPolicy):
         raw, log_prob, policy = self._acting.sample(observations)
         if self._random_steps and self._env_steps() < self._random_steps:
             raw, log_prob = self._raw_actions.uniform(raw, policy)
-        elif self._noise_scales != (1.0,):
-            scale = self._noise_scales[(step // STEPS_OF_SCALE + self._first_scale) % len(self._noise_scales)]
+        elif self._noise_scale is not None and (scale := self._noise_scale(self._env_steps())) != 1.0:
             raw, log_prob = self._raw_actions.spread(raw, log_prob, policy, scale)
         recorded = policy if self._record == "parameters" else ()
         if self._is_on_tensors:
@@ -249,12 +238,13 @@ class ModulePolicy(builders.AgentPolicy):
     def _env_steps(self) -> int:
         return 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
 
-    def _repeat_noise(self, step: int) -> None:
+    def _repeat_noise(self) -> None:
         """Repeats the previous noise, except in every `noise_repeat`-th step, which draws new noise."""
-        if step % self._noise_repeat:
+        if self._num_steps % self._noise_repeat:
             self._acting.noise = self._noise
         else:
             self._noise = self._acting.noise
+        self._num_steps += 1
 
     def __repr__(self) -> str:
         purpose = "for evaluation" if self._evaluation else "exploring"
@@ -288,12 +278,12 @@ class ModulePolicy(builders.AgentPolicy):
         self._acting.set_variables(state)
 
     def save(self) -> core.State:
-        if not self._counts_steps:
+        if self._noise_repeat == 1:
             return self._acting.noise
         return {"policy": self._acting.noise, "num_steps": self._num_steps, "noise": self._noise}
 
     def restore(self, state: core.State) -> None:
-        if self._counts_steps:
+        if self._noise_repeat > 1:
             self._num_steps, self._noise, state = state["num_steps"], state["noise"], state["policy"]
         self._acting.restore(state)
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from minerva_acme import specs
-from minerva_acme.agents.off_policy.schedules import Schedule
+from minerva_acme.agents.schedules import Schedule
 
 Choose: TypeAlias = Callable[[Any, torch.Generator, int], Any]
 """Chooses the actions [E, ...] from a module's output for E observations.

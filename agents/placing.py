@@ -1,17 +1,16 @@
 """Builders that make parts for several processes, or for a batched environment."""
 
-import abc
 import copy
 import dataclasses
 from typing import Any, Generic, Self, TypeVar
 
 import torch
 
-from minerva_acme import builders
-from minerva_acme.agents import requirements
+from minerva_acme import builders, networks
+from minerva_acme.agents import requirements, settings
 
 Networks = TypeVar("Networks")
-Config = TypeVar("Config")
+Config = TypeVar("Config", bound=settings.AgentConfig)
 
 
 class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networks, Config]):
@@ -30,9 +29,19 @@ class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networ
     num_learners: int = 1
 
     @property
-    @abc.abstractmethod
     def name(self) -> str:
         """The agent's name, for messages."""
+        return type(self).__name__.removesuffix("Builder")
+
+    @property
+    def num_environments(self) -> int:
+        number: int = self.config.num_environments
+        return number
+
+    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
+        """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
+        config: Any = self.config
+        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
 
     def for_actors(self, num_actors: int) -> Self:
         return self._placed(num_actors=num_actors)

@@ -10,10 +10,9 @@ import dataclasses
 import torch
 import tyro
 
-from minerva_acme import acceleration, actors, counting, environments, loggers, losses, runs, specs
+from minerva_acme import acceleration, actors, builders, counting, environments, loggers, runs, specs
 from minerva_acme.adders import SequenceAdder
 from minerva_acme.agents import acting, actions, choosing, mpo
-from minerva_acme.agents.mpo import targets
 from minerva_acme.replay import backends, layouts
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as datasets
@@ -58,23 +57,16 @@ def main(options: Options) -> runs.Evaluation:
         client.sampler("sequences"), unpack=layout.unpack, batch_size=config.batch_size, device=device
     )
     counter = counting.Counter()
-    learner = mpo.make_learner(
-        networks=networks,
-        duals=losses.MPODuals(
-            num_dimensions=spec.actions.shape[0],
-            init_log_temperature=config.init_log_temperature,
-            init_log_alpha_mean=config.init_log_alpha_mean,
-            init_log_alpha_stddev=config.init_log_alpha_stddev,
-            action_penalty=config.action_penalty,
-        ),
-        dataset=dataset,
-        critic_target=targets.retrace(lambda_=config.retrace_lambda, num_actions=config.retrace_mc_actions),
-        config=config,
-        action_spec=spec.actions,
-        counter=counting.Counter(counter, "learner"),
-        logger=loggers.TimeFilter(loggers.TerminalLogger("learner"), seconds=10.0),
-        generator=torch.Generator(device).manual_seed(seed + 1),
-        device=device,
+    learner = mpo.MPOBuilder(config).make_learner(
+        builders.LearnerParts(
+            networks=networks,
+            dataset=dataset,
+            spec=spec,
+            counter=counting.Counter(counter, "learner"),
+            logger=loggers.TimeFilter(loggers.TerminalLogger("learner"), seconds=10.0),
+            generator=torch.Generator(device).manual_seed(seed + 1),
+            device=device,
+        )
     )
 
     # Acting: actions are sampled from the policy; the adder writes the resulting steps to replay.

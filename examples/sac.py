@@ -6,7 +6,6 @@ Source: Haarnoja et al. 2018, "Soft actor-critic algorithms and applications". T
 (LayerNorm after the first layer), not two layers of ReLU.
 """
 
-import copy
 import dataclasses
 from typing import Any, NamedTuple
 
@@ -117,7 +116,7 @@ class SACBuilder(off_policy.TransitionBuilder[SACNetworks, SACConfig]):
 
     def make_networks(self, spec: specs.EnvironmentSpec, generator: torch.Generator | None) -> SACNetworks:
         critic = TwinCritic(spec, self.config, generator)
-        target = copy.deepcopy(critic).requires_grad_(False)
+        target = learners.make_target(critic)
         return SACNetworks(Policy(spec, self.config, generator), critic, target, Temperature())
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> dict[str, off_policy.Objective]:

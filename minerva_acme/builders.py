@@ -1,15 +1,11 @@
 """Builders, which make the parts of an agent. Override one method to replace one part."""
 
 import abc
-import ast
 import copy
 import dataclasses
 import difflib
-import inspect
-import textwrap
-import tokenize
 import types as python_types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -135,10 +131,13 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
     reads from them, the learner consumes the dataset, and the actor acts with a policy whose variables it
     pulls from the learner. To replace a part, subclass and override its `make_` method.
 
-    Defining a subclass with a `make_` method that has no effect raises an error: the method must make one of
-    the parts, or be used by a method of the class or its bases, or be abstract. So does overriding any method
-    that nothing calls any more, since the methods that called it are overridden too.
+    Names that begin with `make_` are for these hooks: defining a subclass with another one, such as
+    `make_netwoks`, raises an error. A base class of your own may add hooks as abstract methods.
     """
+
+    replaced_hooks: ClassVar[Collection[str]] = ()
+    """Inherited hooks that this agent does not call: overriding them is refused. An agent that calls
+    them again sets ()."""
 
     saveables: Mapping[str, core.Saveable] = python_types.MappingProxyType({})
     """Your own objects that are saved and restored with a run, by name: a curriculum, a learned reward. Set
@@ -147,8 +146,7 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        _check_make_methods(cls)
-        _check_overrides(cls)
+        _check_hooks(cls)
 
     @abc.abstractmethod
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
@@ -373,110 +371,31 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         )
 
 
-def _check_make_methods(builder: type[AgentBuilder[Any]]) -> None:
-    """Checks that every `make_` method of a class is used.
+def _check_hooks(builder: type[AgentBuilder[Any]]) -> None:
+    """Checks that what a class outside of this library makes or overrides is called.
 
     Raises:
-        ValueError: One is not, for example because its name is misspelt.
+        ValueError: A `make_` method is none of the hooks, for example because its name is misspelt, or a
+            hook is one that the agent does not call.
     """
-    members = [(kind, name, value) for kind in builder.__mro__ for name, value in vars(kind).items()]
-    known = {name for _, name, value in members if getattr(value, "__isabstractmethod__", False)}
-    known |= {*vars(AgentBuilder)}.union(*({*_names_used(value)} - {name} for _, name, value in members))
-    for kind, name, value in members:
-        is_method = callable(value) or isinstance(value, classmethod | staticmethod)
-        is_own = kind.__module__.partition(".")[0] != __name__.partition(".")[0]
-        if is_own and is_method and name.startswith("make_") and name not in known:
-            hooks = sorted(hook for hook in known if hook.startswith("make_") and hasattr(builder, hook))
-            meant = difflib.get_close_matches(name, hooks, n=1, cutoff=0.8)
-            raise ValueError(
-                f"`{name}` of {kind.__name__} must make a part of {builder.__name__} or be used by it, but "
-                f"nothing calls it. {f'Did you mean `{meant[0]}`? ' if meant else ''}The methods "
-                f"are {', '.join(hooks)}. Give any other method a name without `make_`."
-            )
-
-
-def _check_overrides(builder: type[AgentBuilder[Any]]) -> None:
-    """Checks that what a class overrides is still called: its callers may be overridden themselves.
-
-    Raises:
-        ValueError: A method or property is not, such as `make_objectives` of an agent with its own learner.
-    """
-    made: dict[str, list[Any]] = {}  # by name, from the class to its bases
-    for kind in builder.__mro__:
-        for name, value in vars(kind).items():
-            made.setdefault(name, []).append(value)
     ours = __name__.partition(".")[0]
-    own = {
-        id(value)
+    own = [kind for kind in builder.__mro__ if kind.__module__.partition(".")[0] != ours]
+    hooks = {
+        name
         for kind in builder.__mro__
-        if kind.__module__.partition(".")[0] != ours and kind not in (object, abc.ABC, Generic)
-        for value in vars(kind).values()
-    }
-    callers: dict[str, set[str]] = {name: set() for name in made}
-    for name, values in made.items():
-        for used in made.keys() & {used for value in values for used in _names_used(value)} - {name}:
-            callers[used].add(name)
-    # Called from outside: what every agent has, and what no method calls.
-    called: set[str] = set()
-    left = [name for name in made if name in vars(AgentBuilder) or not callers[name]]
-    while left:
-        name = left.pop()
-        if name not in called:
-            called.add(name)
-            for value in made[name]:
-                if id(value) in own and _may_call_others(value):
-                    return
-                used_here = {*_names_used(value)}
-                left += made.keys() & used_here
-                if "super" not in used_here:
-                    break  # The methods of bases with this name are not called.
-    for name, value in vars(builder).items():
-        is_part = callable(value) or isinstance(value, classmethod | staticmethod | property)
-        if is_part and len(made[name]) > 1 and not name.startswith("_") and name not in called:
-            known = [f"`{caller}`" for caller in sorted(callers[name]) if not caller.startswith("_")]
+        for name, value in vars(kind).items()
+        if name.startswith("make_") and (kind not in own or getattr(value, "__isabstractmethod__", False))
+    }.difference(builder.replaced_hooks)
+    for owner, name, value in [(kind, *member) for kind in own for member in vars(kind).items()]:
+        is_method = callable(value) or isinstance(value, classmethod | staticmethod)
+        if name in builder.replaced_hooks or (is_method and name.startswith("make_") and name not in hooks):
+            meant = difflib.get_close_matches(name, sorted(hooks), n=1, cutoff=0.8)
             raise ValueError(
-                f"`{name}` of {builder.__name__} must have an effect, but nothing calls it: only "
-                f"{', '.join(known) or 'a method'} of a base class would, and "
-                "that is overridden. Leave it out and override what replaces it, or call it in a method."
+                f"`{name}` of {owner.__name__} must make a part of {builder.__name__}, but nothing calls it. "
+                f"{f'Did you mean `{meant[0]}`? ' if meant else ''}The methods are "
+                f"{', '.join(sorted(hooks))}. Give a method of your own a name without `make_`, or "
+                "declare it as an abstract method in a base class."
             )
-
-
-def _may_call_others(value: Any) -> bool:
-    """Returns whether a class member may call methods that it does not name: it hands `self` on.
-
-    True if that is unknown, because the source is not at hand.
-    """
-    if isinstance(value, staticmethod):
-        return False
-    function = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
-    if not isinstance(function, python_types.FunctionType):
-        return callable(value) and not isinstance(value, type)
-    code = function.__code__
-    if code.co_flags & inspect.CO_VARARGS or not code.co_argcount or hasattr(function, "__wrapped__"):
-        return True
-    try:
-        source = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, tokenize.TokenError):
-        return True
-    attributes = [node for node in ast.walk(source) if isinstance(node, ast.Attribute)]
-    names = [node for node in ast.walk(source) if isinstance(node, ast.Name)]
-    if not {*code.co_names} <= {node.attr for node in attributes} | {node.id for node in names}:
-        return True  # The file is not what it was when the class was made.
-    of_self = {id(node.value) for node in attributes}
-    return any(node.id == code.co_varnames[0] and id(node) not in of_self for node in names)
-
-
-def _names_used(value: Any) -> Iterator[str]:
-    """Yields the names of the globals and attributes that a class member uses."""
-    for inner in ("__func__", "fget", "func", "__wrapped__"):  # of methods, properties and decorators
-        if (function := getattr(value, inner, None)) is not None:
-            yield from _names_used(function)
-    codes = [getattr(value, "__code__", None)]
-    while codes:
-        code = codes.pop()
-        if isinstance(code, python_types.CodeType):
-            yield from code.co_names
-            codes += code.co_consts
 
 
 class ConfiguredBuilder(foreign_names.Translated, AgentBuilder[Networks], Generic[Networks, Config]):

@@ -59,25 +59,6 @@ LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 _MEMORY_BYTES = machine_memory.total_bytes()  # read once: a sweep makes thousands of configs
 
 
-def check_unshared(names: Sequence[str], critic: str, shared: Mapping[str, bool]) -> None:
-    """Checks that policy and critic share no part of a network if the critic alone sees some entries.
-
-    Args:
-        names: The names of the entries, `critic_observations` of a config.
-        critic: What sees them, "critic" or "value".
-        shared: Whether both share a part, by the setting that says so.
-
-    Raises:
-        ValueError: There are entries, and a shared part.
-    """
-    found = [setting for setting, is_shared in shared.items() if is_shared]
-    if names and found:
-        raise ValueError(
-            f"`critic_observations` must be empty with {found[0]}, which policy and {critic} share, got "
-            f"{', '.join(names)}."
-        )
-
-
 WEIGHT_BYTES = 16
 """The memory of a trained weight, in bytes: a float32, its gradient and Adam's two moments."""
 
@@ -100,11 +81,6 @@ Sizes = Annotated[
     ),
     # With one input and one output, since the real numbers are not known here.
     Constraint(FITTING, lambda value: fit_into_memory((1, *value, 1))),
-]
-
-Factors = Annotated[
-    tuple[float, ...],
-    Constraint("one or more numbers > 0", lambda value: len(value) > 0 and all(x > 0 for x in value)),
 ]
 
 Names = Annotated[

@@ -1,10 +1,11 @@
 """Specs of environments, as in `dm_env`, and checks against them."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import dm_env
 import numpy as np
+import tree
 from dm_env import specs
 
 from minerva_acme import constraints, types
@@ -17,17 +18,18 @@ StringArray = specs.StringArray
 _ARRAYS = (np.ndarray, np.generic)
 _PLAIN = (specs.Array.validate, specs.BoundedArray.validate)  # everything that these check is checked here
 _ROUNDING = 1e-5  # relative to the size of the bounds
+_AGREE = "Make it agree with its spec."
 _NAMED_RANGES = 4  # in a description, of bounds that are not the same everywhere
 _WARNS_OF_DOT = np.lib.NumpyVersion(np.__version__) >= "2.0.0"  # when a product overflows
 
 
 class EnvironmentSpec(NamedTuple):
-    """The four specs of an environment; each may be a nest."""
+    """The four specs of an environment; each may be a nest. By default, a reward is one float32."""
 
     observations: types.NestedSpec
     actions: types.NestedSpec
-    rewards: types.NestedSpec
-    discounts: types.NestedSpec
+    rewards: types.NestedSpec = Array((), np.float32, name="reward")
+    discounts: types.NestedSpec = BoundedArray((), np.float32, 0.0, 1.0, name="discount")
 
 
 class SpecError(ValueError):
@@ -148,22 +150,6 @@ def is_bounded(spec: Any) -> bool:
     return isinstance(spec, BoundedArray) and bool(np.isfinite(bounds(spec)).all())
 
 
-def is_out_of_bounds(array: np.ndarray, spec: specs.BoundedArray) -> np.ndarray:
-    """Returns where numbers are out of the bounds of their spec, by more than rounding if they are floats.
-
-    Args:
-        array: The numbers, [..., *spec.shape].
-        spec: The spec.
-    """
-    low, high = bounds(spec)
-    if array.dtype.kind == "f":  # float32, scaled twice
-        ends = np.asarray([low, high], np.float64)
-        slack = _ROUNDING * np.abs(np.where(np.isfinite(ends), ends, 0.0)).max(axis=0)
-        low, high = ends[0] - slack, ends[1] + slack
-    is_out: np.ndarray = (array < low) | (array > high)
-    return is_out
-
-
 def describe(spec: Any) -> str:
     """Describes a spec briefly, for error messages: `BoundedArray(6,) float32 in [-1, 1]`.
 
@@ -264,8 +250,15 @@ def square(array: np.ndarray) -> Any:
     return array.dot(array)
 
 
-def check_size(name: str, value: Any, largest: float) -> None:
+def check_size(name: str, value: Any, largest: float, *, axes: Sequence[str] = (), way_out: str = "") -> None:
     """Checks that the numbers of a floating-point array are finite and within a limit.
+
+    Args:
+        name: The name of the array, for the message.
+        value: The array, or a number.
+        largest: The largest magnitude.
+        axes: What an index of each leading axis is of, such as "step"; other axes have no name.
+        way_out: The end of the message, or "" for one to authors of environments.
 
     Raises:
         SpecError: A number is not; the message gives the first such number.
@@ -273,11 +266,54 @@ def check_size(name: str, value: Any, largest: float) -> None:
     is_wrong = ~(np.isfinite(value) & (np.abs(value) <= np.float64(largest)))
     if not is_wrong.any():
         return
+    what, default = "finite", "Look for a simulation or a policy that has diverged."
     if np.isfinite(value).all():
-        what, way_out = f"within ±{largest:g}", "Clip it or scale it down in a wrapper of the environment."
-    else:
-        what, way_out = "finite", "Look for a simulation or a policy that has diverged."
-    raise SpecError(f"`{name}` must be {what}, got {_describe_first(value, is_wrong)}. {way_out}")
+        what, default = f"within ±{largest:g}", "Clip it or scale it down in a wrapper of the environment."
+    raise SpecError(
+        f"`{name}` must be {what}, got {_describe_first(value, is_wrong, axes)}. {way_out or default}"
+    )
+
+
+def check_bounds(
+    name: str, value: np.ndarray, spec: BoundedArray, *, axes: Sequence[str] = (), way_out: str = ""
+) -> None:
+    """Checks that numbers are within the bounds of their spec, up to rounding if they are floats.
+
+    Args:
+        name: The name of the array, for the message.
+        value: The array, [..., *spec.shape].
+        spec: The spec.
+        axes: As in `check_size`.
+        way_out: The end of the message.
+
+    Raises:
+        SpecError: A number is not; the message gives the first such number.
+    """
+    low, high = ends = bounds(spec)
+    if value.dtype.kind == "f":  # float32, scaled twice
+        wide = np.asarray(ends, np.float64)
+        slack = _ROUNDING * np.abs(np.where(np.isfinite(wide), wide, 0.0)).max(axis=0)
+        low, high = wide[0] - slack, wide[1] + slack
+    if (is_wrong := np.asarray((value < low) | (value > high))).any():
+        raise _out_of_bounds(name, value, is_wrong, ends, axes, way_out)
+
+
+def as_dtype(array: np.ndarray, dtype: np.dtype, *, across_kinds: bool) -> np.ndarray:
+    """Returns an array in another dtype if that loses nothing but digits of floats, and else as it is.
+
+    Args:
+        array: The array.
+        dtype: The other dtype.
+        across_kinds: Whether whole numbers may become floats, and booleans numbers.
+    """
+    kinds = [{"u": "i"}.get(kind, kind) for kind in (array.dtype.kind, dtype.kind)]
+    if array.dtype == dtype or not {*kinds} <= {*"bif"}:
+        return array
+    if kinds[0] != kinds[1] and (not across_kinds or kinds[0] == "f"):
+        return array
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        cast = array.astype(dtype)
+    return cast if kinds[0] == "f" or (cast == array).all() else array
 
 
 class Leaf(NamedTuple):
@@ -323,6 +359,10 @@ class Checker:
         any_number: Collection[str] = (),
         bounded: Collection[str] | None = None,
         largest: float | None = constraints.LARGEST,
+        converts: Literal["", "digits", "numbers"] = "",
+        device: Any = None,
+        axes: Sequence[str] = (),
+        way_out: str = "",
     ) -> None:
         """Plans the checks.
 
@@ -335,10 +375,22 @@ class Checker:
             any_number: The outermost fields whose numbers may have any dtype that can be cast to their spec.
             bounded: The outermost fields that must be within the bounds of their specs; None for all.
             largest: The magnitude above which `fits` does not accept floats; None for no limit.
+            converts: What `explain` converts, for values from elsewhere: nothing; 64 bits to 32 and the like
+                ("digits"); or whole numbers to floats, too ("numbers"), see `as_dtype`. Any tuple or list is
+                then accepted, floats may leave their bounds by rounding, discrete numbers are always
+                bounded, and text is not looked at.
+            device: The torch device of the leaves, which are tensors whose numbers are not read; or None.
+            axes: What an index of each leading axis is of, in messages, such as "step".
+            way_out: The end of all messages, or "" for ones to authors of environments.
 
         Raises:
             ValueError: A leaf is not a spec.
         """
+        self._spec = spec
+        self._converts = converts
+        self._device = device
+        self._axes = tuple(axes)
+        self._way_out = way_out
         self._exact = exact
         self._any_number = frozenset(any_number)
         self._bounded = bounded
@@ -378,40 +430,106 @@ class Checker:
                 return None
         return leaves
 
-    def explain(self, nest: types.NestedArray, *, unbounded: Collection[str] = ()) -> list[Any]:
+    def flatten(self, nest: types.NestedArray) -> list[Any]:
+        """Returns the leaves of a nest of the spec's structure, unchecked.
+
+        Raises:
+            SpecError: The structures differ; the message says where.
+        """
+        leaves: list[Any] = []
+        misfit = _collect(self._plan, nest, leaves)
+        if misfit is not None:
+            raise SpecError(f"{_describe_structure(*misfit)} {self._way_out or _AGREE}")
+        return leaves
+
+    def resembles(self, nest: types.NestedArray, num_axes: int = 0) -> bool:
+        """Returns whether a nest has the structure and the shapes of the spec, behind leading axes."""
+        leaves: list[Any] = []
+        try:
+            return _collect(self._plan, nest, leaves) is None and all(
+                not isinstance(value, Mapping) and np.shape(value)[num_axes:] == leaf.shape
+                for leaf, value in zip(self._leaves, leaves, strict=True)
+            )
+        except ValueError:  # lists of different lengths
+            return False
+
+    def conform(self, nest: types.NestedArray, sizes: Sequence[int | None] = ()) -> types.NestedArray:
+        """Returns a nest converted to the spec's structure, dtypes and shapes; see `explain`."""
+        leaves = self.explain(nest, sizes=sizes)
+        return leaves[0] if isinstance(self._plan, Leaf) else tree.unflatten_as(self._spec, leaves)
+
+    def explain(
+        self,
+        nest: types.NestedArray,
+        *,
+        unbounded: Collection[str] = (),
+        sizes: Sequence[int | None] = (),
+    ) -> list[Any]:
         """Returns the leaves of a nest that conforms, or raises an error that says why it does not.
 
         Args:
             nest: The nest.
             unbounded: The outermost fields that may be out of bounds in this call.
+            sizes: The sizes of the leading axes of each leaf. None stands for that of the first leaf, at
+                least 1.
+
+        Returns:
+            The leaves, converted if the checker converts.
 
         Raises:
             SpecError: The nest does not conform; the message says where, and what was expected and found.
         """
-        leaves: list[Any] = []
-        misfit = _collect(self._plan, nest, leaves)
-        if misfit is not None:
-            raise SpecError(_describe_structure(*misfit))
-        for leaf, value in zip(self._leaves, leaves, strict=True):
+        leaves = self.flatten(nest)
+        lead, axes, way_out = tuple(sizes), self._axes[: len(sizes)], self._way_out
+        for place, (leaf, value) in enumerate(zip(self._leaves, leaves, strict=True)):
+            if self._device is not None:
+                self._check_tensor(leaf, value, lead)
+                continue
             array = value if self._exact else self._read(leaf, value)
-            if not leaf.is_plain:
+            if self._converts:
+                leaves[place] = array
+            elif not leaf.is_plain:
                 _validate(leaf, value)
             if leaf.dtype.kind not in "biuf":  # text
                 continue
-            if not isinstance(array, _ARRAYS) or array.dtype != leaf.dtype or array.shape != leaf.shape:
-                raise SpecError(_describe_mismatch(leaf, value))
-            if leaf.bounds is not None and leaf.path[0] not in unbounded:
-                _check_bounds(leaf, array)
+            if None in lead and np.ndim(array) > len(leaf.shape) and 0 not in np.shape(array)[: len(lead)]:
+                lead = np.shape(array)[: len(lead)]
+            shape = (*lead, *leaf.shape)
+            if not isinstance(array, _ARRAYS) or array.dtype != leaf.dtype or array.shape != shape:
+                is_read = self._converts and isinstance(array, np.ndarray)
+                found = np.asarray(value) if is_read else value
+                raise SpecError(_describe_mismatch(leaf, found, lead, way_out))
             if leaf.dtype.kind == "f" and self._largest is not None:
-                check_size(leaf.name, array, constraints.LARGEST)
+                check_size(leaf.name, array, constraints.LARGEST, axes=axes, way_out=way_out)
+            if leaf.bounds is not None and leaf.path[0] not in unbounded:
+                if self._converts:
+                    assert isinstance(array, np.ndarray) and isinstance(leaf.spec, BoundedArray)
+                    check_bounds(leaf.name, array, leaf.spec, axes=axes, way_out=way_out)
+                elif (is_wrong := np.asarray((array < leaf.bounds[0]) | (array > leaf.bounds[1]))).any():
+                    raise _out_of_bounds(leaf.name, array, is_wrong, leaf.bounds, axes, way_out)
         return leaves
+
+    def _check_tensor(self, leaf: Leaf, value: Any, lead: tuple[int | None, ...]) -> None:
+        """Checks the form of a tensor. Torch need not be imported for it."""
+        dtype, shape, kind = f"torch.{leaf.dtype.name}", (*lead, *leaf.shape), self._device.type
+        if str(getattr(value, "dtype", "")) != dtype or value.shape != shape or value.device.type != kind:
+            raise SpecError(
+                f"`{leaf.name}` must be a tensor, {leaf.dtype} of shape {shape} on {self._device}, got "
+                f"{'a numpy array' if isinstance(value, _ARRAYS) else _describe_value(value)}. "
+                f"{self._way_out or _AGREE}"
+            )
 
     def _read(self, leaf: Leaf, value: Any) -> Any:
         """Returns a leaf as numpy converts it."""
         try:
-            array = np.asarray(value)
-        except (TypeError, ValueError):  # a list of lists of different lengths
+            # Without negative strides, which torch does not support, where the array is handed on.
+            array = np.asarray(value, order="C" if self._converts else None)
+        except (RuntimeError, TypeError, ValueError):  # a list of lists of different lengths
             return value
+        if array.dtype == object:
+            return value
+        if self._converts:
+            return as_dtype(array, leaf.dtype, across_kinds=self._converts == "numbers")
         if leaf.path[0] in self._any_number and array.dtype.kind in "biuf":
             if np.can_cast(array.dtype, leaf.dtype, "same_kind"):
                 return array.astype(leaf.dtype)
@@ -430,7 +548,7 @@ class Checker:
         elif isinstance(spec, tuple | list):
             fields = getattr(spec, "_fields", tuple(range(len(spec))))
             children = list(spec)
-            if self._exact or not name:
+            if self._exact or self._converts or not name:
                 kind = (tuple, list)
         else:
             raise ValueError(
@@ -444,11 +562,16 @@ class Checker:
 
     def _make_leaf(self, spec: specs.Array, name: str, path: tuple[str, ...]) -> Leaf:
         dtype = np.dtype(spec.dtype)
-        is_plain = dtype.kind in "biuf" and (self._exact or type(spec).validate in _PLAIN)
+        is_plain = dtype.kind in "biuf" and (
+            self._exact or bool(self._converts) or type(spec).validate in _PLAIN
+        )
         field = path[0] if path else ""
         largest = self._largest if dtype.kind == "f" else None
         spec_bounds = None
-        if isinstance(spec, specs.BoundedArray) and (self._bounded is None or field in self._bounded):
+        is_bounded = self._bounded is None or field in self._bounded
+        if self._converts and isinstance(spec, specs.DiscreteArray):  # which a network makes one-hot
+            is_bounded = True
+        if isinstance(spec, specs.BoundedArray) and is_bounded:
             low, high = bounds(spec)
             limits: Any = (-np.inf, np.inf)
             if dtype.kind in "iu":
@@ -504,19 +627,24 @@ def _validate(leaf: Leaf, value: Any) -> None:
         ) from error
 
 
-def _check_bounds(leaf: Leaf, value: Any) -> None:
-    assert leaf.bounds is not None
-    low, high = leaf.bounds
-    is_wrong = np.asarray((value < low) | (value > high))
-    if not is_wrong.any():
-        return
-    place = tuple(np.argwhere(is_wrong)[0])
-    field = leaf.path[0] if leaf.path else leaf.name
+def _out_of_bounds(
+    name: str,
+    value: Any,
+    is_wrong: np.ndarray,
+    ends: tuple[np.ndarray, np.ndarray],
+    axes: Sequence[str],
+    way_out: str,
+) -> SpecError:
+    """Makes the error for numbers [..., *shape] out of their bounds [*shape]."""
+    low, high = (np.broadcast_to(end, np.shape(value))[is_wrong][0] for end in ends)
+    field = name.partition("[")[0]
     is_environments = field in ("observation", "reward", "discount")
-    way_out = f"the environment, or its `{field}_spec`" if is_environments else "it, or its spec"
-    raise SpecError(
-        f"`{leaf.name}` must be in [{low[place]:g}, {high[place]:g}], the bounds of its spec, got "
-        f"{_describe_first(value, is_wrong)}. Correct {way_out}."
+    default = (
+        f"Correct {f'the environment, or its `{field}_spec`' if is_environments else 'it, or its spec'}."
+    )
+    return SpecError(
+        f"`{name}` must be in [{low:g}, {high:g}], the bounds of its spec, got "
+        f"{_describe_first(value, is_wrong, axes)}. {way_out or default}"
     )
 
 
@@ -533,21 +661,25 @@ def _describe_structure(plan: Branch, nest: Any) -> str:
         expected, found = (
             f"{text} in a {kind.__name__}" for text, kind in ((expected, plan.kind), (found, type(nest)))
         )
-    return f"`{plan.name}` must have {expected}, got {found}. Make it agree with its spec."
+    return f"`{plan.name}` must have {expected}, got {found}."
 
 
-def _describe_mismatch(leaf: Leaf, value: Any) -> str:
-    if not isinstance(value, _ARRAYS):
+def _describe_mismatch(leaf: Leaf, value: Any, lead: Sequence[int | None], way_out: str) -> str:
+    expected = f"{leaf.dtype} of shape {(*lead, *leaf.shape)}"
+    if None in lead:
+        expected = f"{leaf.dtype} of shape {leaf.shape} behind a leading axis of 1 or more"
+    if way_out:
+        pass
+    elif not isinstance(value, _ARRAYS):
         way_out = "Make it a numpy array or scalar, as SinglePrecisionWrapper does for an environment."
     elif value.dtype == leaf.dtype:
-        way_out = "Make it agree with its spec."
+        way_out = _AGREE
     elif not value.dtype.isnative:
         way_out = "Convert it to native byte order."
     elif (value.dtype.name, leaf.dtype.name) in (("float64", "float32"), ("int64", "int32")):
         way_out = "Cast it, or wrap the environment in SinglePrecisionWrapper."
     else:
         way_out = "Cast it, or correct its spec."
-    expected = f"{leaf.dtype} of shape {leaf.shape}"
     return f"`{leaf.name}` must be {expected}, got {_describe_value(value)}. {way_out}"
 
 
@@ -555,12 +687,21 @@ def _describe_value(value: Any) -> str:
     if isinstance(value, _ARRAYS):
         byte_order = "" if value.dtype.isnative else " (foreign byte order)"
         return f"{value.dtype.name}{byte_order} of shape {value.shape}"
+    if hasattr(value, "device") and hasattr(value, "shape"):  # a tensor
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)} on {value.device}"
     if isinstance(value, bool | int | float | str | None):
         return repr(value)
+    if isinstance(value, specs.Array):
+        return describe(value)
+    if isinstance(value, Mapping):
+        return f"a dict of {sorted(map(str, value))}"
     return f"a {type(value).__name__}"
 
 
-def _describe_first(value: Any, is_wrong: Any) -> str:
+def _describe_first(value: Any, is_wrong: Any, axes: Sequence[str] = ()) -> str:
     """Describes the first wrong element of an array and its index, or a wrong scalar."""
     index = tuple(int(i) for i in np.argwhere(is_wrong)[0])
-    return f"{value[index]} at index {index}" if index else str(value[()])
+    place = [f"{name} {number} (counted from 0)" for name, number in zip(axes, index, strict=False)]
+    if len(index) > len(place):
+        place.append(f"index {index[len(place) :]}")
+    return f"{np.asarray(value)[index]} at {', '.join(place)}" if place else str(value[()])

@@ -185,7 +185,6 @@ class TestAllWrappersOverNests(testing.WrapperConformance):
                 lambda e: wrappers.ActionRepeatWrapper(e, num_repeats=2),
                 lambda e: wrappers.FrameStackWrapper(e, num_frames=2),
                 lambda e: wrappers.StepLimitWrapper(e, max_steps=3),
-                wrappers.EpisodeStatisticsWrapper,
                 wrappers.SinglePrecisionWrapper,
                 wrappers.SpecCheckWrapper,
             ],
@@ -221,7 +220,7 @@ def test_a_random_actor_names_the_leaf_that_has_no_bounds(spec: types.NestedSpec
 
 def test_an_environment_of_nests_is_refused_by_the_leaf_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"`observation_spec`\['camera'\] must be a float array"):
-        environments.wrap_for_flat_control(testing.FakeEnvironment.nested())
+        wrappers.ConcatObservationWrapper(testing.FakeEnvironment.nested())
 
 
 def test_an_action_that_lacks_a_leaf_is_refused_by_every_part_that_sees_it() -> None:

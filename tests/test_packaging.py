@@ -16,7 +16,8 @@ import pytest
 from packaging import requirements, utils
 
 import minerva_acme
-from minerva_acme.cli import doctor
+from minerva_acme import results
+from minerva_acme.cli import demo, doctor
 
 from . import other_pythons, tested_pins
 
@@ -84,13 +85,18 @@ def test_every_package_has_an_init_file(source_files: dict[str, pathlib.Path]) -
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(
-    repository: pathlib.Path, wheel: pathlib.Path, source_files: dict[str, pathlib.Path]
+    repository: pathlib.Path,
+    wheel: pathlib.Path,
+    source_files: dict[str, pathlib.Path],
+    setup_cfg: configparser.ConfigParser,
 ) -> None:
     files = (repository / "minerva_acme" / "results").rglob("*")
     data = [path for path in files if path.suffix in (".csv", ".json")]
-    assert sum(path.stat().st_size for path in data) < 650_000  # an installed package stays small
     weights = [*(repository / "minerva_acme" / "results" / "weights").glob("*.safetensors")]
     assert sum(path.stat().st_size for path in weights) < 1_100_000
+    left_out = setup_cfg["options.exclude_package_data"]["minerva_acme.results"].split(", ")
+    data = [path for path in data if not any(path.match(pattern) for pattern in left_out)]
+    assert sum(path.stat().st_size for path in data) < 450_000  # an installed package stays small
     expected = {
         "minerva_acme/runs/tasks.toml",
         "minerva_acme/py.typed",
@@ -102,26 +108,47 @@ def test_the_wheel_holds_every_module_and_nothing_else(
         expected.add(f"{stem}/__init__.py" if path.name == "__init__.py" else f"{stem}.py")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == expected
+    pages = [repository / "README.md", *repository.glob("docs/**/*.md"), *repository.glob("agents/*/*.md")]
+    reports = re.findall(r"^minerva report (.*)", "\n".join(page.read_text() for page in pages), re.MULTILINE)
+    named = {word for line in reports for word in line.split()} & {*results.load()}
+    assert "mpo_modern_saturated" in named and demo.EXPERIMENT in results.load()
+    for name in (*named, demo.EXPERIMENT):
+        assert f"minerva_acme/results/data/{name}.csv" in held
 
 
-def test_the_wheel_works_from_any_folder(
-    wheel: pathlib.Path, source_files: dict[str, pathlib.Path], tmp_path: pathlib.Path
+def test_the_wheel_is_installed_into_a_new_environment_and_trains_there_as_the_readme_says(
+    repository: pathlib.Path,
+    wheel: pathlib.Path,
+    source_files: dict[str, pathlib.Path],
+    tmp_path: pathlib.Path,
 ) -> None:
-    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    """What it needs comes from this environment; the package itself does not."""
+    new, elsewhere = tmp_path / "new", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with zipfile.ZipFile(wheel) as archive:  # as an installer does
-        archive.extractall(site)
+
+    def run(*words: object) -> str:
+        command = [*map(str, words)]
+        done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(sys.executable, "-m", "venv", "--without-pip", new)
+    python = new / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    (site,) = new.glob("lib/*/site-packages")
+    needed = [path for path in sys.path if path.endswith("-packages")]
+    (site / "needed.pth").write_text("\n".join(needed))
     modules = [name for name, path in source_files.items() if path.name == "__init__.py"]
     code = f"""
-import importlib.util, sys
-sys.path.insert(0, {str(site)!r})
+import importlib.util
 for name in {modules}:  # of which it imports the packages above
     assert importlib.util.find_spec(name).origin.startswith({str(site)!r}), name
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=elsewhere, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (entry_points,) = site.glob("*.dist-info/entry_points.txt")
-    assert "minerva = minerva_acme.cli.main:main" in entry_points.read_text()
+    run(python, "-c", code)
+    readme = (repository / "README.md").read_text()
+    (training,) = re.findall("run `minerva (train [^`]+)`", readme)
+    run(new / "bin" / "minerva", *training.split(), "--num-env-steps", "2048", "--evaluation-episodes", "1")
+    assert (elsewhere / "runs" / "CartPole-v1" / "ppo_default-seed0" / "evaluator.csv").exists()
 
 
 def test_the_archive_of_the_sources_holds_what_its_tests_and_pages_need(

@@ -273,7 +273,7 @@ def test_private_names_of_ones_own_are_left_alone(text: str) -> None:
 
 
 def test_a_private_name_of_ones_own_package_is_left_alone() -> None:
-    text = "from minerva_acme.agents.mpo import _own\nfrom minerva_acme.agents.mpo.learner import _f\n_f._x"
+    text = "from minerva_acme.agents.mpo import _own\nfrom minerva_acme.agents.mpo.losses import _f\n_f._x"
     assert others_names(text, "minerva_acme.agents.mpo", frozenset({"_x"})) == [Found(2, "_f")]
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import dm_env
 import numpy as np
 import pytest
+import torch
 
 from minerva_acme import specs
 from minerva_acme.replay import packing
@@ -164,6 +165,109 @@ def test_a_tuple_of_another_type_is_told_unless_replay_alone_sees_it():
         "`x` must have 2 elements in a tuple, got 2 elements in a list. Make it agree with its spec."
     )
     assert specs.Checker(spec, "x", exact=True).fits(value) == value
+
+
+ARM = {"arm": specs.BoundedArray((2,), np.float32, -1, 1), "gear": specs.DiscreteArray(3)}
+ARMS = {"arm": np.zeros((4, 2), np.float32), "gear": np.array([0, 1, 2, 0], np.int32)}
+
+
+def elsewhere(**settings):
+    return specs.Checker(ARM, "x", axes=("step",), way_out="Leave it.", **settings)
+
+
+def test_values_from_elsewhere_are_converted_if_that_loses_nothing_but_digits():
+    wide = {"arm": ARMS["arm"].astype(np.float64)[::-1], "gear": ARMS["gear"].tolist()}
+    found = elsewhere(converts="digits").conform(wide, (4,))
+    assert found["arm"].dtype == np.float32 and found["arm"].flags.c_contiguous
+    assert found["gear"].dtype == np.int32 and found["gear"].tolist() == [0, 1, 2, 0]
+    whole = wide | {"arm": np.ones((4, 2), bool)}
+    assert elsewhere(converts="numbers").conform(whole, (4,))["arm"].tolist() == [[1.0, 1.0]] * 4
+    assert said(elsewhere(converts="digits").conform, whole, (4,)) == (
+        "`x['arm']` must be float32 of shape (4, 2), got bool of shape (4, 2). Leave it."
+    )
+    assert "must be float32 of shape (4, 2), got int64" in said(
+        elsewhere(converts="numbers").conform, wide | {"arm": np.full((4, 2), 2**24 + 1)}, (4,)
+    )
+    assert said(elsewhere(converts="digits").conform, wide | {"gear": [0, 1, 2, 1 << 40]}, (4,)) == (
+        "`x['gear']` must be int32 of shape (4,), got int64 of shape (4,). Leave it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "arm",
+            [[0, 0], [0, np.nan], [0, 0], [0, 0]],
+            "finite, got nan at step 1 (counted from 0), index (1,)",
+        ),
+        ("arm", [[0, 0], [0, 0], [2.0, 0], [0, 0]], "in [-1, 1], the bounds of its spec, got 2.0 at step 2"),
+        ("gear", [0, 1, 2, 3], "in [0, 2], the bounds of its spec, got 3 at step 3 (counted from 0)"),
+        ("gear", [0, 1, 2], "int32 of shape (4,), got int64 of shape (3,)"),
+        ("gear", "text", "int32 of shape (4,), got str"),
+        ("arm", {"b": 1}, "float32 of shape (4, 2), got a dict of ['b']"),
+    ],
+)
+def test_what_is_wrong_with_an_array_over_time_is_told_with_its_place(name, value, message):
+    value = value if isinstance(value, dict | str) else np.array(value)
+    with pytest.raises(specs.SpecError) as raised:
+        elsewhere(converts="digits").explain(ARMS | {name: value}, sizes=(4,))
+    assert str(raised.value).startswith(f"`x['{name}']` must be {message}")
+    assert str(raised.value).endswith("Leave it.")
+
+
+def test_values_from_elsewhere_may_leave_bounds_by_rounding_and_those_that_do_not_matter():
+    arms = ARMS | {"arm": np.full((4, 2), 1.000001, np.float32)}
+    assert elsewhere(converts="digits").explain(arms, sizes=(4,))
+    assert "in [-1, 1]" in said(specs.check_conforms, "x", arms["arm"][0], ARM["arm"])
+    far = {"arm": ARMS["arm"] + 5, "gear": ARMS["gear"] + 1}
+    free = elsewhere(converts="digits", bounded=())
+    assert free.explain(far | {"gear": ARMS["gear"]}, sizes=(4,))
+    with pytest.raises(specs.SpecError, match=r"`x\['gear'\]` must be in \[0, 2\]"):  # one-hot in a network
+        free.explain(far, sizes=(4,))
+
+
+def test_any_number_of_rows_is_that_of_the_first_leaf():
+    checker = elsewhere(converts="numbers")
+    assert checker.explain({"arm": [[0, 0]] * 3, "gear": [0, 1, 2]}, sizes=(None,))
+    for arm, gear, message in (
+        ([[0, 0]] * 3, [0, 1], "`x['gear']` must be int32 of shape (3,), got int64 of shape (2,)"),
+        (
+            [0, 0],
+            [0],
+            "`x['arm']` must be float32 of shape (2,) behind a leading axis of 1 or more, got int64",
+        ),
+    ):
+        with pytest.raises(specs.SpecError) as raised:
+            checker.explain({"arm": arm, "gear": gear}, sizes=(None,))
+        assert str(raised.value).startswith(message)
+    assert checker.resembles({"arm": [[0, 0]], "gear": [0]}, 1)
+    assert not checker.resembles({"arm": [0, 0], "gear": 0}, 1) and checker.resembles(
+        {"arm": [9, 9], "gear": 0}
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "found"),
+    [
+        ("arm", lambda arm: arm.double(), "float64 of shape (4, 2) on cpu"),
+        ("arm", lambda arm: arm[:3], "float32 of shape (3, 2) on cpu"),
+        ("arm", lambda arm: arm.to("meta"), "float32 of shape (4, 2) on meta"),
+        ("arm", lambda arm: arm.numpy(), "a numpy array"),
+        ("gear", lambda gear: None, "None"),
+    ],
+)
+def test_tensors_are_held_to_their_form_and_not_read(name, change, found):
+    arms = {key: torch.tensor(value) for key, value in ARMS.items()}
+    checker = specs.Checker(ARM, "x", device=torch.device("cpu"))
+    arms["arm"][0] = np.nan  # is not looked at
+    assert checker.explain(arms, sizes=(4,))[0] is arms["arm"]
+    with pytest.raises(specs.SpecError) as raised:
+        checker.explain(arms | {name: change(arms[name])}, sizes=(4,))
+    expected = {"arm": "float32 of shape (4, 2)", "gear": "int32 of shape (4,)"}[name]
+    assert str(raised.value) == (
+        f"`x['{name}']` must be a tensor, {expected} on cpu, got {found}. Make it agree with its spec."
+    )
 
 
 def test_a_first_timestep_has_neither_reward_nor_discount():

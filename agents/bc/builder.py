@@ -28,8 +28,11 @@ class BCBuilder(off_policy.TransitionBuilder[bc_networks.BCNetworks, bc_config.B
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> bc_networks.BCNetworks:
-        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
-        return bc_networks.make_networks(spec, self.config, generator, encoder)
+        config, encoder = self.config, self.whole_encoder(spec, generator)
+        is_point = config.loss == "squared_error"
+        make = off_policy.make_deterministic_policy if is_point else off_policy.make_clipped_policy
+        torso = off_policy.TORSOS[config.torso]
+        return bc_networks.BCNetworks(make(spec, config.policy_layer_sizes, generator, torso, encoder))
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         losses = learner.BCLosses(*(torch.tensor(bound) for bound in specs.bounds(spec.actions)))

@@ -20,8 +20,9 @@ class CRRBuilder(off_policy.TransitionBuilder[crr_networks.CRRNetworks, crr_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> crr_networks.CRRNetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return crr_networks.make_networks(spec, self.config, generator, make_encoder)
+        policy, critic = self.policy_and_critic(spec, generator, off_policy.make_clipped_policy)
+        targets = learners.make_target(policy), learners.make_target(critic)
+        return crr_networks.CRRNetworks(policy, critic, *targets)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))

@@ -20,8 +20,11 @@ class D4PGBuilder(off_policy.TransitionBuilder[d4pg_networks.D4PGNetworks, d4pg_
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> d4pg_networks.D4PGNetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return d4pg_networks.make_networks(spec, self.config, generator, make_encoder)
+        make = off_policy.make_deterministic_policy
+        policy, critic = self.policy_and_critic(spec, generator, make, policy_first=True)
+        return d4pg_networks.D4PGNetworks(
+            policy, critic, learners.make_target(policy), learners.make_target(critic)
+        )
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, losses = self.config, learner.D4PGLosses(self.config)

@@ -1,14 +1,10 @@
 """The networks that D4PG trains."""
 
-import copy
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
-from minerva_acme import readable, specs
-from minerva_acme.agents import off_policy
-from minerva_acme.agents.d4pg import config as d4pg_config
+from minerva_acme import readable
 
 
 class D4PGNetworks(NamedTuple):
@@ -25,28 +21,3 @@ class D4PGNetworks(NamedTuple):
 
     def __repr__(self) -> str:
         return readable.of_modules(self)
-
-
-def make_networks(
-    spec: specs.EnvironmentSpec,
-    config: d4pg_config.D4PGConfig,
-    generator: torch.Generator,
-    make_encoder: off_policy.MakeWholeEncoder,
-) -> D4PGNetworks:
-    """Makes the config's torsos behind encoders.
-
-    Args:
-        spec: The specs of the environment, as for `off_policy.make_critic`.
-        config: The sizes and heads of the networks.
-        generator: Draws the initial weights.
-        make_encoder: Makes each encoder: one that policy and critic share, or one for each.
-    """
-    encoder = make_encoder(spec, generator, for_critic=False)
-    policy = off_policy.make_deterministic_policy(
-        spec, config.policy_layer_sizes, generator, off_policy.TORSOS[config.torso], encoder
-    )
-    if not config.shared_encoder:
-        encoder = make_encoder(spec, generator)
-    critic = off_policy.make_critic(spec, config, generator, encoder=encoder)
-    target_policy, target_critic = (copy.deepcopy(net).requires_grad_(False) for net in (policy, critic))
-    return D4PGNetworks(policy, critic, target_policy, target_critic)

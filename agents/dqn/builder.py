@@ -20,8 +20,10 @@ class DQNBuilder(off_policy.TransitionBuilder[dqn_networks.DQNNetworks, dqn_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> dqn_networks.DQNNetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return dqn_networks.make_networks(spec, self.config, generator, make_encoder)
+        make = off_policy.make_dueling_member if self.config.dueling else off_policy.make_member
+        encoder = self.whole_encoder(spec, generator)
+        network = off_policy.make_critic(spec, self.config, generator, make, encoder)
+        return dqn_networks.DQNNetworks(network, learners.make_target(network))
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.DQNLosses(self.config).q_network

@@ -10,7 +10,3 @@ class IMPALABuilder(on_policy.OnPolicyBuilder[impala_config.IMPALAConfig]):
 
     config_class = impala_config.IMPALAConfig
     learner_class = learner.IMPALALearner
-
-    @property
-    def name(self) -> str:
-        return "IMPALA"

@@ -27,7 +27,6 @@ class IMPALAConfig(on_policy_config.OnPolicyConfig):
     rollout_steps: constraints.Count = 40
     """Environment steps of a learner step, over all environments. With a memory, gradients flow back through
     all steps of each environment's rollout."""
-    discount: constraints.Discount = 0.99
     asynchronous: bool = True
     gae_lambda: Annotated[constraints.Share, Range(0.8, 1.0)] = 1.0
     """Lambda of V-trace: 1 is the paper's, less weighs later steps less."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from minerva_acme import learners, specs
+from minerva_acme import learners, networks, specs
 from minerva_acme.agents import off_policy
 from minerva_acme.agents.iql import config as iql_config
 from minerva_acme.agents.iql import learner
@@ -20,8 +20,13 @@ class IQLBuilder(off_policy.TransitionBuilder[iql_networks.IQLNetworks, iql_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> iql_networks.IQLNetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return iql_networks.make_networks(spec, self.config, generator, make_encoder)
+        encoder = self.whole_encoder(spec, generator)
+        make_torso, sizes = off_policy.TORSOS[self.config.torso], self.config.critic_layer_sizes
+        torso = make_torso(encoder.output_size, sizes, generator=generator)
+        head = networks.ScalarHead(torso.output_size, generator=generator)
+        value = networks.EncodedCritic(encoder, networks.Critic(torso, head, bounds=None))
+        policy, critic = self.policy_and_critic(spec, generator, off_policy.make_clipped_policy)
+        return iql_networks.IQLNetworks(policy, value, critic, learners.make_target(critic))
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         low, high = (torch.tensor(bound) for bound in specs.bounds(spec.actions))

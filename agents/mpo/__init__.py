@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from minerva_acme.agents.mpo.builder import MPOBuilder
     from minerva_acme.agents.mpo.config import PRESETS, MPOConfig
     from minerva_acme.agents.mpo.improvement import Improvement, PolicyLoss, States
-    from minerva_acme.agents.mpo.learner import make_learner
     from minerva_acme.agents.mpo.losses import CriticLoss, Estimates, MPOLosses, MPOModules
     from minerva_acme.agents.mpo.networks import MPONetworks, make_networks
     from minerva_acme.agents.mpo.targets import CriticTarget
@@ -29,7 +28,6 @@ __all__ = [
     "PRESETS",
     "PolicyLoss",
     "States",
-    "make_learner",
     "make_networks",
 ]
 

@@ -1,5 +1,6 @@
 """Makes the parts of MPO."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -8,9 +9,10 @@ from torch import nn
 from minerva_acme import acceleration, builders, core, counting, learners, losses, specs, types
 from minerva_acme.agents import acting, actions, off_policy, requirements
 from minerva_acme.agents.mpo import config as mpo_config
-from minerva_acme.agents.mpo import critics, improvement, learner, objectives, optimizers, targets
+from minerva_acme.agents.mpo import critics, health, improvement, modes, objectives, optimizers, targets
 from minerva_acme.agents.mpo import losses as mpo_losses
 from minerva_acme.agents.mpo import networks as mpo_networks
+from minerva_acme.agents.mpo import parts as mpo_parts
 from minerva_acme.replay import base as replay
 
 
@@ -19,6 +21,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
 
     config_class = mpo_config.MPOConfig
     takes_actions = "any or hybrid"
+    replaced_hooks = ("make_objectives", "update_targets")  # by `make_learner`
 
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         if self.config.objectives:
@@ -33,11 +36,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> mpo_networks.MPONetworks:
-        entries, memory = requirements.critic_entries(self.name, spec, self.config), None
-        encoder = off_policy.make_parted_encoder(spec, generator, self.make_encoder, entries)
-        if self.config.memory != "none":
-            memory = self.make_memory(encoder.output_size, generator)
-        return mpo_networks.make_networks(spec, self.config, generator, encoder, memory)
+        encoder = self.whole_encoder(spec, generator)
+        return mpo_networks.make_networks(spec, self.config, generator, encoder)
 
     def make_adder(self, client: replay.ReplayClient, spec: specs.EnvironmentSpec) -> core.Adder:
         adder = super().make_adder(client, spec)
@@ -52,39 +52,117 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         return {"discount": self.config.discount} if self.config.scale_returns else super().table_contents
 
     def make_learner(self, parts: builders.LearnerParts[mpo_networks.MPONetworks]) -> core.Learner:
-        config, action_spec = self.config, parts.spec.actions
-        discrete = isinstance(action_spec, specs.DiscreteArray)
-        continuous, num_values = actions.parts(action_spec)
-        is_summed = discrete or not config.per_dimension_constraint
-        return learner.make_learner(
-            networks=parts.networks,
-            duals=losses.MPODuals(
-                num_dimensions=1 if is_summed else continuous.shape[0],
-                init_log_temperature=config.init_log_temperature,
-                init_log_alpha_mean=config.init_log_alpha_mean,
-                init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
-                action_penalty=config.action_penalty,
-                num_objectives=len(config.objectives) or None,
-                num_choices=1 if is_summed else len(num_values),
-                init_log_alpha_discrete=config.init_log_alpha_discrete if num_values else None,
-            ),
-            dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
+        """Makes the learner of `losses.MPOLosses`.
+
+        Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays. A policy is
+        served and saved with its encoder, as `MPONetworks.acting` returns it. The targets start as copies.
+        """
+        config, spec, device, ranks = self.config, parts.spec, parts.device, parts.ranks
+        accelerated = acceleration.Acceleration(config.acceleration)
+        on_device = [module.to(device) for module in parts.networks]
+        online = mpo_networks.MPONetworks(*map(accelerated.network, parts.networks._fields, on_device))
+        online.critic.eval()  # and so its copy, the target; for training see `MPOLosses.critic`
+        duals = self.make_duals(spec).to(device)
+        groups = optimizers.make_groups(online, duals, config, self.make_optimizer)
+        target = online.copy()  # after the projection to unit norm
+        functions = self.make_objective_functions()
+        rewards = [name for name in config.objectives if name not in functions]
+        floor = None
+        if config.temperature == "solved":
+            floor = objectives.TemperatureFloor(config.temperature_floor, len(rewards) or None).to(device)
+        as_critic = functools.partial(
+            critics.make_critic,
+            action_spec=spec.actions,
+            has_objectives=bool(config.objectives),
+            device=device,
+        )
+        low, high = (torch.from_numpy(bound).to(device) for bound in actions.bounds(spec.actions))
+        of_batch = mpo_losses.MPOLosses(
+            config=config,
+            online_q=as_critic(online.critic),
+            target_q=as_critic(accelerated.target_critic(target.critic, config.target_precision)),
+            plain_target_q=as_critic(target.critic),
             critic_target=self.make_critic_target(),
             policy_loss=self.make_policy_loss(),
             critic_loss=self.make_critic_loss(),
-            config=config,
-            action_spec=action_spec,
+            low=low,
+            high=high,
+            raw_actions=actions.raw_actions(spec.actions, squash=False).on(device),
+            rewards=rewards,
+            functions={name: functions[name] for name in config.objectives if name in functions},
+            for_training=modes.parts_for_training(online.encoder, online.policy),
+            ranks=ranks,
+        )
+        modules = {
+            "policy": online.acting(),
+            "critic": online.critic,
+            "target_policy": target.acting(),
+            "target_critic": target.critic,
+            "duals": duals,
+        }
+        if config.critic_observations:  # The policies' encoders lack the critic's part.
+            modules |= {"encoder": online.encoder, "target_encoder": target.encoder}
+        if floor is not None:
+            modules |= {"temperature_floor": floor}
+        loss_functions = {"critic": of_batch.critic, "duals": of_batch.duals, "policy": of_batch.policy}
+        own_parts = [
+            learners.LinearDecay(
+                groups["policy"].optimizer,
+                groups["critic"].optimizer,
+                final_share=config.final_learning_rate,
+                share_done=parts.share_done,
+            ),
+            mpo_parts.Targets(online, target, config),
+            *mpo_parts.statistics(online, target, config, ranks),
+            health.Health(),
+        ]
+        has_scale = any(isinstance(part, learners.ReturnStatistics) for part in own_parts)
+        return self.learner_class(
+            networks=mpo_losses.MPOModules(online, target, duals, floor),
+            losses=loss_functions,
+            groups=groups,
+            periods={"duals": config.policy_period, "policy": config.policy_period},
+            update_targets=lambda networks, num_steps: None,  # see `parts.Targets`
+            dataset=self.shifted(parts.dataset, spec, parts.generator),
+            priorities=self.make_priorities(parts.client, parts.share_done),
+            max_skipped_batches=config.max_skipped_batches,
+            acceleration=accelerated,
             counter=parts.counter,
             logger=parts.logger,
             generator=parts.generator,
-            device=parts.device,
-            make_optimizer=self.make_optimizer,
-            share_done=parts.share_done,
-            priorities=self.make_priorities(parts.client, parts.share_done),
-            objective_functions=self.make_objective_functions(),
-            ranks=parts.ranks,
-            spec=parts.spec,
-            learner_class=self.learner_class,
+            ranks=ranks,
+            spec=spec,
+            estimate=of_batch.estimate,
+            parts=own_parts,
+            chains=[["critic"], ["duals", *["policy"] * config.m_steps]],
+            modules=modules,
+            variables=["policy", "critic", "target_policy", "target_critic"],
+            takes=learners.Kind(
+                types.Trajectory,
+                "TrajectoryLayout",
+                (
+                    "raw_action",
+                    *["log_prob"] * (config.critic_target == "retrace"),
+                    *["running_return"] * has_scale,
+                ),
+            ),
+            why_plain={name: why for name in loss_functions if (why := of_batch.why_plain(online, name))},
+        )
+
+    def make_duals(self, spec: specs.EnvironmentSpec) -> losses.MPODuals:
+        """Makes the Lagrange multipliers: of the policy's KLs, and the temperatures if they are learned."""
+        config, discrete = self.config, isinstance(spec.actions, specs.DiscreteArray)
+        continuous, num_values = actions.parts(spec.actions)
+        is_summed = discrete or not config.per_dimension_constraint
+        return losses.MPODuals(
+            num_dimensions=1 if is_summed else continuous.shape[0],
+            init_log_temperature=config.init_log_temperature,
+            init_log_alpha_mean=config.init_log_alpha_mean,
+            init_log_alpha_stddev=None if discrete else config.init_log_alpha_stddev,
+            action_penalty=config.action_penalty,
+            num_objectives=len(config.objectives) or None,
+            num_choices=1 if is_summed else len(num_values),
+            init_log_alpha_discrete=config.init_log_alpha_discrete if num_values else None,
         )
 
     def make_policy_loss(self) -> improvement.PolicyLoss:
@@ -111,7 +189,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         make = targets.n_step if config.critic_target == "n_step" else targets.one_step
         return make(
             num_actions=config.retrace_mc_actions,
-            num_returns=config.num_samples if config.learns_distributions else None,
+            num_returns=config.num_returns if config.learns_distributions else None,
         )
 
     def make_policy(
@@ -123,7 +201,8 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         counter: counting.Counter | None = None,
         actor_index: int = 0,
     ) -> builders.AgentPolicy:
-        discrete = isinstance(spec.actions, specs.DiscreteArray)
+        discrete, first = isinstance(spec.actions, specs.DiscreteArray), self.config.initial_noise_scale
+        scale = off_policy.linear(first, 1.0, self.config.noise_scale_steps)
         return acting.ModulePolicy(
             module=self.policy_module(networks),
             choose=self.make_choice(spec, evaluation),
@@ -135,8 +214,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             record="nothing" if evaluation else "choice",
             record_state=self.config.stored_state and not evaluation,
             noise_repeat=1 if evaluation else self.config.noise_repeat,
-            noise_scales=(1.0,) if evaluation or discrete else self.config.noise_scales,
-            first_scale=actor_index,
+            noise_scale=None if evaluation or discrete or first == 1.0 else scale,
             random_steps=0 if discrete else self.config.random_steps,
             critic_observations=requirements.critic_entries(self.name, spec, self.config),
             device=self.batch_device,
@@ -150,7 +228,13 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         return ["policy" if self.config.acting_policy == "online" else "target_policy"]
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
-        return optimizers.by_config(self.config)(name, parameters)
+        config = self.config
+        return learners.make_optimizer(
+            parameters,
+            kind=config.optimizer,
+            adam_epsilon=config.adam_epsilon,
+            sgd_momentum=config.sgd_momentum,
+        )
 
     def extras_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         return acting.extras_spec(spec, running_return=self.config.scale_returns)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from minerva_acme import constraints
+from minerva_acme.agents import settings
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.constraints import Constraint, Range
 from minerva_acme.distributions.limits import Stddev
@@ -15,47 +16,40 @@ _TAKEN = frozenset({"mean", "stddev", "discrete", "q", "penalty"})  # in names o
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MPOConfig(
-    off_policy_config.SequenceConfig, off_policy_config.MemoryConfig, off_policy_config.PrioritizedConfig
+    off_policy_config.SequenceConfig,
+    off_policy_config.MemoryConfig,
+    off_policy_config.CriticConfig,
+    settings.CriticObservationsConfig,
+    off_policy_config.PrioritizedConfig,
 ):
     """Hyperparameters of MPO; defaults follow Acme's MPO with Retrace targets.
 
-    Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same
-    group's "Relative entropy regularized policy iteration", 2018; [3] Munos et al. 2016, "Safe and
-    efficient off-policy RL"; [4] Acme's MPO agent; [5] Yarats et al. 2021, "Improving sample
-    efficiency in model-free reinforcement learning from images"; [6] Bellemare et al. 2017, "A
-    distributional perspective on reinforcement learning"; [7] Shahriari et al. 2022, "Revisiting
-    Gaussian mixture critics in off-policy reinforcement learning"; [8] Hafner et al. 2023, "Mastering
-    diverse domains through world models"; [9] Farebrother et al. 2024, "Stop regressing"; [10]
-    Fujimoto et al. 2018, "Addressing function approximation error in actor-critic methods"; [11] Lee et al.
-    2025, "SimBa"; [12] Lee et al. 2025, "Hyperspherical normalization for scalable deep reinforcement
-    learning" (SimbaV2); [13] Loshchilov and Hutter 2019, "Decoupled weight decay regularization"; [14] Dabney
-    et al. 2021, "Temporally-extended epsilon-greedy exploration"; [15] Fujimoto et al. 2020, "An equivalence
-    between loss functions and non-uniform sampling in experience replay" (LAP); [16] Lillicrap et al. 2016,
-    "Continuous control with deep reinforcement learning"; [17] Abdolmaleki et al. 2020, "A distributional
-    view on multi-objective policy optimization"; [18] Neunert et al. 2020, "Continuous-discrete reinforcement
-    learning for hybrid control in robotics".
+    Sources: [1] Abdolmaleki et al. 2018, "Maximum a posteriori policy optimisation"; [2] the same group's
+    "Relative entropy regularized policy iteration", 2018; [3] Munos et al. 2016, "Safe and efficient
+    off-policy RL"; [4] Acme's MPO agent; [5] Yarats et al. 2021, "Improving sample efficiency in
+    model-free reinforcement learning from images"; [6] Lee et al. 2025, "Hyperspherical normalization for
+    scalable deep reinforcement learning" (SimbaV2); [7] Dabney et al. 2021, "Temporally-extended
+    epsilon-greedy exploration"; [8] Fujimoto et al. 2020, "An equivalence between loss functions and
+    non-uniform sampling in experience replay" (LAP); [9] Lillicrap et al. 2016, "Continuous control with
+    deep reinforcement learning"; [10] Abdolmaleki et al. 2020, "A distributional view on multi-objective
+    policy optimization"; [11] Neunert et al. 2020, "Continuous-discrete reinforcement learning for hybrid
+    control in robotics". Those of critics are in `CriticConfig`.
 
     With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
     sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean. With hybrid
-    actions [18], whole actions are sampled, and the policy has three KLs, each with its own bound.
+    actions [11], whole actions are sampled, and the policy has three KLs, each with its own bound.
     """
 
     # Networks.
-    torso: Literal["mlp", "simba"] = "mlp"
-    """Layers of policy and critic: a LayerNorm MLP, or SimBa's residual blocks [11]."""
-    critic_torso: Literal["same", "mlp", "simba", "batch_norm"] = "same"
-    """Layers of the critic: `same` as `torso`, another of these, or an MLP with batch norm before
-    each activation, whose statistics come from replayed pairs alone. Source: Palenicek et al. 2026, "XQC"."""
+    critic_torso: Literal["same", "mlp", "relu", "simba", "batch_norm"] = "same"
+    """Torso of the critic: `same` as `torso`, another of these, or an MLP with batch norm before each
+    activation, whose statistics come from replayed pairs alone. Source: Palenicek et al. 2026, "XQC"."""
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
     """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (512, 512, 256)
-    """Units of each layer of the critic's torso; for SimBa, of each block, all equal."""
-    critic_observations: constraints.Names = ()
-    """Entries of a dict of observations that only the critic sees: the policy has no input for them. Source:
-    Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
     unit_norm_weights: bool = False
     """Whether the weights of each unit of SimBa and batch norm torsos, of policy and critic, are scaled to
-    norm 1 after each gradient step [12]. Behind batch norm, a head with bins is scaled too, as in XQC."""
+    norm 1 after each gradient step [6]. Behind batch norm, a head with bins is scaled too, as in XQC."""
 
     init_stddev: Stddev = 1.0
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
@@ -72,26 +66,9 @@ class MPOConfig(
     # Critic.
     critic_target: Literal["retrace", "n_step", "one_step"] = "retrace"
     """Regression target of the critic: Retrace [3], the return over the whole sequence, or one step."""
-    critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "scalar"
-    """Prediction of the critic: the value; the return's distribution over bins [6] or as a mixture of
-    Gaussians [7]; or the value by cross-entropy over bins, two-hot [8] or a histogram of a Gaussian [9]."""
-    vmin: float = -150.0
-    """Smallest discounted return in the bins; -150 to 150 is Acme's range for the control suite."""
-    vmax: float = 150.0
-    """Largest discounted return in the bins."""
-    num_bins: Annotated[int, Constraint(">= 2", lambda value: value >= 2)] = 51
-    """Number of bins from `vmin` to `vmax`; 51 as in [6]."""
     scale_returns: bool = False
-    """Whether the bins hold returns divided by their running scale [12]; see `networks.ReturnScale`. Then
+    """Whether the bins hold returns divided by their running scale [6]; see `networks.ReturnScale`. Then
     `vmin` and `vmax` are in units of this scale; -5 and 5 with 101 bins are usual."""
-    num_components: constraints.Count = 5
-    """Gaussians of a mixture, as in Acme."""
-    init_scale: constraints.Positive = 1.0
-    """Initial standard deviation of the mixture's Gaussians, in units of the return."""
-    num_critics: constraints.Count = 1
-    """Critics, each trained towards the same target."""
-    critic_ensemble: Literal["mean", "min"] = "min"
-    """Value of several critics: their mean, or the smallest value in each state and action [10]."""
     critic_loss_steps: Literal["first", "all"] = "first"
     """Whether the critic learns from the first step of a sequence or from all of them."""
     retrace_lambda: constraints.Share = 0.95
@@ -108,8 +85,7 @@ class MPOConfig(
             ">= 2 (the weights of a single action are always 1 and teach nothing)", lambda value: value >= 2
         ),
     ] = 20
-    """Actions sampled per state in the E-step (N), and returns drawn from a target critic that is a mixture;
-    no effect with discrete actions otherwise."""
+    """Actions sampled per state in the E-step (N); no effect with discrete actions."""
     epsilon: Annotated[constraints.Positive, Range(0.01, 1.0, log=True)] = 0.1
     """Bound on KL(nonparametric policy || target policy), nats."""
     temperature: Literal["solved", "learned"] = "solved"
@@ -127,7 +103,7 @@ class MPOConfig(
             lambda value: len({*value}) == len(value) and _TAKEN.isdisjoint(value) and all(value),
         ),
     ] = ()
-    """Names of several objectives, each with its own critic head and temperature (MO-MPO [17]): rewards of
+    """Names of several objectives, each with its own critic head and temperature (MO-MPO [10]): rewards of
     the environment, `return` for the only one, or functions of `MPOBuilder.make_objective_functions`. (): one
     objective, the reward."""
     objective_epsilons: Annotated[
@@ -144,7 +120,7 @@ class MPOConfig(
     per_dimension_constraint: bool = True
     """Whether each action dimension, and each choice, has its own KL bound. If not, their sums have one."""
     action_penalty: bool = False
-    """If True, raw actions outside the bounds are penalised by one more objective, `penalty` ([17], [4])."""
+    """If True, raw actions outside the bounds are penalised by one more objective, `penalty` ([10], [4])."""
     epsilon_penalty: constraints.Positive = 1e-3
     """Bound for the penalty's nonparametric policy, nats."""
     init_log_temperature: float = 10.0
@@ -183,7 +159,7 @@ class MPOConfig(
     target_critic_update_period: constraints.Count = 100
     """Learner steps between copies of the critic to its target."""
     target_rate: Annotated[float, Constraint("in (0, 1]", lambda value: 0 < value <= 1)] = 1.0
-    """Share of the way that both targets move to the trained networks at each learner step [16], whatever the
+    """Share of the way that both targets move to the trained networks at each learner step [9], whatever the
     two periods are; 0.005 is usual. 1: they are copied once per period."""
 
     # Speed.
@@ -199,7 +175,7 @@ class MPOConfig(
     min_priority: constraints.NonNegative = 1.0
     """Least priority of a sequence that was learned from. Priorities are the absolute TD errors of the first
     steps, in units of the return. With the defaults here, exponent 0.4 and the largest priority for new
-    sequences, this is LAP [15] as in DR.Q, without the Huber loss that LAP uses."""
+    sequences, this is LAP [8] as in DR.Q, without the Huber loss that LAP uses."""
     sequence_length: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
     variable_update_period: constraints.Count = 10
@@ -207,11 +183,13 @@ class MPOConfig(
     """Policy that the actors use."""
     noise_repeat: constraints.Count = 1
     """Steps for which an actor keeps its noise, so that it explores further if rewards are sparse; longer
-    exploratory actions are the idea of [14]. Recorded densities are still the policy's at each step."""
-    noise_scales: constraints.Factors = (1.0,)
-    """Factors of the policy's standard deviation with which an actor explores, each for 1,000 steps in turn.
-    The second actor begins with the second factor. The recorded density includes the factor. No effect on
-    discrete actions."""
+    exploratory actions are the idea of [7]. Recorded densities are still the policy's at each step."""
+    initial_noise_scale: constraints.Positive = 1.0
+    """Factor of the policy's standard deviation with which actors explore at first, so that rewards are found
+    while the policy itself stays narrow. It moves linearly to 1 within `noise_scale_steps`. The recorded
+    density includes the factor. No effect on discrete actions."""
+    noise_scale_steps: constraints.Count = 50_000
+    """Environment steps within which the factor reaches 1."""
     random_steps: constraints.Natural = 0
     """Environment steps with uniformly random actions, before the policy acts, each kept for `noise_repeat`
     steps; their density is recorded. No effect on discrete actions and parts of actions: an untrained policy
@@ -219,10 +197,6 @@ class MPOConfig(
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.target_precision == "bfloat16" and self.acceleration == "off":
-            raise ValueError("`target_precision` must be float32 with `acceleration` off, got bfloat16.")
-        shared = {f"`memory` {self.memory}": self.memory != "none"}
-        constraints.check_unshared(self.critic_observations, "critic", shared)
         if self.memory != "none" and self.critic_loss_steps == "first":
             raise ValueError(
                 f"`critic_loss_steps` must be all with `memory` {self.memory}, got first: a gradient through "
@@ -234,9 +208,7 @@ class MPOConfig(
                 "gradient goes back through one step, which does not teach a memory to remember. It may be "
                 "policy with `policy_loss_steps` all."
             )
-        if self.critic_head != "scalar" and not self.vmin < self.vmax:
-            raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
-        if self.unit_norm_weights and self.torso == "mlp" and self.critic_torso in ("same", "mlp"):
+        if self.unit_norm_weights and not {self.torso, self.critic_torso} & {"simba", "batch_norm"}:
             raise ValueError(
                 f"`unit_norm_weights` must be False with `torso` {self.torso}, whose layers need their "
                 "scale, got True. Set `torso` to simba, or `critic_torso` to simba or batch_norm."

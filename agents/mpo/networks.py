@@ -76,7 +76,6 @@ def make_networks(
     config: mpo_config.MPOConfig,
     generator: torch.Generator,
     encoder: networks.Encoder | None = None,
-    memory: networks.Memory | None = None,
 ) -> MPONetworks:
     """Makes the config's torsos behind an encoder of the observations, which leaves a flat vector unchanged.
 
@@ -85,26 +84,13 @@ def make_networks(
             with finite bounds, discrete or hybrid.
         config: The torsos, the critic's head, the memory, and whether observations are normalised.
         generator: Draws the initial weights.
-        encoder: The encoder, or None for one from `networks.make_encoder`.
-        memory: The memory behind the encoder, if the config asks for one, or None for the config's.
+        encoder: The encoder with all that the config puts around it, or None to make it.
     """
-    entries = networks.critic_entries(spec.observations, config.critic_observations)
-    encoder = encoder or kit.make_parted_encoder(
-        spec,
-        generator,
-        lambda part, generator: networks.make_encoder(part.observations, generator=generator),
-        entries,
-    )
-    num_features = networks.encoder_of_policy(encoder).output_size
-    if config.normalize_observations:
-        encoder = kit.normalized(encoder, spec, entries)
-    if config.memory != "none":
-        sizes = encoder.output_size, config.memory_size
-        memory = memory or networks.make_memory(config.memory, *sizes, generator=generator)
-        encoder = networks.RecurrentEncoder(encoder, memory)
+    encoder = encoder or kit.make_whole_encoder(spec, config, generator)
+    of_policy = networks.encoder_of_policy(encoder)
     parts = encoder.output_size, spec.actions, config, generator
     policy = kit.make_raw_policy(
-        num_features if entries else encoder.output_size,
+        of_policy.output_size,
         spec.actions,
         config.policy_layer_sizes,
         generator,
@@ -112,8 +98,8 @@ def make_networks(
         config.init_stddev,
         bounded_mean=config.bounded_mean,
     )
-    if entries:
-        policy = networks.PolicyFeatures(num_features, policy)
+    if of_policy is not encoder:
+        policy = networks.PolicyFeatures(of_policy.output_size, policy)
     torso = _CRITIC_TORSOS[config.torso if config.critic_torso == "same" else config.critic_torso]
     scale = networks.ReturnScale(max(-config.vmin, config.vmax)) if config.scale_returns else None
     num_objectives = len(objectives.of_rewards(spec, config)) or None

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 
-import torch
 from torch import nn
 
 from minerva_acme import learners, losses, networks
@@ -11,53 +10,28 @@ from minerva_acme.agents.mpo.config import MPOConfig
 from minerva_acme.agents.mpo.networks import MPONetworks
 
 
-def trained_modules(trained: MPONetworks, config: MPOConfig) -> Mapping[str, nn.Module]:
-    """Returns the modules that each loss trains: its own network, and by `encoder_loss` the encoder."""
-    return {
-        name: nn.ModuleList([module, *([trained.encoder] if config.trains_encoder(name) else [])])
-        for name, module in (("policy", trained.policy), ("critic", trained.critic))
-    }
-
-
-def by_config(config: MPOConfig) -> learners.OptimizerFactory:
-    """Returns a function that makes the optimiser that the config names."""
-
-    def make(name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
-        return learners.make_optimizer(
-            parameters,
-            kind=config.optimizer,
-            adam_epsilon=config.adam_epsilon,
-            sgd_momentum=config.sgd_momentum,
-        )
-
-    return make
-
-
 def make_groups(
-    trained: Mapping[str, nn.Module],
+    online: MPONetworks,
     duals: losses.MPODuals,
     config: MPOConfig,
     make_optimizer: learners.OptimizerFactory,
 ) -> Mapping[str, learners.Group]:
     """Makes one optimiser each for policy, critic and duals; the duals' gradient is not clipped.
 
-    Parameters that a subclass of `MPODuals` adds are trained at the temperatures' rate.
+    Each loss trains its own network, and the encoder if `encoder_loss` says so. Parameters that a subclass of
+    `MPODuals` adds are trained at the temperatures' rate.
     """
-
-    def group(name: str, max_norm: float, *parts: tuple[Iterable[nn.Parameter], float]) -> learners.Group:
-        parameters = [{"params": [*tensors], "lr": rate} for tensors, rate in parts]
-        return learners.Group(make_optimizer(name, parameters), max_norm)
 
     def project(parts: Iterable[nn.Module]) -> None:
         for part in parts:
             networks.project_to_unit_norm(part)
 
-    def network(name: str, rate: float) -> learners.Group:
-        module = trained[name]
-        parameters = learners.parameter_groups(module.parameters(), rate, config.weight_decay)
+    def network(name: str, module: nn.Module, rate: float) -> learners.Group:
+        trained = nn.ModuleList([module, *([online.encoder] if config.trains_encoder(name) else [])])
+        parameters = learners.parameter_groups(trained.parameters(), rate, config.weight_decay)
         optimizer = make_optimizer(name, parameters)
         if config.unit_norm_weights:
-            projected = _projected(module)
+            projected = _projected(trained)
             project(projected)
             optimizer.register_step_post_hook(lambda *_: project(projected))
         return learners.Group(optimizer, config.max_grad_norm)
@@ -65,16 +39,15 @@ def make_groups(
     alphas = [*nn.ModuleList(duals.alphas().values()).parameters()]
     of_alphas = {*alphas}
     temperatures = [each for each in duals.parameters() if each not in of_alphas]  # and what a subclass adds
+    of_duals = [
+        {"params": temperatures, "lr": config.temperature_learning_rate},
+        {"params": alphas, "lr": config.alpha_learning_rate},
+    ]
     policy_rate = config.policy_learning_rate / config.m_steps  # the M-steps share one step's rate
     return {
-        "policy": network("policy", policy_rate),
-        "critic": network("critic", config.critic_learning_rate),
-        "duals": group(
-            "duals",
-            math.inf,
-            (temperatures, config.temperature_learning_rate),
-            (alphas, config.alpha_learning_rate),
-        ),
+        "policy": network("policy", online.policy, policy_rate),
+        "critic": network("critic", online.critic, config.critic_learning_rate),
+        "duals": learners.Group(make_optimizer("duals", of_duals), math.inf),
     }
 
 

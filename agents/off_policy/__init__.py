@@ -39,7 +39,8 @@ if TYPE_CHECKING:
         TORSOS,
         MakeEncoder,
         MakeMember,
-        MakeWholeEncoder,
+        MakePolicy,
+        make_clipped_policy,
         make_critic,
         make_deterministic_policy,
         make_dueling_member,
@@ -47,13 +48,12 @@ if TYPE_CHECKING:
         make_gaussian_policy,
         make_head,
         make_member,
-        make_parted_encoder,
         make_raw_policy,
         regress,
         value_and_gradient,
     )
-    from minerva_acme.agents.off_policy.schedules import Schedule, constant, linear
     from minerva_acme.agents.off_policy.sequences import as_transitions, over_sequences
+    from minerva_acme.agents.schedules import Schedule, constant, linear
 
 __all__ = [
     "Choose",
@@ -61,7 +61,7 @@ __all__ = [
     "CriticObservationsConfig",
     "MakeEncoder",
     "MakeMember",
-    "MakeWholeEncoder",
+    "MakePolicy",
     "MemoryConfig",
     "ModulePolicy",
     "Objective",
@@ -85,6 +85,7 @@ __all__ = [
     "gaussian_noise",
     "half_range",
     "linear",
+    "make_clipped_policy",
     "make_critic",
     "make_deterministic_policy",
     "make_dueling_member",
@@ -92,7 +93,6 @@ __all__ = [
     "make_gaussian_policy",
     "make_head",
     "make_member",
-    "make_parted_encoder",
     "make_raw_policy",
     "mode",
     "over_sequences",

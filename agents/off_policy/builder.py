@@ -88,11 +88,6 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     actor_index: int = 0
     """The index of the actor whose policy is made, as `make_policy` sets it for `make_choice`."""
 
-    @property
-    def name(self) -> str:
-        """The agent's name, for messages."""
-        return type(self).__name__.removesuffix("Builder")
-
     def check_spec(self, spec: specs.EnvironmentSpec) -> None:
         """Checks the needs of its adder, of most losses and, by `takes_actions`, of its networks."""
         requirements.check_scalar_signals(self.name, spec, takes_several_rewards=self.takes_several_rewards)
@@ -128,36 +123,51 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         """
         return kit.make_encoder(spec, self.config, generator)
 
-    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
-        """Makes the memory behind an encoder, if the config's `memory` is not "none"."""
-        config: Any = self.config
-        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
+    def whole_encoder(
+        self, spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
+    ) -> networks.Encoder:
+        """Makes `make_encoder`'s encoder with all that the config puts around it, for `make_networks`.
 
-    def with_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Encoder:
-        """Returns an encoder with the config's memory behind it, or as it is if there is none."""
-        if self._remembers is None:
-            return encoder
-        return networks.RecurrentEncoder(encoder, self.make_memory(encoder.output_size, generator))
+        See `make_whole_encoder` of the kit's `networks`. Without `for_critic`, it has no input for the
+        entries of the observation that the critic alone sees.
+        """
+        requirements.critic_entries(self.name, spec, self.config)
+        parts = self.make_encoder, self.make_memory
+        return kit.make_whole_encoder(spec, self.config, generator, *parts, for_critic=for_critic)
 
-    def whole_encoder(self, make_encoder: kit.MakeEncoder) -> kit.MakeWholeEncoder:
-        """Returns a function that makes the encoder of a network: all that the config puts around its own.
+    def policy_and_critic(
+        self,
+        spec: specs.EnvironmentSpec,
+        generator: torch.Generator,
+        make_policy: kit.MakePolicy,
+        *,
+        policy_first: bool = False,
+    ) -> tuple[nn.Module, networks.EncodedCritic]:
+        """Makes a policy, and critics as a `CriticConfig` describes them, for `make_networks`.
 
-            observation -> normalised -> by `make_encoder`, for each part that networks see -> memory
+        Each has an encoder of its own, unless the config's `shared_encoder` is set or there is a memory.
 
         Args:
-            make_encoder: Makes the encoder itself, as the method `make_encoder` of an agent does.
+            spec: The environment's spec.
+            generator: Draws the initial weights.
+            make_policy: Makes the policy, with the config's `policy_layer_sizes`.
+            policy_first: Whether the weights of the policy are drawn first.
         """
+        config: Any = self.config
+        shares = config.shared_encoder or self._remembers is not None
 
-        def make(
-            spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
-        ) -> networks.Encoder:
-            entries = requirements.critic_entries(self.name, spec, self.config)
-            encoder = kit.make_parted_encoder(spec, generator, make_encoder, entries, for_critic=for_critic)
-            if self.config.normalize_observations:
-                encoder = kit.normalized(encoder, spec, entries, for_critic=for_critic)
-            return self.with_memory(encoder, generator)
+        def policy_behind(encoder: networks.Encoder) -> nn.Module:
+            torso = kit.TORSOS[config.torso]
+            return make_policy(spec, config.policy_layer_sizes, generator, torso, encoder)
 
-        return make
+        encoder = self.whole_encoder(spec, generator, for_critic=not policy_first)
+        if policy_first:
+            policy = policy_behind(encoder)
+            encoder = encoder if shares else self.whole_encoder(spec, generator)
+            return policy, kit.make_critic(spec, config, generator, encoder=encoder)
+        critic = kit.make_critic(spec, config, generator, encoder=encoder)
+        encoder = encoder if shares else self.whole_encoder(spec, generator, for_critic=False)
+        return policy_behind(encoder), critic
 
     def make_replay_tables(self, spec: specs.EnvironmentSpec) -> Sequence[replay.TableConfig]:
         return [
@@ -283,7 +293,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             raise ValueError(
                 f"`normalize_observations` of {type(self).__name__} must be False, since none of its "
                 "networks normalises what it sees, got True. Make their encoders by "
-                "`self.whole_encoder(self.make_encoder)` in `make_networks`."
+                "`self.whole_encoder(spec, generator)` in `make_networks`."
             )
         yield statistics
 
@@ -384,10 +394,6 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     @property
     def policy_variables(self) -> Sequence[str]:
         return ["policy"]
-
-    @property
-    def num_environments(self) -> int:
-        return self.config.num_environments
 
     @property
     def variable_update_period(self) -> int:

@@ -93,7 +93,7 @@ def check_targets(
         if any(p.requires_grad for p in parameters) and all(p in taken for p in parameters):
             raise ValueError(
                 f"The target network '{name}' of {agent} must have parameters of its own, but all of them "
-                "are trained by an objective. Make a copy: copy.deepcopy(network).requires_grad_(False). To "
+                "are trained by an objective. Make a copy: learners.make_target(network). To "
                 "learn without a target network, leave it out of the networks."
             )
         if not moves_targets:

@@ -1,21 +1,18 @@
 """Hyperparameters of all agents that learn from replay."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from minerva_acme import constraints, foreign_names
+from minerva_acme import constraints
+from minerva_acme.agents import settings
 from minerva_acme.constraints import Constraint
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(foreign_names.Translated):
+class OffPolicyConfig(settings.AgentConfig):
     """Hyperparameters of replay, sampling and learning; agents add their own and change the defaults."""
 
-    # Networks.
-    normalize_observations: bool = False
-    """Whether the networks see observations normalised by their running mean and variance, which the learner
-    computes from the items that it draws, of sequences from their first states. Source: Lee et al. 2025,
-    "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning"."""
     # Optimisation.
     final_learning_rate: constraints.Share = 1.0
     """Final learning rates, as a share of the initial ones: they fall linearly until the end of the run.
@@ -26,8 +23,6 @@ class OffPolicyConfig(foreign_names.Translated):
     max_grad_norm: constraints.Positive | None = None
     """Global norm to which the gradient of each loss is clipped; None: it is not."""
     # Replay and acting.
-    discount: constraints.Discount = 0.99
-    """Gamma, multiplied with the environment's own discount."""
     batch_size: constraints.Count = 256
     """Items per learner step."""
     max_replay_size: constraints.Count = 1_000_000
@@ -43,16 +38,8 @@ class OffPolicyConfig(foreign_names.Translated):
     continuous control"."""
     replay_fading_floor: Annotated[float, Constraint("in [1e-6, 1)", lambda value: 1e-6 <= value < 1)] = 0.1
     """Weight at which an item stops fading: after 23,025 steps with the 0.9999 and 0.1 of DR.Q."""
-    num_environments: constraints.Count = 1
-    """Environments played at once, each with its own adder: one call of the policy acts in all of them."""
     variable_update_period: constraints.Count = 1
     """Steps of an actor, each in all of its environments, after which it checks for newer weights."""
-    max_skipped_batches: constraints.Natural = 10
-    """Consecutive batches that may be skipped for non-finite values; one more is an error."""
-    acceleration: Literal["auto", "off", "compile"] = "auto"
-    """Whether learner and actors may use faster code than plain torch; the log names what is used. Numbers
-    differ by float32 rounding. `compile`: losses and their gradients are also compiled by torch.compile,
-    which takes some seconds at the first batch."""
     image_encoder: Literal["nature", "small"] = "nature"
     """Convolutional network for images of at least 36 pixels on each side: DQN's for Atari, or a small one
     that takes half the time on a CPU. Smaller images use MinAtar's network."""
@@ -66,7 +53,7 @@ class OffPolicyConfig(foreign_names.Translated):
         return False
 
     def __post_init__(self) -> None:
-        constraints.check_fields(self)
+        super().__post_init__()
         if self.min_replay_size > self.max_replay_size:
             raise ValueError(
                 f"Learning would never start: `min_replay_size` {self.min_replay_size} is above "
@@ -119,38 +106,13 @@ class SequenceConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryConfig(OffPolicyConfig):
-    """Hyperparameters of a memory of the episode; inherit it together with `SequenceConfig`.
+class MemoryConfig(settings.MemoryConfig, OffPolicyConfig):
+    """Hyperparameters of a memory of the episode; inherit it together with `SequenceConfig`."""
 
-    Source of the burn-in and of stored states: Kapturowski et al. 2019, "Recurrent experience replay in
-    distributed reinforcement learning" (R2D2).
-    """
-
-    # Networks.
-    memory: Literal["none", "lstm", "gru"] = "none"
-    """Recurrent network behind the encoder, with which the agent remembers the episode."""
-    memory_size: constraints.MemorySize = 64
-    """Number of recurrent units of the memory."""
     # Replay and acting.
-    burn_in: constraints.Natural = 0
-    """Steps before each sequence, fewer where an episode begins, on which the newest weights warm up the
-    memory. The loss of this sequence leaves them out; the losses of others include them."""
     stored_state: bool = True
     """Whether the memory starts from the state that the actor had before a sequence, stored with it, instead
     of the state at the beginning of an episode."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.has_memory and self.burn_in:
-            raise ValueError(
-                f"`burn_in` must be 0 without `memory`, got {self.burn_in}. There is nothing to warm up: set "
-                "it to 0, or set `memory` to lstm or gru."
-            )
-
-    @property
-    def has_memory(self) -> bool:
-        """Whether the agent remembers the episode."""
-        return self.memory != "none"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,18 +168,13 @@ class SharedEncoderConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CriticObservationsConfig(SharedEncoderConfig):
+class CriticObservationsConfig(settings.CriticObservationsConfig, SharedEncoderConfig):
     """Adds observations that only the critic sees; inherit it together with `CriticConfig`."""
 
-    critic_observations: constraints.Names = ()
-    """Entries of a dict of observations that only the critic sees: the policy has no input for them. Source:
-    Pinto et al. 2018, "Asymmetric actor critic for image-based robot learning"."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        memory = getattr(self, "memory", "none")
-        shared = {"`shared_encoder`": self.shared_encoder, f"`memory` {memory}": memory != "none"}
-        constraints.check_unshared(self.critic_observations, "critic", shared)
+    def shared_parts(self) -> Iterator[str]:
+        if self.shared_encoder:
+            yield "`shared_encoder`"
+        yield from super().shared_parts()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

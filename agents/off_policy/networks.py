@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import distributions, learners, networks, specs, types
-from minerva_acme.agents import actions
+from minerva_acme.agents import actions, settings
 from minerva_acme.agents.off_policy import config as off_policy_config
 from minerva_acme.networks import linear
 
@@ -102,37 +102,15 @@ MakeMember: TypeAlias = Callable[
 ]
 """Makes a critic of an ensemble from the number of features, the action spec, the config and a generator."""
 
+MakePolicy: TypeAlias = Callable[
+    [specs.EnvironmentSpec, Sequence[int], torch.Generator, networks.TorsoFactory, networks.Encoder],
+    nn.Module,
+]
+"""Makes a policy of observations, as `make_gaussian_policy` does, from the environment's spec, the number of
+units of each layer, a generator, the torso and the encoder."""
+
 MakeEncoder: TypeAlias = Callable[[specs.EnvironmentSpec, torch.Generator], networks.Encoder]
 """Makes an encoder of an environment's observations, as a builder's `make_encoder` does."""
-
-
-class MakeWholeEncoder(Protocol):
-    """Makes the whole encoder of a network, see `OffPolicyBuilder.whole_encoder`."""
-
-    def __call__(
-        self, spec: specs.EnvironmentSpec, generator: torch.Generator, *, for_critic: bool = True
-    ) -> networks.Encoder:
-        """Makes it for a network that sees what the critic sees, or without the critic's own entries."""
-
-
-def normalized(
-    encoder: networks.Encoder,
-    spec: specs.EnvironmentSpec,
-    entries: Sequence[str] = (),
-    *,
-    for_critic: bool = True,
-) -> networks.Encoder:
-    """Returns an encoder behind a normaliser of what it sees, or as it is if that is images alone.
-
-    Args:
-        encoder: An encoder of the spec's observations.
-        spec: The environment's spec.
-        entries: The entries of the observation that the critic alone sees.
-        for_critic: Whether the encoder sees these entries.
-    """
-    observations = spec.observations if for_critic else specs.without(spec.observations, entries)
-    normalizer = networks.make_normalizer(observations, each_entry=bool(entries))
-    return encoder if normalizer is None else networks.NormalizedEncoder(normalizer, encoder)
 
 
 def make_encoder(
@@ -142,20 +120,49 @@ def make_encoder(
     return networks.make_encoder(spec.observations, generator=generator, image_encoder=config.image_encoder)
 
 
-def make_parted_encoder(
+def make_whole_encoder(
     spec: specs.EnvironmentSpec,
+    config: off_policy_config.OffPolicyConfig,
     generator: torch.Generator,
-    make: MakeEncoder,
-    entries: Sequence[str],
+    make: MakeEncoder | None = None,
+    make_memory: Callable[[int, torch.Generator], networks.Memory] | None = None,
     *,
     for_critic: bool = True,
 ) -> networks.Encoder:
-    """Makes an encoder by `make`, or one of each part if the critic has entries; see `networks`."""
+    """Makes the encoder of a network: all that the config puts around the encoder itself.
+
+        observation -> normalised, unless it is images alone -> by `make`, for each part that networks see
+                    -> memory
+
+    Args:
+        spec: The environment's spec.
+        config: What to put around the encoder.
+        generator: Draws the initial weights.
+        make: Makes the encoder itself, or None for the config's.
+        make_memory: Makes the memory behind the encoder, or None for the config's.
+        for_critic: Whether the network sees the entries of the observation that the critic alone sees.
+    """
+    entries = networks.critic_entries(spec.observations, getattr(config, "critic_observations", ()))
 
     def make_part(observations: types.NestedSpec) -> networks.Encoder:
-        return make(spec._replace(observations=observations), generator)
+        part = spec._replace(observations=observations)
+        return make_encoder(part, config, generator) if make is None else make(part, generator)
 
-    return networks.make_parted_encoder(spec.observations, entries, make_part, for_critic=for_critic)
+    encoder = networks.make_parted_encoder(spec.observations, entries, make_part, for_critic=for_critic)
+    if config.normalize_observations:
+        observations = spec.observations if for_critic else specs.without(spec.observations, entries)
+        normalizer = networks.make_normalizer(observations, each_entry=bool(entries))
+        if normalizer is not None:
+            encoder = networks.NormalizedEncoder(normalizer, encoder)
+    if isinstance(config, settings.MemoryConfig) and config.has_memory:
+        assert config.memory != "none"
+        size = encoder.output_size
+        if make_memory is None:
+            memory = networks.make_memory(config.memory, size, config.memory_size, generator=generator)
+        else:
+            memory = make_memory(size, generator)
+        encoder = networks.RecurrentEncoder(encoder, memory)
+    return encoder
 
 
 def make_critic(
@@ -283,6 +290,24 @@ def make_raw_policy(
     if num_values:
         return networks.HybridPolicy(features, len(low), num_values, layer_sizes, **options)
     return networks.GaussianPolicy(features, len(low), layer_sizes, **options)
+
+
+def make_clipped_policy(
+    spec: specs.EnvironmentSpec,
+    layer_sizes: Sequence[int],
+    generator: torch.Generator,
+    torso: networks.TorsoFactory,
+    encoder: networks.Encoder,
+    initial_stddev: float = 0.7,
+    *,
+    bounded_mean: bool = False,
+) -> networks.EncodedPolicy:
+    """Makes a policy of raw actions behind an encoder; see `make_raw_policy`."""
+    size, actions = encoder.output_size, spec.actions
+    policy = make_raw_policy(
+        size, actions, layer_sizes, generator, torso, initial_stddev, bounded_mean=bounded_mean
+    )
+    return networks.EncodedPolicy(encoder, policy)
 
 
 def make_deterministic_policy(

@@ -63,7 +63,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return networks.make_actor_critic(
             normalizer=normalizer,
             encoder=encoder,
-            memory=self._make_memory(encoder, generator),
+            memory=self.make_memory(encoder.output_size, generator) if config.has_memory else None,
             encoder_loss=config.encoder_loss,
             num_actions=num_actions,
             action_size=spec.actions.shape[0] if num_actions is None else None,
@@ -80,17 +80,6 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
     def make_encoder(self, spec: specs.EnvironmentSpec, generator: torch.Generator) -> networks.Encoder:
         """Makes the encoder of observations in front of the torsos, shared by policy and value."""
         return networks.make_encoder(spec.observations, generator=generator)
-
-    def make_memory(self, input_size: int, generator: torch.Generator) -> networks.Memory:
-        """Makes the memory between encoder and torsos, if the config's `memory` is not "none"."""
-        config = self.config
-        assert config.memory != "none"
-        return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
-
-    def _make_memory(self, encoder: networks.Encoder, generator: torch.Generator) -> networks.Memory | None:
-        if self.config.memory == "none":
-            return None
-        return self.make_memory(encoder.output_size, generator)
 
     def for_learners(self, num_learners: int) -> Self:
         builder = super().for_learners(num_learners)
@@ -217,10 +206,6 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return 1  # A rollout is made by one policy, the newest.
 
     @property
-    def num_environments(self) -> int:
-        return self.config.num_environments
-
-    @property
     def learner_step(self) -> str:
         of_each = f" of each of {self.num_actors} actors" if self.needs_every_actor else ""
         return f"all updates from one rollout of {self.config.rollout_steps:,} environment steps{of_each}"
@@ -287,6 +272,6 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
 
     def _memory_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """Returns the spec of the recurrent state of one environment; () without memory."""
-        if self.config.memory == "none":
+        if not self.config.has_memory:
             return ()
         return acting.state_spec(self.make_networks(spec, torch.Generator()))

@@ -12,10 +12,6 @@ class PPOBuilder(on_policy.OnPolicyBuilder[ppo_config.PPOConfig]):
     learner_class = learner.PPOLearner
 
     @property
-    def name(self) -> str:
-        return "PPO"
-
-    @property
     def learner_step(self) -> str:
         config = self.config
         times = f"at most {config.num_epochs:,} times over it in minibatches of {config.minibatch_size:,}"

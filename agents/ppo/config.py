@@ -25,8 +25,6 @@ class PPOConfig(on_policy_config.OnPolicyConfig):
     state_dependent_stddev: bool = False
     squash_actions: bool = False
 
-    discount: constraints.Discount = 0.99
-
     num_epochs: Annotated[constraints.Count, Range(3, 20)] = 10
     """Passes over a rollout."""
     minibatch_size: Annotated[int, Constraint(">= 2 samples", lambda value: value >= 2)] = 64

@@ -21,8 +21,11 @@ class R2D2Builder(off_policy.SequenceBuilder[r2d2_networks.R2D2Networks, r2d2_co
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> r2d2_networks.R2D2Networks:
-        encoder = self.whole_encoder(self.make_encoder)(spec, generator)
-        return r2d2_networks.make_networks(spec, self.config, generator, encoder)
+        config, encoder = self.config, self.whole_encoder(spec, generator)
+        make = off_policy.make_dueling_member if config.dueling else off_policy.make_member
+        critic = off_policy.CriticConfig(torso=config.torso, critic_layer_sizes=config.layer_sizes)
+        network = off_policy.make_critic(spec, critic, generator, make, encoder)
+        return r2d2_networks.R2D2Networks(network, learners.make_target(network))
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, loss = self.config, learner.R2D2Losses(self.config).q_network

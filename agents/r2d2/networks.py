@@ -3,15 +3,11 @@
 Shapes: B sequences; T transitions; b burn-in steps; K discrete actions.
 """
 
-import copy
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
-from minerva_acme import networks, readable, specs
-from minerva_acme.agents import off_policy
-from minerva_acme.agents.r2d2 import config as r2d2_config
+from minerva_acme import readable
 
 
 class R2D2Networks(NamedTuple):
@@ -25,24 +21,3 @@ class R2D2Networks(NamedTuple):
 
     def __repr__(self) -> str:
         return readable.of_modules(self)
-
-
-def make_networks(
-    spec: specs.EnvironmentSpec,
-    config: r2d2_config.R2D2Config,
-    generator: torch.Generator,
-    encoder: networks.Encoder,
-) -> R2D2Networks:
-    """Makes the config's torsos behind an encoder.
-
-    Args:
-        spec: The environment's spec, with one discrete action.
-        config: The sizes of the networks.
-        generator: Draws the initial weights.
-        encoder: The encoder with its memory.
-    """
-    make = off_policy.make_dueling_member if config.dueling else off_policy.make_member
-    critic = off_policy.CriticConfig(torso=config.torso, critic_layer_sizes=config.layer_sizes)
-    member = make(encoder.output_size, spec.actions, critic, generator)
-    network = networks.EncodedCritic(encoder, networks.Ensemble([member], rule="min"))
-    return R2D2Networks(network, copy.deepcopy(network).requires_grad_(False))

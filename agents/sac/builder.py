@@ -20,8 +20,10 @@ class SACBuilder(off_policy.TransitionBuilder[sac_networks.SACNetworks, sac_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> sac_networks.SACNetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return sac_networks.make_networks(spec, self.config, generator, make_encoder)
+        make = off_policy.make_gaussian_policy
+        policy, critic = self.policy_and_critic(spec, generator, make)
+        target, temperature = learners.make_target(critic), self.config.initial_temperature
+        return sac_networks.SACNetworks(policy, critic, target, sac_networks.Temperature(temperature))
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config, entropy = self.config, self.config.target_entropy

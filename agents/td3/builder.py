@@ -27,8 +27,11 @@ class TD3Builder(off_policy.TransitionBuilder[td3_networks.TD3Networks, td3_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> td3_networks.TD3Networks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return td3_networks.make_networks(spec, self.config, generator, make_encoder)
+        make = off_policy.make_deterministic_policy
+        policy, critic = self.policy_and_critic(spec, generator, make, policy_first=True)
+        return td3_networks.TD3Networks(
+            policy, critic, learners.make_target(policy), learners.make_target(critic)
+        )
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         config = self.config

@@ -1,5 +1,6 @@
 """Makes the parts of WPO."""
 
+import functools
 from collections.abc import Mapping
 
 import torch
@@ -20,8 +21,12 @@ class WPOBuilder(off_policy.TransitionBuilder[wpo_networks.WPONetworks, wpo_conf
     def make_networks(
         self, spec: specs.EnvironmentSpec, generator: torch.Generator
     ) -> wpo_networks.WPONetworks:
-        make_encoder = self.whole_encoder(self.make_encoder)
-        return wpo_networks.make_networks(spec, self.config, generator, make_encoder)
+        make = functools.partial(
+            off_policy.make_clipped_policy, initial_stddev=self.config.init_stddev, bounded_mean=True
+        )
+        policy, critic = self.policy_and_critic(spec, generator, make)
+        targets = learners.make_target(policy), learners.make_target(critic)
+        return wpo_networks.WPONetworks(policy, critic, *targets)
 
     def make_objectives(self, spec: specs.EnvironmentSpec) -> Mapping[str, off_policy.Objective]:
         losses = learner.WPOLosses(self.config)

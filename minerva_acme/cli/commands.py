@@ -214,18 +214,19 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Video:
-    """Record a video of the best of several episodes, played with a trained run's checkpoint."""
+    """Record a video of the best of several episodes, played with one or several of a run's checkpoints."""
 
     function: ClassVar = "video:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
-    checkpoint: str = "latest"
-    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
+    checkpoint: tuple[str, ...] = ("latest",)
+    """The checkpoint: latest, first or middle (of those that are kept), best (by evaluation), an environment
+    step or a folder. Several, such as first middle best, are shown side by side."""
     episodes: int = 5
     """Episodes to play; the best is recorded."""
     out: pathlib.Path | None = None
     """Path of the video; by default in videos/ of the run's folder, or of the current one for a file of
-    weights, named after the checkpoint."""
+    weights, named after the checkpoints."""
     format: tuple[Literal["mp4", "gif"], ...] = ("mp4", "gif")
     """Formats to write, separated by commas, if --out has no suffix."""
     camera: str | None = None

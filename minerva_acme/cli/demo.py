@@ -22,6 +22,8 @@ TRAINING = (
     *("train", "mpo", "--env", "dm_control/cartpole/swingup/repeat=4", "--preset", "demo"),
     *("--num-env-steps", "60000", "--evaluation-period", "1000"),
     *("--evaluation-episodes", "10", "--evaluation-environments", "10"),
+    # All are kept for the video, which shows several. None is saved in the middle of an episode.
+    *("--checkpoint-period", "2500", "--checkpoint-keep", "24"),
 )
 """The training command. Its hyperparameters are those of the preset, in `agents/mpo/config.py`."""
 
@@ -160,11 +162,11 @@ def _show_curve(
 
 
 def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
-    """Records a video of the best checkpoint, or prints why that is not possible."""
+    """Records a video of early training, its middle and the best, or prints why that is not possible."""
     has_sizes = env_name.startswith("dm_control/")  # other environments choose their own size
     film = commands.Video(
         directory=directory,
-        checkpoint="best",
+        checkpoint=("first", "middle", "best"),
         episodes=1,
         out=directory / "videos" / "demo.mp4",
         height=_FILM_HEIGHT if has_sizes else None,

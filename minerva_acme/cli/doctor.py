@@ -32,8 +32,8 @@ _BACKENDS = ("egl", "osmesa", "glfw")
 # Code that must work for training, and the command that installs the package.
 _PACKAGES = {
     "dm_control": (
-        "from dm_control import suite; suite.load('cartpole', 'swingup').reset()",
-        "pip install 'dm_control>=1.0.20' 'mujoco>=3.3,<4'",
+        "from minerva_acme import environments; environments.make('dm_control/cartpole/swingup').reset()",
+        "pip install 'dm_control>=1.0.20' 'mujoco>=3.3,<5'",
     ),
     "gymnasium": ("import gymnasium; gymnasium.make('CartPole-v1').reset()", "pip install 'gymnasium>=1.0'"),
     # TensorBoard 2.15 imports pkg_resources, which newer setuptools lack.
@@ -247,7 +247,7 @@ def check_rendering(prober: Prober) -> Check:
         return not prober(_DRAW, MUJOCO_GL=backend, **offscreen).error
 
     if _version("mujoco") is None:
-        return Check("rendering", "warning", "MuJoCo is not installed", "pip install 'mujoco>=3.3,<4'")
+        return Check("rendering", "warning", "MuJoCo is not installed", "pip install 'mujoco>=3.3,<5'")
     works = list(filter(draws, _BACKENDS))
     if not works:
         words = "none of egl, osmesa and glfw works: training works, but videos do not"

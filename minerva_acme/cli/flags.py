@@ -24,7 +24,7 @@ OTHER_NAMES = {"--num-envs": "--num-environments", "--environment": "--env", "--
 """Other names of flags, with the names that they stand for."""
 
 _SHORTER = {"--num-environments": "--num-envs", "--from-run": "--from"}  # as documented
-_BY_COMMAS = ("--log", "--format", "--published", "--against")
+_BY_COMMAS = ("--log", "--format", "--published", "--against", "--checkpoint")
 _SHORT_FLAG = re.compile(r"-(?!inf$|nan$)[A-Za-z][\w-]*", re.IGNORECASE)
 _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 

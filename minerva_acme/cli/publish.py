@@ -113,7 +113,7 @@ def _record(command: commands.Publish, checkpoint: pathlib.Path, out: pathlib.Pa
         return False
     wanted = commands.Video(
         directory=command.directory,
-        checkpoint=str(checkpoint),
+        checkpoint=(str(checkpoint),),
         episodes=_VIDEO_EPISODES,
         out=out,
         import_code=command.import_code,

@@ -23,7 +23,7 @@ _PICTURES_A_LINE = 200  # without a terminal, which shows a progress bar
 
 
 def run(command: commands.Video) -> int:
-    """Records the best of several episodes of a checkpoint; returns the exit status.
+    """Records the best of several episodes of each checkpoint; returns the exit status.
 
     Raises:
         ValueError: There is no such run or file, a package is missing, or the environment cannot be rendered
@@ -34,9 +34,14 @@ def run(command: commands.Video) -> int:
     with extras.needed("video"):
         from minerva_acme.video import movie
     console = Console()
-    found = policies.find(command.directory, command.checkpoint)
+    if not command.checkpoint:
+        raise ValueError("`checkpoint` must name at least one checkpoint, such as latest, got none.")
+    # Two names of one checkpoint are one picture.
+    shown = {(one := policies.find(command.directory, name)).path: one for name in command.checkpoint}
+    found = next(iter(shown.values()))
     beside = pathlib.Path() if found.path.is_file() else command.directory
-    files = _files(command, beside / "videos" / found.path.name.removesuffix(".safetensors"))
+    name = "+".join(path.name.removesuffix(".safetensors") for path in shown)
+    files = _files(command, beside / "videos" / name)
     if command.out is not None:
         command.out.parent.mkdir(parents=True, exist_ok=True)  # before the episodes are played
     recording.choose_renderer()
@@ -75,9 +80,9 @@ def run(command: commands.Video) -> int:
             )
         return made
 
-    def play(environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
+    def play(path: pathlib.Path, environment: dm_env.Environment, episode_seed: int) -> recording.Episode:
         result = runs.evaluate_checkpoint(
-            found.path, builder, environment, 1, seed=episode_seed, explore=command.explore, metric=metric
+            path, builder, environment, 1, seed=episode_seed, explore=command.explore, metric=metric
         )
         score = next(iter(result.values(metric)), -math.inf)  # as where observers in Python measure it
         return recording.Episode(episode_seed, result.returns[0], result.lengths[0], score)
@@ -86,52 +91,74 @@ def run(command: commands.Video) -> int:
         of_metric = "" if metric == options.RETURN else f", {metric} {episode.score:.4g}"
         return f"{episode.episode_return:{width}.2f}{of_metric}"
 
-    def play_unseen(episode_seed: int) -> recording.Episode:
-        with contextlib.closing(make(episode_seed)) as environment:
-            return play(environment, episode_seed)
-
     with contextlib.closing(make(command.seed)) as environment:  # fail before playing all episodes
         recording.check_drawable(environment, render)
         rate = rendering.frames_per_second(environment) / command.every
-    num_episodes = command.episodes
+    num_episodes, side_by_side = command.episodes, len(shown) > 1
 
     def report(index: int, episode: recording.Episode, best: recording.Episode) -> None:
         found = f"return {described(episode, 10)}  best {described(best, 10)}"
         console.print(f"episode {index + 1:3d}/{num_episodes}  {found}")
 
-    best = recording.find_best(play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report)
-    with contextlib.closing(make(best.seed)) as environment, tempfile.TemporaryDirectory() as folder:
-        film = files.get("mp4", pathlib.Path(folder, "film.mp4"))
+    def film(found: policies.Found, path: pathlib.Path) -> recording.Episode:
+        def play_unseen(episode_seed: int) -> recording.Episode:
+            with contextlib.closing(make(episode_seed)) as environment:
+                return play(found.path, environment, episode_seed)
+
+        if side_by_side:
+            console.print(f"The checkpoint of {found.env_steps:,} {description.steps_name}:")
+        best = recording.find_best(
+            play_unseen, num_episodes=num_episodes, seed=command.seed, on_episode=report
+        )
         console.print(f"Drawing the best, {rate:g} frames per second of the environment's time ...")
         progress = Progress(console=console, disable=not console.is_terminal)
-        with movie.MovieWriter(film, frames_per_second=rate) as writer, progress:
+        with (
+            contextlib.closing(make(best.seed)) as environment,
+            movie.MovieWriter(path, frames_per_second=rate) as writer,
+            progress,
+        ):
             total = 1 + best.length // command.every
             task = progress.add_task("frames", total=total)
             drawn_so_far = itertools.count(1)
 
             def draw(frame: np.ndarray, so_far: float) -> None:
-                writer.write(movie.annotate(frame, f"return {so_far:.1f}"))
+                steps = f"{found.env_steps:,} steps: " if side_by_side else ""
+                writer.write(movie.annotate(frame, f"{steps}return {so_far:.1f}", above=side_by_side))
                 progress.advance(task)
                 count = next(drawn_so_far)
                 if not console.is_terminal and count % _PICTURES_A_LINE == 0:
                     console.print(f"{count:,} of {total:,} frames")
 
             drawing = recording.DrawingWrapper(environment, render=render, on_frame=draw, every=command.every)
-            drawn = play(drawing, best.seed)
+            drawn = play(found.path, drawing, best.seed)
+        if not np.isclose(drawn.episode_return, best.episode_return):
+            console.print(
+                f"Replayed from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
+                "environment has randomness that its seed does not control. The video shows the replayed "
+                "episode."
+            )
+        return drawn
+
+    with tempfile.TemporaryDirectory() as folder:
+        whole = files.get("mp4", pathlib.Path(folder, "film.mp4"))
+        parts = [pathlib.Path(folder, f"{index}.mp4") for index in range(len(shown))]
+        drawn = [
+            film(one, part if side_by_side else whole)
+            for one, part in zip(shown.values(), parts, strict=True)
+        ]
+        if side_by_side:
+            movie.write_side_by_side(parts, whole)
         if "gif" in files:
             console.print("Converting it to a gif ...")
-            movie.write_gif(film, files["gif"], frames_per_second=rate)
-    if not np.isclose(drawn.episode_return, best.episode_return):
+            movie.write_gif(whole, files["gif"], frames_per_second=rate)
+    where = f"in {', '.join(map(str, files.values()))}"
+    for one, episode in zip(shown.values(), drawn, strict=True):
         console.print(
-            f"Replayed from the same seed, the episode's return was {drawn.episode_return:.2f}: the "
-            "environment has randomness that its seed does not control. The video shows the replayed episode."
+            f"{description.agent} on {environment_id}, {one.env_steps:,} {description.steps_name}: return "
+            f"{described(episode)}, the best of {num_episodes}{'' if side_by_side else f', {where}'}"
         )
-    console.print(
-        f"{description.agent} on {environment_id}, {found.env_steps:,} "
-        f"{description.steps_name}: "
-        f"return {described(drawn)}, the best of {num_episodes}, "
-        f"in {', '.join(map(str, files.values()))}"
-    )
+    if side_by_side:
+        console.print(f"Side by side {where}")
     return 0
 
 

@@ -84,14 +84,16 @@ def _conversions(name: str, expected: types.NestedSpec, found: types.NestedSpec)
         SpecError: A leaf cannot be converted.
     """
     conversions: list[_Convert | None] = []
-    for leaf_name, ours, theirs in episode_forms.pairs(name, expected, found):
-        is_alike = specs.are_alike(ours, theirs)
-        if specs.agree(ours, theirs) or (name == "observation" and is_alike):
+    checker = episode_forms.checker(expected, name)
+    for leaf, theirs in zip(checker.leaves, checker.flatten(found), strict=True):
+        ours = leaf.spec
+        is_alike = isinstance(theirs, specs.Array) and specs.are_alike(ours, theirs)
+        if is_alike and (name == "observation" or specs.agree(ours, theirs)):
             conversions.append(None)
         elif name == "action" and is_alike and _is_scalable(ours) and _is_scalable(theirs):
             _logger.info(
                 "`%s` of the data is scaled from %s to %s",
-                leaf_name,
+                leaf.name,
                 *reversed(specs.describe_apart(ours, theirs)),
             )
             conversions.append(_scale(ours, theirs))
@@ -100,7 +102,7 @@ def _conversions(name: str, expected: types.NestedSpec, found: types.NestedSpec)
         else:
             wanted, given = specs.describe_apart(ours, theirs)
             raise specs.SpecError(
-                f"`{leaf_name}` of the data must be {wanted}, as in the environment, got {given}. "
+                f"`{leaf.name}` of the data must be {wanted}, as in the environment, got {given}. "
                 "Record in the same environment, in the same wrappers, or convert the episodes in "
                 "Python: see `datasets.play`."
             )

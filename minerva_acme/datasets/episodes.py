@@ -12,7 +12,7 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import constraints, specs, types
+from minerva_acme import specs, types
 
 
 class Episode(NamedTuple):
@@ -40,6 +40,14 @@ class Episode(NamedTuple):
 Recorded: TypeAlias = Episode | Mapping[str, Any] | Sequence[tuple[Any, ...]]
 """An episode in any of the forms that `as_episode` takes."""
 
+_CONVERT = (
+    "Correct the episode or leave it out. Data of another environment, or of other wrappers, is converted in "
+    "Python: see `datasets.play`."
+)
+_SCALE = (
+    "Actions must be as the agent of training chooses them: scale the environment's own to these bounds, "
+    "clip those that exceed them, or leave the episode out."
+)
 _NAMES = {"observations": "observation", "actions": "action", "rewards": "reward", "infos": "extras"}
 
 
@@ -203,7 +211,8 @@ def _as_arrays(nest: Any) -> Any:
 def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
     """Returns an episode in the structures and dtypes of a spec; 64-bit numbers may become 32-bit ones.
 
-    Rewards that are whole numbers become floats if the spec has these.
+    Rewards that are whole numbers become floats if the spec has these. Actions must be within their bounds,
+    and so must discrete observations, which a network makes one-hot; others may exceed them.
 
     Raises:
         SpecError: A leaf has another name, shape or kind of dtype, or a number that is not finite or beyond
@@ -215,65 +224,20 @@ def conform(episode: Episode, spec: specs.EnvironmentSpec) -> Episode:
         raise specs.SpecError(
             f"`reward` of an episode must be [T], one for each of its steps, got {np.shape(episode.reward)}."
         )
+
+    def converted(name: str, of: types.NestedSpec, length: int, **settings: Any) -> types.NestedArray:
+        return checker(of, name, **settings).conform(getattr(episode, name), (length,))
+
     return episode._replace(
-        observation=_cast("observation", episode.observation, spec.observations, num_steps + 1),
-        action=_cast("action", episode.action, spec.actions, num_steps),
-        reward=_cast("reward", _as_floats(episode.reward, spec.rewards), spec.rewards, num_steps),
+        observation=converted("observation", spec.observations, num_steps + 1, bounded=()),
+        action=converted("action", spec.actions, num_steps, way_out=_SCALE),
+        reward=converted("reward", spec.rewards, num_steps, bounded=(), converts="numbers"),
     )
 
 
-def _as_floats(reward: np.ndarray, spec: types.NestedSpec) -> np.ndarray:
-    is_whole = np.asarray(reward).dtype.kind in "iub"
-    wants_floats = isinstance(spec, specs.Array) and np.dtype(spec.dtype).kind == "f"
-    return np.asarray(reward, spec.dtype) if is_whole and wants_floats else reward
-
-
-def _cast(name: str, nest: Any, spec: types.NestedSpec, length: int) -> Any:
-    leaves = []
-    for leaf_name, leaf, value in pairs(name, spec, nest):
-        leaves.append(cast_leaf(leaf_name, value, leaf, length))
-        _check_numbers(leaf_name, leaves[-1], leaf, is_action=name == "action")
-    return tree.unflatten_as(spec, leaves)
-
-
-def _check_numbers(name: str, array: np.ndarray, spec: specs.Array, is_action: bool) -> None:
-    """Checks the numbers of a leaf over time, as adders do when agents play.
-
-    Actions must be within their bounds. So must discrete observations, which a network makes one-hot; other
-    observations may exceed them.
-
-    Raises:
-        SpecError: One is not finite, too large, or out of bounds.
-    """
-    if array.dtype.kind == "f" and not (is_fine := specs.is_moderate(array)).all():
-        step, value = _first(array, ~is_fine)
-        raise specs.SpecError(
-            f"`{name}` of an episode must be finite and within ±{constraints.LARGEST:g}, got {value} at step "
-            f"{step}, counted from 0. Correct the episode, or leave it out."
-        )
-    is_bounded = is_action or isinstance(spec, specs.DiscreteArray)
-    if not is_bounded or not isinstance(spec, specs.BoundedArray) or array.dtype.kind not in "iuf":
-        return
-    if (is_out := specs.is_out_of_bounds(array, spec)).any():
-        step, value = _first(array, is_out)
-        place = np.argwhere(is_out)[0][1:]
-        way_out = "Correct the episode, or leave it out."
-        if is_action:
-            way_out = (
-                "Actions must be as the agent of training chooses them: scale the environment's own to these "
-                "bounds, and clip those that exceed them."
-            )
-        bounds = ", ".join(f"{bound[tuple(place)]:g}" for bound in specs.bounds(spec))
-        raise specs.SpecError(
-            f"`{name}` of an episode must be in [{bounds}], the bounds of its spec, got {value} at step "
-            f"{step}, counted from 0. {way_out}"
-        )
-
-
-def _first(array: np.ndarray, is_wrong: np.ndarray) -> tuple[int, Any]:
-    """Returns the step and the value of the first wrong number."""
-    index = tuple(np.argwhere(is_wrong)[0])
-    return int(index[0]), array[index]
+def checker(spec: types.NestedSpec, name: str, **settings: Any) -> specs.Checker:
+    """Makes the checker of a recorded nest, whose leaves have time as their first axis."""
+    return specs.Checker(spec, name, axes=("step",), **{"converts": "digits", "way_out": _CONVERT} | settings)
 
 
 @contextlib.contextmanager
@@ -288,52 +252,3 @@ def named(index: int, path: str | os.PathLike[str] | None = None) -> Iterator[No
     except ValueError as error:
         place = f"{os.fspath(path)}, episode" if path is not None else "Episode"
         raise specs.SpecError(f"{place} {index}: {error}") from error
-
-
-def cast_leaf(name: str, value: Any, spec: specs.Array, length: int) -> np.ndarray:
-    """Returns a leaf over time in the dtype of its spec; 64-bit numbers may become 32-bit ones.
-
-    Raises:
-        SpecError: Its shape is not [length, ...], its dtype of another kind, or an integer does not fit.
-    """
-    array, dtype = np.asarray(value), np.dtype(spec.dtype)
-    cast = array
-    if array.dtype != dtype and array.dtype.kind in (dtype.kind, *("iu" if dtype.kind in "iu" else ())):
-        with np.errstate(over="ignore"):  # to infinity
-            cast = array.astype(dtype)
-        if dtype.kind in "iu" and not np.array_equal(cast, array):
-            cast = array
-    if cast.dtype != dtype or cast.shape != (length, *spec.shape):
-        raise specs.SpecError(
-            f"`{name}` of an episode must be {dtype} of shape {(length, *spec.shape)}, got {array.dtype} of "
-            f"shape {array.shape}. Convert the data, or use the environment, with its wrappers, that the "
-            "data is of."
-        )
-    return cast
-
-
-def pairs(name: str, spec: types.NestedSpec, nest: Any) -> Iterator[tuple[str, specs.Array, Any]]:
-    """Yields the name, the spec and the value of each leaf, in the order in which `tree` flattens the spec.
-
-    Raises:
-        SpecError: The structures differ.
-    """
-    if isinstance(spec, Mapping) and isinstance(nest, Mapping) and sorted(nest) == sorted(spec):
-        for field in sorted(spec):
-            yield from pairs(f"{name}[{field!r}]", spec[field], nest[field])
-    elif isinstance(spec, tuple | list) and isinstance(nest, tuple | list) and len(nest) == len(spec):
-        for index, (part, value) in enumerate(zip(spec, nest, strict=True)):
-            yield from pairs(f"{name}[{index}]", part, value)
-    elif isinstance(spec, specs.Array) and not isinstance(nest, Mapping | tuple | list):
-        yield name, spec, nest
-    else:
-        raise specs.SpecError(
-            f"`{name}` must be {_describe(spec)}, got {_describe(nest)}. The data is of another environment, "
-            "or of one in other wrappers: convert the episodes in Python, see `datasets.play`."
-        )
-
-
-def _describe(nest: Any) -> str:
-    if isinstance(nest, Mapping):
-        return f"a dict of {sorted(nest)}"
-    return f"{len(nest)} parts" if isinstance(nest, tuple | list) else "an array"

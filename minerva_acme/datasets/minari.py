@@ -408,7 +408,6 @@ class Recording:
             observations=observations,
             actions=actions,
             rewards=specs.Array((), dtype, name="reward"),
-            discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
         )
 
 

@@ -162,7 +162,8 @@ def _extras(
                 "agent needs data that was recorded by itself."
             )
         places[path[-1]] = len(columns)
-        columns.append(episode_forms.cast_leaf(name, value, leaf, episode.num_steps))
+        checker = episode_forms.checker(leaf, name, bounded=(), largest=None)
+        columns.append(checker.conform(value, (episode.num_steps,)))
     density, raw = places.get("log_prob"), places.get("raw_action")
     if density is not None and raw is not None and isinstance(action_spec, specs.BoundedArray):
         columns[density], columns[raw] = _as_clipped(

@@ -176,11 +176,7 @@ class Recorder(core.Closeable, core.Saveable):
         """
         if state is None:
             _logger.warning("the checkpoint was made without recording: only new episodes are recorded")
-            spans: list[tuple[int, int]] = []
-        elif "spans" in state:
-            spans = [(int(start), int(end)) for start, end in state["spans"]]
-        else:  # an older checkpoint, with the length of a file of one span
-            spans = [(0, int(state["num_bytes"]))]
+        spans = [(int(start), int(end)) for start, end in (state or {"spans": []})["spans"]]
         found, expected = self._num_bytes(), max((end for _, end in spans), default=0)
         if found < expected:
             raise ValueError(

@@ -26,7 +26,7 @@ _ROLLOUT_POLL_SECONDS = 0.02  # the same for on-policy agents, whose weights mus
 _LOOK_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0  # for replay to take the last items of an actor that was asked to stop
 # Calls of all actors together, to the learner and to the counter each. A call takes either of them half a
-# millisecond of CPU time, so this is a quarter of a core: docs/scaling.md.
+# millisecond of CPU time, so this is a quarter of a core: docs/performance.md.
 _CALLS_PER_SECOND = 500
 
 

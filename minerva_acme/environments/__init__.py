@@ -3,14 +3,12 @@
 from typing import TYPE_CHECKING
 
 from minerva_acme import lazy
-from minerva_acme.environments.envpool_dm import EnvPoolEnvironment
 from minerva_acme.environments.factories import (
     list_environments,
     list_makeable,
     make,
     make_training_environment,
     make_vector,
-    wrap_for_flat_control,
 )
 from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
 from minerva_acme.environments.process_vector import EnvironmentWorkerError, ProcessVectorEnvironment
@@ -38,7 +36,6 @@ __all__ = [
     "BatchedEnvironment",
     "BatchedEnvironmentLoop",
     "BatchedPendulum",
-    "EnvPoolEnvironment",
     "EnvironmentLoop",
     "EnvironmentWorkerError",
     "EpisodeResult",
@@ -60,7 +57,6 @@ __all__ = [
     "make_gymnasium_batch",
     "make_training_environment",
     "make_vector",
-    "wrap_for_flat_control",
 ]
 
 # Gymnasium is imported only when it is used.

@@ -77,12 +77,24 @@ class BatchedEnvironment(specs.SpecMethods, core.Closeable):
             ValueError: The actions have another shape, or `reset` was never called.
         """
 
-    def check_actions(self, actions: types.NestedTensor) -> None:
-        """Checks the shapes of actions, without reading them.
+    def restart(self, observation: types.NestedTensor) -> types.BatchedTimeStep:
+        """Returns FIRST everywhere, with this observation, for `reset`."""
+        ones = torch.ones(self.num_environments, device=self.device)
+        first = torch.full_like(ones, _FIRST, dtype=torch.uint8)
+        return types.BatchedTimeStep(first, torch.zeros_like(ones), ones, observation, observation)
+
+    def check_actions(self, actions: types.NestedTensor, is_open: bool = True) -> None:
+        """Checks the shapes of actions, without reading them, for `step`.
+
+        Args:
+            actions: The actions.
+            is_open: Whether `reset` has begun episodes.
 
         Raises:
-            ValueError: A leaf is not [B, *shape] of its spec.
+            ValueError: A leaf is not [B, *shape] of its spec, or no episode is open.
         """
+        if not is_open:
+            raise ValueError("No episode is open. Call `reset` before the first `step`.")
         for (path, spec), leaf in zip(
             tree.flatten_with_path(self._specs.actions), tree.flatten(actions), strict=True
         ):
@@ -157,19 +169,10 @@ class SimulatorEnvironment(BatchedEnvironment):
     def reset(self) -> types.BatchedTimeStep:
         observation, _ = self.simulator.reset()
         self._newest = self._observation(observation)
-        ones = torch.ones(self.num_environments, device=self.device)
-        return types.BatchedTimeStep(
-            step_type=torch.full_like(ones, _FIRST, dtype=torch.uint8),
-            reward=torch.zeros_like(ones),
-            discount=ones,
-            observation=self._newest,
-            newest=self._newest,
-        )
+        return self.restart(self._newest)
 
     def step(self, actions: types.NestedTensor) -> types.BatchedTimeStep:
-        self.check_actions(actions)
-        if self._newest is None:
-            raise ValueError("No episode is open. Call `reset` before the first `step`.")
+        self.check_actions(actions, self._newest is not None)
         if self._from_tensor is not None:
             actions = tree.map_structure(self._from_tensor, actions)
         observation, reward, terminated, truncated, infos = self.simulator.step(actions)

@@ -12,7 +12,7 @@ from torch.utils import dlpack
 from minerva_acme import core, specs, types
 from minerva_acme.environments import batched
 
-_FIRST, _MID = int(dm_env.StepType.FIRST), int(dm_env.StepType.MID)
+_MID = int(dm_env.StepType.MID)
 _SEEDS = 2**32
 
 
@@ -84,15 +84,10 @@ class BatchedBrax(batched.BatchedEnvironment, core.Saveable):
 
     def reset(self) -> types.BatchedTimeStep:
         (self._key, *self._state), observation = self._reset(self._key)
-        observation = tree.map_structure(dlpack.from_dlpack, observation)
-        ones = torch.ones(self.num_environments, device=self.device)
-        step_type = torch.full_like(ones, _FIRST, dtype=torch.uint8)
-        return types.BatchedTimeStep(step_type, torch.zeros_like(ones), ones, observation, observation)
+        return self.restart(tree.map_structure(dlpack.from_dlpack, observation))
 
     def step(self, actions: types.NestedTensor) -> types.BatchedTimeStep:
-        self.check_actions(actions)
-        if self._state is None:
-            raise ValueError("No episode is open. Call `reset` before the first `step`.")
+        self.check_actions(actions, self._state is not None)
         # Shared too: they have been read when the tensors below can be, and are not part of the state.
         shared = _jax().numpy.from_dlpack(actions.detach().contiguous())
         (self._key, *self._state), timestep = self._step((self._key, *self._state), shared)
@@ -180,8 +175,6 @@ def _make_spec(observations: Any, num_actions: int) -> specs.EnvironmentSpec:
             lambda leaf: specs.Array(leaf.shape[1:], leaf.dtype, name="observation"), observations
         ),
         actions=specs.BoundedArray((num_actions,), np.float32, -1.0, 1.0, name="action"),
-        rewards=specs.Array((), np.float32, name="reward"),
-        discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
     )
 
 

@@ -6,6 +6,7 @@ Shapes: B environments; K steps since the device was last read.
 from typing import Any, NamedTuple
 
 import dm_env
+import numpy as np
 import torch
 import tree
 
@@ -13,7 +14,6 @@ from minerva_acme import constraints, specs, types
 from minerva_acme.environments import batched
 
 _FIRST, _LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
-_NUMBERS = {"step_type": torch.uint8, "reward": torch.float32, "discount": torch.float32}
 _EARLY = 2  # steps after which the device is read for the first time: most mistakes are in every step
 
 LATE = (
@@ -24,6 +24,22 @@ LATE = (
 
 class LateSpecError(specs.SpecError):
     """An error in a step that has been observed already, and may have been learned from."""
+
+
+class _Numbers(NamedTuple):
+    """The specs of the numbers of a timestep; field names as in messages."""
+
+    step_type: specs.Array
+    reward: specs.Array
+    discount: specs.Array
+
+
+_NUMBERS = _Numbers(
+    specs.BoundedArray((), np.uint8, _FIRST, _LAST),
+    specs.Array((), np.float32),
+    specs.BoundedArray((), np.float32, 0.0, 1.0),
+)
+_ROW = specs.Checker(_NUMBERS, exact=True)
 
 
 class _Watched(NamedTuple):
@@ -57,7 +73,11 @@ class BatchedSpecCheck:
         self._number = environment.num_environments
         self._device = environment.device
         self._resets_in_next_step = environment.resets_in_next_step
-        self._observations = environment.observation_spec()
+        observations = environment.observation_spec()
+        forms = types.BatchedTimeStep(*_NUMBERS, observations, observations)
+        settings: dict[str, Any] = {"device": self._device, "axes": ("environment",)}
+        self._forms = specs.Checker(forms, **settings)
+        self._number_forms = specs.Checker(_NUMBERS, **settings)
         self._step = 0  # of the last timestep
         self._kept: list[Any] = []  # K step types, rewards and discounts, [B] each
         self._before: torch.Tensor | None = None  # [B] the step types before the kept ones
@@ -70,7 +90,7 @@ class BatchedSpecCheck:
         Raises:
             SpecError: A tensor has another form.
         """
-        self._check_forms("`reset`", timestep)
+        self._check_forms(timestep)
         self._kept, self._changed = [], []
         self._before = torch.full_like(timestep.step_type, _FIRST)
         self._watch(timestep)
@@ -86,7 +106,7 @@ class BatchedSpecCheck:
         if self._watched is not None:
             self._compare(self._watched)
         if not self._kept:
-            self._check_forms(f"`step`, in step {self._step},", timestep)
+            self._check_forms(timestep)
             self._watch(timestep)
         self._kept.append(timestep[:3])
         if self._step == _EARLY:
@@ -106,7 +126,10 @@ class BatchedSpecCheck:
         assert self._before is not None
         start = self._step - len(kept) + 1
         for step, numbers in enumerate(kept, start=start):
-            self._check_numbers(f"`step`, in step {step},", numbers, LateSpecError)
+            try:
+                self._number_forms.explain(numbers, sizes=(self._number,))
+            except specs.SpecError as error:
+                raise self._error(step, error) from error
         step_types, rewards, discounts = map(torch.stack, zip(*kept, strict=True))  # [K, B] each
         before = torch.cat([self._before[None], step_types[:-1]])
         self._before = step_types[-1]
@@ -126,32 +149,41 @@ class BatchedSpecCheck:
             if each.any():
                 leaf, index = each.nonzero()[0].tolist()
                 raise self._error(
-                    f"`{watched.names[leaf]}`",
-                    index,
                     watched.step,
-                    "must not be written to after it was returned, but the next call changed it. Return new "
-                    "tensors in each step",
+                    f"`{watched.names[leaf]}` must not be written to after it was returned, but the next "
+                    "call changed it. Return new tensors in each step.",
+                    index,
                 )
-        step, index, kind = wrong.permute(1, 2, 0).nonzero()[0].tolist()  # the earliest one
-        found = [step_types, step_types, rewards, discounts][kind][step, index].item()
+        step, index = wrong.any(dim=0).nonzero()[0].tolist()  # the earliest one
+        row = [numbers[step, index].cpu().numpy() for numbers in (step_types, rewards, discounts)]
         after = int(before[step, index])
-        raise self._error(
-            ("`step_type`", "`step_type`", "`reward`", "`discount`")[kind],
-            index,
-            start + step,
-            (
-                f"must be 0 (FIRST), 1 (MID) or 2 (LAST), got {found}",
-                f"must {'' if after == _LAST and self._resets_in_next_step else 'not '}be FIRST (0) after "
-                f"{dm_env.StepType(min(after, _LAST)).name} in an environment whose `resets_in_next_step` is "
-                f"{self._resets_in_next_step}, got {found}",
-                f"must be finite and within ±{constraints.LARGEST:g}, got {found}",
-                f"must be within [0, 1], got {found}",
-            )[kind],
+        problem: object = (
+            f"`step_type` must {'' if after == _LAST and self._resets_in_next_step else 'not '}be FIRST (0) "
+            f"after {dm_env.StepType(min(after, _LAST)).name} in an environment whose `resets_in_next_step` "
+            f"is {self._resets_in_next_step}, got {row[0]}."
         )
+        try:
+            _ROW.explain(row)
+        except specs.SpecError as error:
+            problem = error
+        raise self._error(start + step, problem, index)
 
-    def _error(self, name: str, index: int, step: int, problem: str) -> LateSpecError:
-        where = f"step {step}" if step else "`reset`"
-        return LateSpecError(f"{self._name}, environment {index}, {where}: {name} {problem}. {LATE}")
+    def _check_forms(self, timestep: types.BatchedTimeStep) -> None:
+        """Checks the structure, shapes, dtypes and devices of a timestep."""
+        if not isinstance(timestep, types.BatchedTimeStep):
+            found = f"`types.BatchedTimeStep` must be returned, got a {type(timestep).__name__}."
+            raise self._error(self._step, found, is_late=False)
+        try:
+            self._forms.explain(timestep, sizes=(self._number,))
+        except specs.SpecError as error:
+            raise self._error(self._step, error, is_late=False) from error
+
+    def _error(
+        self, step: int, problem: object, index: int | None = None, *, is_late: bool = True
+    ) -> specs.SpecError:
+        where = "" if index is None else f", environment {index}"
+        text = f"{self._name}{where}, {f'step {step}' if step else '`reset`'}: {problem}"
+        return LateSpecError(f"{text} {LATE}") if is_late else specs.SpecError(text)
 
     def _watch(self, timestep: types.BatchedTimeStep) -> None:
         named = [
@@ -173,56 +205,3 @@ class BatchedSpecCheck:
                 differs &= ~(leaf.isnan() & copy.isnan())
             changed.append(differs.flatten(1).any(dim=1) if differs.ndim > 1 else differs)
         self._changed.append((watched, torch.stack(changed)))
-
-    def _check_forms(self, where: str, timestep: types.BatchedTimeStep) -> None:
-        """Checks the structure, shapes, dtypes and devices of a timestep."""
-        if not isinstance(timestep, types.BatchedTimeStep):
-            raise specs.SpecError(
-                f"{self._name}: {where} must return a types.BatchedTimeStep, got {_describe(timestep)}."
-            )
-        self._check_numbers(where, timestep[:3])
-        for name in ("observation", "newest"):
-            nest = getattr(timestep, name)
-            try:
-                tree.assert_same_structure(nest, self._observations, check_types=False)
-            except (TypeError, ValueError) as error:
-                raise specs.SpecError(
-                    f"{self._name}: `{name}` of {where} must have the structure of the observation spec, got "
-                    f"{_describe(nest)}."
-                ) from error
-            for (path, spec), leaf in zip(
-                tree.flatten_with_path(self._observations), tree.flatten(nest), strict=True
-            ):
-                dtype = batched.torch_dtype(spec.dtype)
-                self._check_tensor(specs.leaf_name(name, path), where, leaf, dtype, spec.shape)
-
-    def _check_numbers(self, where: str, numbers: Any, kind: type[specs.SpecError] = specs.SpecError) -> None:
-        for (name, dtype), leaf in zip(_NUMBERS.items(), numbers, strict=True):
-            self._check_tensor(name, where, leaf, dtype, (), kind)
-
-    def _check_tensor(
-        self,
-        name: str,
-        where: str,
-        leaf: Any,
-        dtype: torch.dtype,
-        shape: tuple[int, ...],
-        kind: type[specs.SpecError] = specs.SpecError,
-    ) -> None:
-        expected = (self._number, *shape)
-        if not (
-            isinstance(leaf, torch.Tensor)
-            and leaf.dtype == dtype
-            and leaf.shape == expected
-            and leaf.device.type == self._device.type
-        ):
-            raise kind(
-                f"{self._name}: `{name}` of {where} must be a tensor {list(expected)} of {dtype} on "
-                f"{self._device}, a row for each of the {self._number} environments, got {_describe(leaf)}."
-            )
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{list(value.shape)} of {value.dtype} on {value.device}"
-    return f"{type(value).__name__} {str(value)[:80]}" if value is not None else "None"

@@ -15,8 +15,6 @@ _SPECS = specs.EnvironmentSpec(
         (3,), np.float32, [-1.0, -1.0, -_MAX_SPEED], [1.0, 1.0, _MAX_SPEED], name="observation"
     ),
     actions=specs.BoundedArray((1,), np.float32, -_MAX_TORQUE, _MAX_TORQUE, name="action"),
-    rewards=specs.Array((), np.float32, name="reward"),
-    discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
 )
 
 
@@ -73,20 +71,10 @@ class BatchedPendulum(batched.BatchedEnvironment, core.Saveable):
         if self._staggered:
             steps = (self._draw(0.0, 1.0) * self._time_limit).long()
         self._state = (*self._first_states(), steps)
-        observation = self._observe(*self._state[:2])
-        ones = torch.ones(self.num_environments, device=self.device)
-        return types.BatchedTimeStep(
-            step_type=torch.zeros_like(steps, dtype=torch.uint8),
-            reward=torch.zeros_like(ones),
-            discount=ones,
-            observation=observation,
-            newest=observation,
-        )
+        return self.restart(self._observe(*self._state[:2]))
 
     def step(self, actions: types.NestedTensor) -> types.BatchedTimeStep:
-        self.check_actions(actions)
-        if not self._state:
-            raise ValueError("No episode is open. Call `reset` before the first `step`.")
+        self.check_actions(actions, bool(self._state))
         angle, speed, steps = self._state
         torque = actions[:, 0].clamp(-_MAX_TORQUE, _MAX_TORQUE)
         upright = (angle + math.pi) % (2.0 * math.pi) - math.pi

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import dm_env
 
-from minerva_acme import specs, task_settings, wrappers
+from minerva_acme import task_settings, wrappers
 from minerva_acme.environments import (
     importing,
     multi_agent,
@@ -93,21 +93,6 @@ def _make(environment_id: str, seed: int | None, task_kwargs: dict[str, Any]) ->
         if not any(f"unexpected keyword argument '{name}'" in str(error) for name in task_kwargs):
             raise
         raise ValueError(f"'{environment_id}' has no argument of that name: {error}.") from error
-
-
-def wrap_for_flat_control(environment: dm_env.Environment) -> dm_env.Environment:
-    """Wraps an environment for agents that take a flat float32 vector and act in [-1, 1].
-
-    Continuous actions are scaled (discrete ones are unchanged), then observations are concatenated, then
-    everything is converted to single precision.
-
-    Raises:
-        ValueError: An action has no bounds, or an observation cannot be concatenated.
-    """
-    if training_wrappers.continuous_actions(specs.make_environment_spec(environment)):
-        environment = training_wrappers.scale_actions(environment)
-    environment = wrappers.ConcatObservationWrapper(environment)
-    return wrappers.SinglePrecisionWrapper(environment)
 
 
 def make_training_environment(
@@ -314,6 +299,8 @@ def _make_gymnasium(environment_id: str, seed: int | None, make_kwargs: dict[str
 
     gymnasium_id = environment_id.removeprefix(_GYMNASIUM)
     name = gymnasium_id.rpartition(":")[2]
+    if gymnasium_id.count(":") > 1:
+        raise _unknown(environment_id)  # Gymnasium would fail to unpack it
     if name not in gymnasium.registry and not _VERSION.search(name) and _newest_version(name):
         raise _unknown(environment_id)  # Gymnasium would take the newest version, whichever that is
     if "render_mode" in make_kwargs:

@@ -8,7 +8,7 @@ import tree
 from gymnasium import vector as gymnasium_vector
 
 from minerva_acme import specs, types
-from minerva_acme.environments import batched, envpool_dm, gymnasium_spaces
+from minerva_acme.environments import batched, gymnasium_spaces
 from minerva_acme.wrappers import single_precision
 
 _SAME_STEP = gymnasium_vector.AutoresetMode.SAME_STEP
@@ -99,7 +99,12 @@ def _is_pool(vector_environment: Any, seed: int | None) -> bool:
             f"envpool.make(..., env_type='gymnasium'), got {type(inner).__name__}. Every task has that form, "
             "which tells time limits from true ends."
         )
-    envpool_dm.check_config(config)
+    if config["batch_size"] not in (0, config["num_envs"]) or config.get("max_num_players", 1) != 1:
+        raise ValueError(
+            "A pool must step all of its environments, with one player each, got batch_size "
+            f"{config['batch_size']} of {config['num_envs']} and {config.get('max_num_players')} players. "
+            "Make it without `batch_size`."
+        )
     if seed is not None:
         raise ValueError(
             f"`seed` must be None for a pool, which would ignore it, got {seed}. Pass it to envpool.make."

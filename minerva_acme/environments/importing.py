@@ -1,19 +1,25 @@
 """Imports of modules that may load MuJoCo, with a renderer that works on this machine.
 
 Importing dm_control or MuJoCo fixes the renderer of the process.
+
+dm_control 1.0.50 was written for MuJoCo 3: it has a list of the fields of MuJoCo's model and data, and reads
+each of them whenever it makes a physics. MuJoCo 4 no longer has nine of them, of flexes, which no task reads.
+With this module imported, the list has only fields that exist.
 """
 
 import contextlib
-import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 _RENDERER, _PLATFORM = "MUJOCO_GL", "PYOPENGL_PLATFORM"
-
+_FIELDS = "dm_control.mujoco.wrapper.mjbindings.sizes"
 
 _DEPRECATED = "compiler attribute 'settotalmass' is deprecated"
 
@@ -81,3 +87,39 @@ def import_with_renderer(name: str) -> ModuleType:
     finally:
         if "mujoco" not in sys.modules:  # nothing is fixed yet
             os.environ.pop(_RENDERER, None)
+
+
+def _leave_out_missing(fields: ModuleType) -> None:
+    """Removes fields that the installed MuJoCo does not have from dm_control's list."""
+    import mujoco
+
+    for name, struct in (("mjmodel", mujoco.MjModel), ("mjdata", mujoco.MjData)):
+        listed = fields.array_sizes[name]
+        for missing in [field for field in listed if not hasattr(struct, field)]:
+            del listed[missing]
+
+
+class _FieldsLoader(importlib.machinery.SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _leave_out_missing(module)
+
+
+class _FieldsFinder(importlib.abc.MetaPathFinder):
+    """Finds dm_control's list of fields, and nothing else."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        found = importlib.machinery.PathFinder.find_spec(fullname, path) if fullname == _FIELDS else None
+        if found is None or found.origin is None:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, found.origin, loader=_FieldsLoader(fullname, found.origin)
+        )
+
+
+if _FIELDS in sys.modules:
+    _leave_out_missing(sys.modules[_FIELDS])
+else:
+    sys.meta_path.insert(0, _FieldsFinder())

@@ -101,7 +101,7 @@ class TaskActions:
         for starts, scales, is_flat, is_narrow in itertools.product((False, True), repeat=4):
             self.scales = scales
             self.counted = tree.map_structure(_from_zero, task) if starts else task
-            self._taken = _Taken(self.counted)
+            self._taken = StandIn(actions=self.counted)
             environment: dm_env.Environment = self._taken
             try:
                 if scales:
@@ -126,17 +126,21 @@ class TaskActions:
         return to_own(self.spec, self.counted, self._taken.action)
 
 
-class _Taken(specs.SpecMethods, dm_env.Environment):
-    """An environment that keeps the action of its last step."""
+class StandIn(specs.SpecMethods, dm_env.Environment):
+    """An environment without a task, for wrappers: it shows what it is given, and keeps its last action."""
 
+    observation: types.NestedArray = np.float32(0)
     action: types.NestedArray = None
 
-    def __init__(self, actions: types.NestedSpec) -> None:
-        nothing = specs.Array((), np.float32)
-        self._specs = specs.EnvironmentSpec(nothing, actions, nothing, nothing)
+    def __init__(
+        self,
+        observations: types.NestedSpec = specs.Array((), np.float32),  # noqa: B008
+        actions: types.NestedSpec = specs.DiscreteArray(1),  # noqa: B008
+    ) -> None:
+        self._specs = specs.EnvironmentSpec(observations, actions)
 
     def reset(self) -> dm_env.TimeStep:
-        return dm_env.restart(np.zeros((), np.float32))
+        return dm_env.restart(self.observation)
 
     def step(self, action: types.NestedArray) -> dm_env.TimeStep:
         self.action = action

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import dm_env
-import numpy as np
 import tree
 
 from minerva_acme import specs, types, wrappers
-from minerva_acme.environments import training_wrappers
+from minerva_acme.environments import task_actions, training_wrappers
 
 _ATTRIBUTE = "_task_observations"
 _OF_TRAINING = (
@@ -57,7 +55,7 @@ class TaskObservations:
         self._names = tuple(critic_observations)
         self.spec = specs.without(task, self._names)
         """The spec of the task's observations, without what only the critic sees."""
-        self._given = GivenObservation(self.spec)
+        self._given = task_actions.StandIn(self.spec)
         # With names, or beside an image, whether others would be concatenated changes nothing.
         is_vector = isinstance(agent, specs.Array) and len(agent.shape) == 1
         self._wrapped = training_wrappers.wrap(
@@ -81,22 +79,6 @@ class TaskObservations:
         """
         self._given.observation = observation
         return self._wrapped.reset().observation
-
-
-class GivenObservation(specs.SpecMethods, dm_env.Environment):
-    """An environment whose observation is given."""
-
-    observation: types.NestedArray = None
-
-    def __init__(self, observations: types.NestedSpec) -> None:
-        number = specs.Array((), np.float32)
-        self._specs = specs.EnvironmentSpec(observations, specs.DiscreteArray(1), number, number)
-
-    def reset(self) -> dm_env.TimeStep:
-        return dm_env.restart(self.observation)
-
-    def step(self, action: types.NestedArray) -> dm_env.TimeStep:
-        return self.reset()
 
 
 def _plain(nest: types.NestedSpec) -> types.NestedSpec:

@@ -37,7 +37,7 @@ from minerva_acme.learners.statistics import (
     Statistics,
     warn_of_fixed_statistics,
 )
-from minerva_acme.learners.targets import update_target
+from minerva_acme.learners.targets import make_target, update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "differentiate",
     "is_read_at_once",
     "make_optimizer",
+    "make_target",
     "next_batch",
     "next_sample",
     "parameter_groups",

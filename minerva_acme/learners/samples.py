@@ -19,6 +19,9 @@ _AXES: dict[type[Any], str] = {types.Transition: "[B]", types.Trajectory: "[B, T
 _ROUNDING = 1e-5
 _NUM_AXES = {kind: 1 + axes.count(",") for kind, axes in _AXES.items()}
 
+_OF_BATCHES = "Give each item of a batch what the environment gives or takes."
+_IN_BOUNDS = "Scale or clip the actions of a batch to what the agent executes."
+
 
 class Kind(NamedTuple):
     """The kind of data that a learner takes."""
@@ -272,39 +275,22 @@ def _check_fits(data: Any, kind: type[Any], spec: specs.EnvironmentSpec) -> None
         "next_observation": spec.observations,
     }
     for field, nest in of_spec.items():
-        wanted = {(field, *path): leaf for path, leaf in tree.flatten_with_path(nest)}
-        found = {(field, *path): leaf for path, leaf in tree.flatten_with_path(getattr(data, field, ()))}
-        if found and wanted.keys() != found.keys():  # () stands for what a loss does not use
-            raise ValueError(
-                f"`{field}` of a batch must have the entries of the environment's spec, "
-                f"{', '.join(map(_name, wanted))}, got {', '.join(map(_name, found))}."
-            )
-        for path, leaf in found.items():
-            shape, own = list(leaf.shape), list(wanted[path].shape)
-            if shape[_NUM_AXES[kind] :] != own:
+        found = getattr(data, field, ())
+        if not tree.flatten(found):  # () stands for what a loss does not use
+            continue
+        checker = specs.Checker(nest, field, converts="digits", way_out=_OF_BATCHES)
+        for leaf, value in zip(checker.leaves, checker.flatten(found), strict=True):
+            own = list(leaf.shape)
+            if not isinstance(value, torch.Tensor) or list(value.shape)[_NUM_AXES[kind] :] != own:
                 raise ValueError(
-                    f"`{_name(path)}` of a batch must have the shape {_AXES[kind]} + {own}, by the "
-                    f"environment's spec, got {shape}. Give each item what the environment gives or takes."
+                    f"`{leaf.name}` of a batch must have the shape {_AXES[kind]} + {own}, by the "
+                    f"environment's spec, got a {_describe(value)}. {_OF_BATCHES}"
                 )
-            if field == "action" and isinstance(wanted[path], specs.BoundedArray) and not leaf.is_meta:
-                _check_bounds(_name(path), _happened(data, leaf), wanted[path])
-
-
-def _check_bounds(name: str, action: torch.Tensor, spec: specs.BoundedArray) -> None:
-    """Checks that actions are within their bounds, up to rounding.
-
-    Raises:
-        ValueError: Some are not.
-    """
-    # NumPy has no bfloat16. Whole numbers stay whole: they have no rounding.
-    numbers = action.detach().cpu()
-    numbers = numbers.double() if numbers.is_floating_point() else numbers
-    if specs.is_out_of_bounds(numbers.numpy(), spec).any():
-        raise ValueError(
-            f"`{name}` of a batch must be within the bounds of the environment's spec, "
-            f"{specs.describe(spec)}, got numbers from {float(action.min()):g} to {float(action.max()):g}. "
-            "Scale or clip actions to what the agent executes."
-        )
+            if field == "action" and isinstance(leaf.spec, specs.BoundedArray) and not value.is_meta:
+                # NumPy has no bfloat16. Whole numbers stay whole: they have no rounding.
+                numbers = _happened(data, value).detach().cpu()
+                numbers = numbers.double() if numbers.is_floating_point() else numbers
+                specs.check_bounds(leaf.name, numbers.numpy(), leaf.spec, way_out=_IN_BOUNDS)
 
 
 def _from_array(path: tuple[Any, ...], array: np.ndarray) -> torch.Tensor:

@@ -1,9 +1,15 @@
 """Target networks."""
 
-from typing import Literal
+import copy
+from typing import Any, Literal
 
 import torch
 from torch import nn
+
+
+def make_target(online: nn.Module) -> Any:
+    """Returns a frozen copy of a network, with which its target begins."""
+    return copy.deepcopy(online).requires_grad_(False)
 
 
 @torch.no_grad()

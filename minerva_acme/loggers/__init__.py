@@ -5,7 +5,6 @@ from minerva_acme.loggers.base import Logger
 from minerva_acme.loggers.combinators import Dispatcher, InMemoryLogger, NewestRow, TimeFilter
 from minerva_acme.loggers.csv import CSVLogger
 from minerva_acme.loggers.rates import EverySeconds
-from minerva_acme.loggers.summaries import SeriesSummary, Summary
 from minerva_acme.loggers.tensorboard import TensorBoardLogger, TensorBoardRun
 from minerva_acme.loggers.terminal import TerminalLogger
 from minerva_acme.loggers.wandb import WandbRun
@@ -18,8 +17,6 @@ __all__ = [
     "InMemoryLogger",
     "Logger",
     "NewestRow",
-    "SeriesSummary",
-    "Summary",
     "TensorBoardLogger",
     "TensorBoardRun",
     "TerminalLogger",

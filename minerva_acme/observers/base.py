@@ -1,6 +1,7 @@
 """The base class of observers: a row of numbers at every step, summarised at the end of the episode."""
 
 import abc
+import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,15 +9,24 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import loggers, types
+from minerva_acme import types
+
+_STATISTICS: dict[str, Callable[[Any], Any]] = {
+    "mean": np.mean,
+    "stddev": np.std,
+    "min": np.min,
+    "max": np.max,
+    "last": lambda numbers: numbers[-1],
+    "sum": np.sum,
+}
 
 
 class SummarisingObserver(abc.ABC):
     """Adds statistics over the steps of an episode to its result, as `<name>/<statistic>`.
 
-    An `environments.Observer`. A subclass defines the numbers in `measure`, and in `statistics` the fields
-    of `loggers.SeriesSummary` to report. Percentiles, if requested, are reported as `<name>/p<percent>`,
-    such as `p50` for the median; they require keeping all numbers of an episode.
+    An `environments.Observer`, which keeps the numbers of an episode. A subclass defines them in `measure`,
+    and in `statistics` which of mean, stddev (with a divisor of n), min, max, last and sum to report.
+    Percentiles, if requested, are reported as `<name>/p<percent>`, such as `p50` for the median.
     """
 
     statistics: tuple[str, ...] = ("mean", "min", "max")
@@ -50,27 +60,24 @@ class SummarisingObserver(abc.ABC):
         self, environment: dm_env.Environment, timestep: dm_env.TimeStep, action: types.NestedArray
     ) -> None:
         """Measures a step."""
-        row = self.measure(environment, timestep, action)
-        self._summary.add(row)
-        if self._percentiles:
-            for name, value in row.items():
-                self._numbers.setdefault(name, []).append(float(value))
+        for name, value in self.measure(environment, timestep, action).items():
+            self._numbers.setdefault(name, array.array("d")).append(float(value))
 
     def get_metrics(self) -> dict[str, Any]:
         """Returns the statistics of each series of the episode; empty before its first step."""
-        metrics = {
-            f"{name}/{statistic}": getattr(series, statistic)
-            for name, series in self._summary.result().items()
-            for statistic in self.statistics
-        }
-        for name, numbers in self._numbers.items():
-            values = np.percentile(numbers, self._percentiles).tolist()
-            metrics |= {f"{name}/p{p:g}": value for p, value in zip(self._percentiles, values, strict=True)}
+        with np.errstate(all="ignore"):  # of numbers that are not finite
+            metrics = {
+                f"{name}/{statistic}": float(_STATISTICS[statistic](numbers))
+                for name, numbers in self._numbers.items()
+                for statistic in self.statistics
+            }
+            for name, numbers in self._numbers.items():
+                values = zip(self._percentiles, np.percentile(numbers, self._percentiles), strict=True)
+                metrics |= {f"{name}/p{percent:g}": float(value) for percent, value in values}
         return metrics
 
     def _begin(self) -> None:
-        self._summary = loggers.Summary()
-        self._numbers: dict[str, list[float]] = {}  # an episode's numbers by name, for percentiles
+        self._numbers: dict[str, array.array[float]] = {}  # an episode's, by name
 
 
 def by_path(name: str, nest: types.NestedArray, function: Callable[[Any], Any]) -> dict[str, Any]:

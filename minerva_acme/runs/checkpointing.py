@@ -294,11 +294,12 @@ def find(
 
     Args:
         path: The folder of a run, or of a checkpoint, which is then returned.
-        which: "latest", "best", a number of environment steps, or the folder of a checkpoint. "latest" is the
-            newest full checkpoint or, if there is none, the newest light one; if it is damaged, the one
-            before it, with a warning. After a run was resumed from an older checkpoint (see
-            `continue_from`), it is that one or the newest that the run has saved since. "best" is the one
-            with the best evaluation.
+        which: "latest", "first", "middle", "best", a number of environment steps, or the folder of a
+            checkpoint. "latest" is the newest full checkpoint or, if there is none, the newest light one; if
+            it is damaged, the one before it, with a warning. After a run was resumed from an older checkpoint
+            (see `continue_from`), it is that one or the newest that the run has saved since. "first" is the
+            oldest, "middle" the one nearest to half the steps of the newest, and "best" the one with the best
+            evaluation.
         with_replay: Whether to check the files of the replay too.
 
     Raises:
@@ -324,6 +325,9 @@ def find(
     which = str(int(which)) if which.isdecimal() else which
     folders = {str(entry.env_steps): entry.folder for entry in sorted(entries)}
     folders |= {"best": best.folder} if best else {}
+    if kept := sorted((entry for entry in entries if entry.rank > _ABANDONED), key=lambda e: e.env_steps):
+        middle = min(kept, key=lambda entry: abs(2 * entry.env_steps - kept[-1].env_steps))
+        folders |= {"first": kept[0].folder, "middle": middle.folder}
     chosen = folders.get(which, pathlib.Path(which))
     if not _is_checkpoint(chosen):
         raise ValueError(

@@ -1,6 +1,6 @@
 """The policy that `load_policy` returns. It checks its observations and can act in the task's own bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,18 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, builders, constraints, core, readable, specs, types
+from minerva_acme import actors, builders, core, readable, specs, types
 from minerva_acme.environments import task_actions, task_observations
 from minerva_acme.wrappers import flat_action
 
 _AS_IN_TRAINING = (
     "Take observations from an environment that is wrapped as in training: "
     "environments.make_training_environment(...)."
+)
+
+_NUMBERS = (
+    "Convert it as in training (an image stays uint8 in [0, 255], for example), or look for a sensor or a "
+    "simulation that has failed: the policy does not act on such numbers."
 )
 
 
@@ -52,6 +57,8 @@ class LoadedPolicy(builders.AgentPolicy):
         self._spec = self.seen(observations)
         self._to_task = to_task
         self._from_task = from_task
+        self._checker = _checker(self._spec)
+        self._task_checker = _checker(() if from_task is None else from_task.spec)
         self._source = source
 
     def __repr__(self) -> str:
@@ -73,7 +80,7 @@ class LoadedPolicy(builders.AgentPolicy):
         Raises:
             SpecError: The observation differs from the spec of training. For a batch, call `batch`.
         """
-        action, extras = self._policy(self._conform("observation", observation, is_batch=False))
+        action, extras = self._policy(self._conform(observation))
         return actors.PolicyOutput(action if self._to_task is None else self._to_task(action), extras)
 
     def batch(self, observations: types.NestedArray) -> actors.PolicyOutput:
@@ -83,7 +90,7 @@ class LoadedPolicy(builders.AgentPolicy):
             SpecError: They are not E observations as in training.
             ValueError: The policy is recurrent.
         """
-        return self._acted(self._policy.batch(self._conform_batch(observations)))
+        return self._acted(self._policy.batch(self._conform(observations, is_batch=True)))
 
     def initial_state(self, num_environments: int) -> types.NestedArray:
         return self._policy.initial_state(num_environments)
@@ -96,7 +103,7 @@ class LoadedPolicy(builders.AgentPolicy):
         Raises:
             SpecError: They are not E observations as in training, or `state` is not for E environments.
         """
-        observations = self._conform_batch(observations)
+        observations = self._conform(observations, is_batch=True)
         found, given = ({np.shape(leaf)[0] for leaf in tree.flatten(nest)} for nest in (observations, state))
         if given - found:
             raise specs.SpecError(
@@ -129,38 +136,36 @@ class LoadedPolicy(builders.AgentPolicy):
     def restore(self, state: core.State) -> None:
         self._policy.restore(state)
 
-    def _conform_batch(self, observations: types.NestedArray) -> types.NestedArray:
-        observations = self._conform("observations", observations, is_batch=True)
-        _check_sizes(observations)
-        return observations
+    def _conform(self, value: types.NestedArray, *, is_batch: bool = False) -> types.NestedArray:
+        """Converts observations of training, or of the task.
 
-    def _conform(self, name: str, value: types.NestedArray, *, is_batch: bool) -> types.NestedArray:
-        """Converts observations of training, or of the task."""
+        Raises:
+            SpecError: They are neither; the message says what those of training are.
+        """
         seen, from_task = self.seen(value), self._from_task
-        if from_task is None or _looks_like(seen, self._spec, is_batch):
-            return _conform(name, seen, self._spec, is_batch=is_batch)
-        own = from_task.without_critics(value)
-        if not _looks_like(own, from_task.spec, is_batch):
-            return _conform(name, seen, self._spec, is_batch=is_batch)  # which says what is expected
-        own = _conform(name, own, from_task.spec, is_batch=is_batch)
-        if not is_batch:
-            return from_task(own)
-        _check_sizes(own)
-        rows = [
-            from_task(tree.map_structure(lambda leaf, row=row: leaf[row], own))
-            for row in range(len(tree.flatten(own)[0]))
-        ]
-        return tree.map_structure(lambda *leaves: np.stack(leaves), *rows)
+        sizes: tuple[None, ...] = (None,) if is_batch else ()
+        if self._checker.resembles(seen, len(sizes)):
+            return self._checker.conform(seen, sizes)
+        if from_task is not None and self._task_checker.resembles(
+            own := from_task.without_critics(value), len(sizes)
+        ):
+            own = self._task_checker.conform(own, sizes)
+            return _each_row(from_task, own) if is_batch else from_task(own)
+        return _checker(self._spec, _hint(seen, self._checker, is_batch)).conform(seen, sizes)
 
     def _acted(self, output: actors.PolicyOutput) -> actors.PolicyOutput:
         if self._to_task is None:
             return output
-        num_rows = len(tree.flatten(output.action)[0])
-        rows = [
-            self._to_task(tree.map_structure(lambda leaf, row=row: leaf[row], output.action))
-            for row in range(num_rows)
-        ]
-        return actors.PolicyOutput(tree.map_structure(lambda *leaves: np.stack(leaves), *rows), output.extras)
+        return actors.PolicyOutput(_each_row(self._to_task, output.action), output.extras)
+
+
+def _each_row(convert: Callable[[Any], Any], nest: types.NestedArray) -> types.NestedArray:
+    """Converts the rows of a batch one by one."""
+    rows = [
+        convert(tree.map_structure(lambda leaf, row=row: leaf[row], nest))
+        for row in range(len(tree.flatten(nest)[0]))
+    ]
+    return tree.map_structure(lambda *leaves: np.stack(leaves), *rows)
 
 
 def _describe_spec(spec: types.NestedSpec) -> Any:
@@ -226,119 +231,21 @@ class _TaskLeaf(nn.Module):
         return ((actions + 1) * self.half_range + self.minimum).clamp(self.minimum, self.maximum)
 
 
-def _check_sizes(observations: types.NestedArray) -> None:
-    if len(sizes := {len(leaf) for leaf in tree.flatten(observations)}) > 1:
-        raise specs.SpecError(
-            f"All parts of `observations` must have the same leading size, got {sorted(sizes)}."
-        )
+def _checker(spec: types.NestedSpec, way_out: str = _NUMBERS) -> specs.Checker:
+    return specs.Checker(spec, "observation", converts="numbers", bounded=(), axes=("row",), way_out=way_out)
 
 
-def _looks_like(value: Any, spec: types.NestedSpec, is_batch: bool) -> bool:
-    """Returns whether a value has the structure and the shapes of a spec."""
-    if isinstance(spec, Mapping):
-        return (
-            isinstance(value, Mapping)
-            and value.keys() == spec.keys()
-            and all(_looks_like(value[name], part, is_batch) for name, part in spec.items())
-        )
-    if not isinstance(spec, specs.Array):
-        return (
-            isinstance(value, tuple | list)
-            and len(value) == len(spec)
-            and all(_looks_like(*pair, is_batch) for pair in zip(value, spec, strict=True))
-        )
-    try:
-        return not isinstance(value, Mapping) and np.shape(value)[int(is_batch) :] == spec.shape
-    except ValueError:  # lists of different lengths
-        return False
-
-
-def _conform(name: str, value: Any, spec: types.NestedSpec, *, is_batch: bool) -> Any:
-    """Converts a value to the structure, dtypes and shapes of its spec."""
-    if isinstance(spec, specs.Array):
-        return _conform_leaf(name, value, spec, is_batch)
-    if isinstance(spec, Mapping):
-        if not isinstance(value, Mapping) or value.keys() != spec.keys():
-            found = f"a dict of {sorted(map(str, value))}" if isinstance(value, Mapping) else _describe(value)
-            raise specs.SpecError(
-                f"`{name}` must be a dict of {sorted(map(str, spec))}, got {found}. {_AS_IN_TRAINING}"
-            )
-        return {
-            key: _conform(f"{name}[{key!r}]", value[key], part, is_batch=is_batch)
-            for key, part in spec.items()
-        }
-    if not isinstance(value, tuple | list) or len(value) != len(spec):
-        raise specs.SpecError(
-            f"`{name}` must be a tuple of {len(spec)} parts, got {_describe(value)}. {_AS_IN_TRAINING}"
-        )
-    parts = [
-        _conform(f"{name}[{index}]", *pair, is_batch=is_batch)
-        for index, pair in enumerate(zip(value, spec, strict=True))
-    ]
-    return spec._make(parts) if hasattr(spec, "_make") else type(spec)(parts)
-
-
-def _conform_leaf(name: str, value: Any, spec: specs.Array, is_batch: bool) -> np.ndarray[Any, Any]:
-    expected = f"`{name}` must be {specs.describe(spec)}" + (" behind a leading axis" if is_batch else "")
-    if isinstance(spec, specs.StringArray):
-        return np.asarray(value)
-    if isinstance(value, Mapping):
-        raise specs.SpecError(
-            f"{expected}, got {_describe(value)}. In training its parts were concatenated "
-            f"(wrappers.ConcatObservationWrapper). {_AS_IN_TRAINING}"
-        )
-    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
-        raise specs.SpecError(
-            f"{expected}, got {_describe(value)}. Gymnasium's `reset` returns (observation, info): pass the "
-            "first."
-        )
-    try:
-        # A flipped image has negative strides, which torch does not support.
-        array = np.asarray(value, order="C")
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise specs.SpecError(f"{expected}, got {_describe(value)}: {error}") from error
-    shape = array.shape[1:] if is_batch else array.shape
-    if shape != spec.shape or (is_batch and not (array.ndim and len(array))):
-        raise specs.SpecError(f"{expected}, got {_describe(array)}. {_shape_hint(array, spec, is_batch)}")
-    if array.dtype != spec.dtype:
-        array = _cast(expected, array, spec)
-    if array.dtype.kind == "f" and not (is_moderate := specs.is_moderate(array)).all():
-        finite = np.isfinite(array).all()
-        raise specs.SpecError(
-            f"{expected} and {f'within ±{constraints.LARGEST:g}' if finite else 'finite'}, got "
-            f"{array[~is_moderate].flat[0]} in it. Look for a sensor or a simulation that has failed; the "
-            "policy does not act on such numbers."
-        )
-    if isinstance(spec, specs.DiscreteArray) and not ((array >= 0) & (array < spec.num_values)).all():
-        raise specs.SpecError(f"{expected}, 0 to {spec.num_values - 1}, got {value!r}.")
-    return array
-
-
-def _cast(expected: str, array: np.ndarray[Any, Any], spec: specs.Array) -> np.ndarray[Any, Any]:
-    """Converts an array to the dtype of its spec, if only digits of floats are lost."""
-    to_float, is_float = (np.dtype(dtype).kind == "f" for dtype in (spec.dtype, array.dtype))
-    if array.dtype.kind in "biuf" and np.dtype(spec.dtype).kind in "biuf" and to_float >= is_float:
-        with np.errstate(over="ignore"):  # the result is infinite then, and refused
-            cast = array.astype(spec.dtype)
-        if is_float or (cast == array).all():
-            return cast
-    raise specs.SpecError(
-        f"{expected}, got {_describe(array)}, which that dtype cannot hold. Convert it as in training: an "
-        "image stays uint8 in [0, 255], for example."
-    )
-
-
-def _shape_hint(array: np.ndarray[Any, Any], spec: specs.Array, is_batch: bool) -> str:
-    if is_batch and array.shape == spec.shape:
+def _hint(value: Any, checker: specs.Checker, is_batch: bool) -> str:
+    """Returns the way out for observations of the wrong structure or shapes."""
+    if is_batch and checker.resembles(value):
         return "That is one observation: call `policy(observation)`, or give it a leading axis."
-    if is_batch and array.shape[1:] == spec.shape:
-        return "There must be at least one."
-    if not is_batch and array.shape[1:] == spec.shape:
+    if not is_batch and checker.resembles(value, 1):
         return "For several observations call `policy.batch(observations)`, or `policy.step` if recurrent."
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
+        return "Gymnasium's `reset` returns (observation, info): pass the first."
+    if isinstance(value, Mapping) and len(checker.leaves) == 1:
+        return (
+            "If training concatenated its parts (wrappers.ConcatObservationWrapper), do so too. "
+            + _AS_IN_TRAINING
+        )
     return _AS_IN_TRAINING
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"an array {value.shape} {value.dtype}"
-    return f"a {type(value).__name__}, {str(value)[:80]}"

@@ -6,6 +6,7 @@ class TestMyBatchedEnvironment(testing.BatchedEnvironmentConformance):
 """
 
 import abc
+from collections.abc import Sequence
 
 import dm_env
 import numpy as np
@@ -14,7 +15,7 @@ import tree
 
 from minerva_acme import core, environments, generators, specs, types
 from minerva_acme.environments import batched, batched_check
-from minerva_acme.testing import checks
+from minerva_acme.testing import checks, vector_conformance
 
 _FIRST, _MID, _LAST = (int(step_type) for step_type in dm_env.StepType)
 
@@ -48,8 +49,6 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
         environment_spec = specs.EnvironmentSpec(
             observations=specs.Array((3,), np.float32, name="observation"),
             actions=specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action"),
-            rewards=specs.Array((), np.float32, name="reward"),
-            discounts=specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount"),
         )
         super().__init__(num_environments, environment_spec, device)
         self.resets_in_next_step = resets_in_next_step
@@ -65,14 +64,10 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
             "length": self._draw_lengths(),
             "has_ended": torch.zeros_like(ones, dtype=torch.bool),
         }
-        observation = self._observe(self._state)
-        step_type = torch.full_like(ones, _FIRST, dtype=torch.uint8)
-        return types.BatchedTimeStep(step_type, torch.zeros_like(ones), ones, observation, observation)
+        return self.restart(self._observe(self._state))
 
     def step(self, actions: types.NestedTensor) -> types.BatchedTimeStep:
-        self.check_actions(actions)
-        if not self._state:
-            raise ValueError("No episode is open. Call `reset` before the first `step`.")
+        self.check_actions(actions, bool(self._state))
         lengths, reward = self._draw_lengths(), self._draw() + actions.sum(-1)
         discount = 0.5 + 0.5 * self._draw()
         end = (self._draw() < 0.5).float()  # 0 at a terminal, 1 at a time limit
@@ -119,164 +114,73 @@ class FakeBatchedEnvironment(batched.BatchedEnvironment, core.Saveable):
         return torch.stack([index, state["episode"], state["step"]], dim=-1)
 
 
-class BatchedEnvironmentConformance(abc.ABC):
+class BatchedEnvironmentConformance(vector_conformance.SeveralConformance):
     """Tests of a batched environment, across the ends of episodes if they are short enough."""
-
-    num_steps: int = 60
-    """The number of steps of a test; each environment should end an episode within them."""
 
     @abc.abstractmethod
     def make_environment(self) -> environments.BatchedEnvironment:
         """Makes a new batched environment, with short episodes if possible."""
 
-    def test_reset_brings_first_everywhere(self) -> None:
-        """`reset` must bring FIRST in every environment, whose observation is the newest."""
-        with self.make_environment() as environment:
-            for _ in range(2):
-                timestep = environment.reset()
-                found = timestep.step_type.tolist()
-                assert found == [_FIRST] * environment.num_environments, (
-                    f"`reset` must bring FIRST (0) in every environment, got the step types {found}."
-                )
-                what = "`newest` must be the observation at FIRST."
-                checks.assert_nests_equal(timestep.newest, timestep.observation, what)
+    def make_vector(self) -> environments.VectorEnvironment:
+        return _AsVector(self.make_environment())
 
     def test_a_run_would_not_refuse_its_steps(self) -> None:
         """Every timestep must pass the checks of a run: forms, step types, rewards, discounts, memory."""
         refused: specs.SpecError | None = None
         with self.make_environment() as environment:
-            check = batched_check.BatchedSpecCheck(environment)
+            check, vector = batched_check.BatchedSpecCheck(environment), _AsVector(environment)
             try:
                 check.first(environment.reset())
                 for _ in range(self.num_steps):
-                    check.add(environment.step(self._actions(environment)))
+                    check.add(environment.step(vector.batch(self._actions(vector))))
                     check.read()
             except specs.SpecError as error:
                 refused = error
         assert refused is None, f"A run would refuse a timestep: {refused}"
 
-    def test_a_step_type_may_follow_the_one_before(self) -> None:
-        """MID or LAST must follow FIRST and MID; what follows LAST is told by `resets_in_next_step`."""
-        with self.make_environment() as environment:
-            before = environment.reset()
-            has_ended = torch.zeros(environment.num_environments, dtype=torch.bool)
-            for _ in range(self.num_steps):
-                timestep = environment.step(self._actions(environment))
-                step_type = timestep.step_type.cpu()
-                follows_last = before.step_type.cpu() == _LAST
-                must_be_first = follows_last & environment.resets_in_next_step
-                assert bool((step_type <= _LAST).all()), (
-                    f"Step types must be 0, 1 or 2, got {step_type.tolist()}."
-                )
-                assert bool(((step_type == _FIRST) == must_be_first).all()), (
-                    "`step` must bring FIRST exactly after LAST in an environment that "
-                    f"`resets_in_next_step`, here {environment.resets_in_next_step}; got "
-                    f"{step_type.tolist()} after {before.step_type.tolist()}."
-                )
-                has_ended |= step_type == _LAST
-                before = timestep
-            assert bool(has_ended.all()), (
-                f"Every environment must end an episode within `num_steps` = {self.num_steps}, to test its "
-                f"end; raise it or shorten the episodes. Ended: {has_ended.tolist()}."
-            )
-
-    def test_timesteps_conform_to_the_specs_and_are_not_written_into_later(self) -> None:
-        """Tensors must have the specs' shapes, dtypes and bounds on one device, and must not change later."""
-        with self.make_environment() as environment:
-            kept = [environment.reset()]
-            copies = [tree.map_structure(torch.clone, kept[0])]
-            for _ in range(self.num_steps):
-                kept.append(environment.step(self._actions(environment)))
-                copies.append(tree.map_structure(torch.clone, kept[-1]))
-            spec = specs.make_environment_spec(environment)
-            number, device = environment.num_environments, environment.device
-        for timestep, copied in zip(kept, copies, strict=True):
-            what = "`step` must return fresh tensors, but a later call changed a timestep."
-            checks.assert_nests_equal(timestep, copied, what)
-            for leaf in tree.flatten(timestep):
-                assert leaf.device.type == device.type, f"Tensors must be on {device}, got {leaf.device}."
-                assert leaf.shape[:1] == (number,), f"Expected [{number}, ...], got {list(leaf.shape)}."
-            assert timestep.step_type.dtype == torch.uint8, f"Not uint8: {timestep.step_type.dtype}."
-            rows = tree.map_structure(lambda leaf: leaf.cpu().numpy(), timestep)
-            for index in range(number):
-                row = tree.map_structure(lambda leaf, index=index: leaf[index], rows)
-                specs.check_conforms("observation", row.observation, spec.observations)
-                specs.check_conforms("newest", row.newest, spec.observations)
-                specs.check_conforms("reward", row.reward, spec.rewards)
-                specs.check_conforms("discount", row.discount, spec.discounts)
-
-    def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
-        """LAST must show where the episode ended, and only `newest` may show the next one's beginning."""
-        with self.make_environment() as environment:
-            assert environment.gives_last_observation, (
-                f"{type(environment).__name__} must return the true observation at LAST, but says that it "
-                "does not (`gives_last_observation` is False). Agents that bootstrap refuse it."
-            )
-            before = environment.reset()
-            are_next, are_repeated, changes = [], [], []
-            for _ in range(self.num_steps):
-                timestep = environment.step(self._actions(environment))
-                for index in range(environment.num_environments):
-                    acted_on, shown, newest = (
-                        tree.map_structure(lambda leaf, index=index: leaf[index], nest)
-                        for nest in (before.newest, timestep.observation, timestep.newest)
-                    )
-                    if int(timestep.step_type[index]) != _LAST:
-                        what = "`newest` must be the observation, except after an end in the same step."
-                        checks.assert_nests_equal(newest, shown, what)
-                        changes.append(not checks.are_equal(shown, acted_on))
-                    else:
-                        are_next.append(checks.are_equal(shown, newest))
-                        are_repeated.append(checks.are_equal(shown, acted_on))
-                before = timestep
-            resets_at_once = not environment.resets_in_next_step
-        assert are_next, f"An episode must end within `num_steps` = {self.num_steps}; raise it."
-        assert not resets_at_once or not all(are_next), (
-            "`observation` must show at LAST where the episode ended, got the next episode's first one, in "
-            "every episode. A simulator that resets in the same step must also return the observation before "
-            "the reset; without it, `gives_last_observation` is False."
-        )
-        assert not all(are_repeated) or not all(changes), (
-            "`observation` must show at LAST where the episode ended, got the previous one again, in every "
-            "episode."
-        )
-
-    def test_other_shapes_of_actions_are_refused(self) -> None:
-        """`step` must refuse fewer or more actions than there are environments."""
-        with self.make_environment() as environment:
-            environment.reset()
-            actions = self._actions(environment)
-            for number in (environment.num_environments - 1, environment.num_environments + 1):
-                wrong = tree.map_structure(
-                    lambda leaf, number=number: leaf[:1].expand(number, *leaf.shape[1:]), actions
-                )
-                checks.assert_refused(f"{number} actions", environment.step, wrong, mentions="actions")
-
     def test_a_step_before_the_first_reset_is_refused(self) -> None:
         """`step` must say that `reset` comes first."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             actions = self._actions(environment)
             checks.assert_refused("a step before reset", environment.step, actions, mentions="reset")
 
-    def test_it_can_be_closed_twice(self) -> None:
-        """`close` must be safe to call again."""
-        environment = self.make_environment()
-        num_closed = 0
-        for _ in range(2):
-            environment.close()
-            num_closed += 1
-        assert num_closed == 2
 
-    def _actions(self, environment: environments.BatchedEnvironment) -> types.NestedTensor:
-        """Draws random actions, with torch's default generator."""
+class _AsVector(environments.VectorEnvironment):
+    """A batch as a vector; on a CPU its arrays share the memory of the batch's tensors."""
 
-        def draw(spec: specs.BoundedArray) -> torch.Tensor:
-            shape = (environment.num_environments, *spec.shape)
-            low, high = specs.bounds(spec)
-            if spec.dtype.kind in "iu":
-                drawn = low + np.random.default_rng().integers(0, high - low + 1, shape)
-            else:
-                drawn = low + (high - low) * np.random.default_rng().random(shape)
-            return torch.as_tensor(drawn.astype(spec.dtype), device=environment.device)
+    def __init__(self, environment: environments.BatchedEnvironment) -> None:
+        super().__init__(environment.num_environments, specs.make_environment_spec(environment))
+        self.gives_last_observation = environment.gives_last_observation
+        self._environment = environment
 
-        return tree.map_structure(draw, environment.action_spec())
+    def batch(self, actions: Sequence[types.NestedArray]) -> types.NestedTensor:
+        """Returns actions as one batch of tensors."""
+        return tree.map_structure(
+            lambda *leaves: torch.as_tensor(np.stack(leaves), device=self._environment.device), *actions
+        )
+
+    def reset(self) -> list[dm_env.TimeStep]:
+        return [arrived[-1] for arrived in self._rows(self._environment.reset())]
+
+    def step(self, actions: Sequence[types.NestedArray]) -> list[tuple[dm_env.TimeStep, ...]]:
+        return self._rows(self._environment.step(self.batch(actions)))
+
+    def close(self) -> None:
+        self._environment.close()
+
+    def _rows(self, batch: types.BatchedTimeStep) -> list[tuple[dm_env.TimeStep, ...]]:
+        """Returns the timesteps of each environment."""
+        arrays = tree.map_structure(lambda leaf: leaf.cpu().numpy(), batch)
+        arrived: list[tuple[dm_env.TimeStep, ...]] = []
+        for index in range(self.num_environments):
+            # With the ellipsis, a row of a vector is also an array, of the same memory.
+            row = tree.map_structure(lambda leaf, index=index: leaf[index, ...], arrays)
+            kind, first = dm_env.StepType(int(row.step_type)), dm_env.restart(row.newest)
+            timestep = dm_env.TimeStep(kind, row.reward, row.discount, row.observation)
+            if timestep.last() and not self._environment.resets_in_next_step:
+                arrived.append((timestep, first))
+                continue
+            what = "`newest` must be the observation, except after an end in the same step."
+            checks.assert_nests_equal(row.newest, row.observation, what)
+            arrived.append((first if timestep.first() else timestep,))
+        return arrived

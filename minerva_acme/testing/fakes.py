@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 _OBSERVATION = specs.Array((3,), np.float32, name="observation")
 _ACTION = specs.BoundedArray((2,), np.float32, -1.0, 1.0, name="action")
-_REWARD = specs.Array((), np.float32, name="reward")
-_DISCOUNT = specs.BoundedArray((), np.float32, 0.0, 1.0, name="discount")
+_DEFAULTS = specs.EnvironmentSpec(_OBSERVATION, _ACTION)
 
 
 class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
@@ -42,8 +41,8 @@ class FakeEnvironment(specs.SpecMethods, dm_env.Environment):
         episode_length: int = 5,
         observation_spec: types.NestedSpec = _OBSERVATION,
         action_spec: types.NestedSpec = _ACTION,
-        reward_spec: types.NestedSpec = _REWARD,
-        discount_spec: types.NestedSpec = _DISCOUNT,
+        reward_spec: types.NestedSpec = _DEFAULTS.rewards,
+        discount_spec: types.NestedSpec = _DEFAULTS.discounts,
         truncates: bool = False,
         seed: int = 0,
     ) -> None:

@@ -18,32 +18,26 @@ from minerva_acme import actors, environments, specs, types
 from minerva_acme.testing import checks
 
 
-class VectorEnvironmentConformance(abc.ABC):
-    """Tests of a vector environment, across the ends of episodes if they are short enough."""
+class SeveralConformance(abc.ABC):
+    """Tests of several environments, as a vector or a batch, across the ends of episodes if short enough."""
 
     num_steps: int = 60
     """The number of steps of a test; each environment should end an episode within them."""
 
     @abc.abstractmethod
-    def make_environment(self) -> environments.VectorEnvironment:
-        """Makes a new vector environment, with short episodes if possible."""
+    def make_vector(self) -> environments.VectorEnvironment:
+        """Makes a new vector environment, which stands for what is tested."""
 
     def test_reset_returns_a_first_timestep_of_every_environment(self) -> None:
         """`reset` must return one FIRST timestep for each environment."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             for _ in range(2):
                 arrived = [(timestep,) for timestep in environment.reset()]
                 assert_step_types("reset", [None] * environment.num_environments, arrived)
 
-    def test_a_step_before_the_first_reset_resets(self) -> None:
-        """`step` must ignore its actions and return FIRST if no episode is open."""
-        with self.make_environment() as environment:
-            actions = self._actions(environment)
-            assert_step_types("step", [None] * environment.num_environments, environment.step(actions))
-
     def test_a_step_hands_out_one_timestep_or_last_and_first(self) -> None:
         """`step` must return, for each environment, timesteps that may follow its newest one."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             newest: list[dm_env.TimeStep | None] = [*environment.reset()]
             has_ended = [False] * environment.num_environments
             for _ in range(self.num_steps):
@@ -59,7 +53,7 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def test_timesteps_conform_to_the_specs_and_are_not_written_into_later(self) -> None:
         """Timesteps must conform to the specs, and no later call may write into their arrays."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             spec = specs.make_environment_spec(environment)
             for leaf in tree.flatten(spec):
                 assert isinstance(leaf, specs.Array), f"Specs must be nests of dm_env specs, got {leaf!r}."
@@ -76,7 +70,7 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def test_the_last_observation_is_that_of_the_episode_that_ends(self) -> None:
         """LAST must show the state in which the episode ended: learners bootstrap from it at a time limit."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             assert environment.gives_last_observation, (
                 f"{type(environment).__name__} must return the true observation at LAST, but says that it "
                 "does not (`gives_last_observation` is False). Agents that bootstrap refuse it."
@@ -114,7 +108,7 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def test_each_action_reaches_its_own_environment(self) -> None:
         """Each environment must get its own action, whatever the others get."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             number = environment.num_environments
         one, other = self._play([0] * number), self._play([1] * number)
         if number == 1 or not checks.are_equal(one, self._play([0] * number)):
@@ -139,7 +133,7 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def _play(self, kinds: Sequence[int]) -> list[list[dm_env.TimeStep]]:
         """Makes steps in a new vector; each environment gets the stream of actions 0 or 1, as in `kinds`."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             players = [actors.RandomActor(environment.action_spec(), seed=seed) for seed in (0, 1)]
             streams = [[timestep] for timestep in environment.reset()]
             for _ in range(self.num_steps):
@@ -151,7 +145,7 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def test_another_number_of_actions_is_refused(self) -> None:
         """`step` must refuse fewer or more actions than there are environments."""
-        with self.make_environment() as environment:
+        with self.make_vector() as environment:
             environment.reset()
             actions = self._actions(environment)
             for wrong in (actions[:-1], actions + actions[:1]):
@@ -160,13 +154,30 @@ class VectorEnvironmentConformance(abc.ABC):
 
     def test_it_can_be_closed_twice(self) -> None:
         """`close` must be safe to call again."""
-        environment = self.make_environment()
+        environment = self.make_vector()
         environment.close()
         assert environment.close() is None
 
     def _actions(self, environment: environments.VectorEnvironment) -> list[types.NestedArray]:
         actor = actors.RandomActor(environment.action_spec(), seed=0)
         return [actor.select_action(None) for _ in range(environment.num_environments)]
+
+
+class VectorEnvironmentConformance(SeveralConformance):
+    """Tests of a vector environment, across the ends of episodes if they are short enough."""
+
+    @abc.abstractmethod
+    def make_environment(self) -> environments.VectorEnvironment:
+        """Makes a new vector environment, with short episodes if possible."""
+
+    def make_vector(self) -> environments.VectorEnvironment:
+        return self.make_environment()
+
+    def test_a_step_before_the_first_reset_resets(self) -> None:
+        """`step` must ignore its actions and return FIRST if no episode is open."""
+        with self.make_environment() as environment:
+            actions = self._actions(environment)
+            assert_step_types("step", [None] * environment.num_environments, environment.step(actions))
 
 
 _Streams: TypeAlias = list[list[dm_env.TimeStep]]

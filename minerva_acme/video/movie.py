@@ -7,17 +7,20 @@ import os
 import pathlib
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import imageio_ffmpeg
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-_QUALITY = "18"  # of H.264, from 0 (lossless) to 51; lower values make no visible difference
+# The quality of H.264 is from 0 (lossless) to 51; lower values make no visible difference.
+_ENCODING = ("-c:v", "libx264", "-crf", "18", "-movflags", "+faststart")
+_GAP = 8  # pixels between movies side by side
 # Browsers slow down a gif whose frames change more often.
 _MAX_GIF_FRAMES_PER_SECOND = 50
 _TEXT_LINES_PER_FRAME = 18
+_SMALLEST_TEXT = 6  # pixels
 
 _font = functools.cache(ImageFont.load_default)
 
@@ -100,7 +103,7 @@ class MovieWriter:
             *("-framerate", self._rate, "-i", "-"),
             # All players support yuv420p, which halves the resolution of colours: both sides must be even.
             *("-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"),
-            *("-c:v", "libx264", "-crf", _QUALITY, "-movflags", "+faststart"),
+            *_ENCODING,
             unfinished,
         ]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -138,25 +141,53 @@ def write_gif(
             _check(done.returncode, done.stderr, path)
 
 
+def write_side_by_side(movies: Sequence[pathlib.Path], path: pathlib.Path) -> None:
+    """Joins movies of the same height and frame rate to one, from left to right.
+
+    It lasts as long as the longest of them. The others keep their last frame.
+
+    Args:
+        movies: The files that `MovieWriter` wrote, two or more.
+        path: The mp4 file.
+
+    Raises:
+        OSError: The encoder failed; the message is its own.
+    """
+    inputs = [word for movie in movies for word in ("-i", str(movie))]
+    last = len(movies) - 1
+    gaps = [f"[{index}]pad=iw+{_GAP}:ih:0:0:white[gap{index}]" for index in range(last)]
+    row = "".join(f"[gap{index}]" for index in range(last)) + f"[{last}]hstack=inputs={len(movies)}"
+    with _complete_or_absent(path) as unfinished:
+        command = [*_ffmpeg(), *inputs, "-filter_complex", ";".join([*gaps, row]), *_ENCODING, unfinished]
+        done = subprocess.run(command, capture_output=True)
+        _check(done.returncode, done.stderr, path)
+
+
 def gif_period(frames_per_second: float) -> int:
     """Returns which frames of a video a gif keeps: 1 for all, 2 for every second one, and so on."""
     return -int(-frames_per_second // _MAX_GIF_FRAMES_PER_SECOND)
 
 
-def annotate(frame: np.ndarray, text: str) -> np.ndarray:
-    """Returns the frame with a line of text in its upper left corner, white on dark.
+def annotate(frame: np.ndarray, text: str, *, above: bool = False) -> np.ndarray:
+    """Returns the frame with a line of text, white on dark. It becomes smaller if the frame is too narrow.
 
     Args:
         frame: The frame, uint8 [height, width, 3].
         text: The line of text.
+        above: Whether the text is in a strip above the frame, or in the frame's upper left corner.
 
     Returns:
-        A copy of the frame with the text, uint8 [height, width, 3].
+        A copy of the frame with the text, uint8 [height, width, 3]; with a strip it is higher.
     """
     size = max(10, frame.shape[0] // _TEXT_LINES_PER_FRAME)
+    height = int(1.8 * size)
+    if above:
+        frame = np.pad(frame, ((height, 0), (0, 0), (0, 0)))
+    while size > _SMALLEST_TEXT and _font(size).getlength(text) + size > frame.shape[1]:
+        size -= 1
     font = _font(size)
     # A multiple of the size, so that the box does not change with every digit.
-    width, height = int(-(-font.getlength(text) // size) + 1) * size, int(1.8 * size)
+    width = int(-(-font.getlength(text) // size) + 1) * size
     frame = frame.copy()
     frame[:height, :width] //= 3  # darken the background
     image = Image.fromarray(frame)

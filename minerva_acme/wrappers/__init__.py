@@ -6,11 +6,9 @@ from minerva_acme.wrappers.canonical_action import CanonicalActionWrapper
 from minerva_acme.wrappers.concat_observation import ConcatObservationWrapper
 from minerva_acme.wrappers.critic_observation import CriticObservationWrapper
 from minerva_acme.wrappers.delayed_reward import DelayedRewardWrapper
-from minerva_acme.wrappers.episode_statistics import EpisodeStatistics, EpisodeStatisticsWrapper
 from minerva_acme.wrappers.flat_action import FlatActionWrapper
 from minerva_acme.wrappers.float_observation import FloatObservationWrapper
 from minerva_acme.wrappers.frame_stack import FrameStackWrapper
-from minerva_acme.wrappers.noop_starts import NoopStartsWrapper
 from minerva_acme.wrappers.numbers_only import NumbersOnlyWrapper
 from minerva_acme.wrappers.pixels import PixelsWrapper
 from minerva_acme.wrappers.random_state import DmControlRandomState
@@ -20,7 +18,6 @@ from minerva_acme.wrappers.single_precision import SinglePrecisionWrapper
 from minerva_acme.wrappers.spec_check import SpecCheck, SpecCheckWrapper
 from minerva_acme.wrappers.step_limit import StepLimitWrapper
 from minerva_acme.wrappers.transforms import ActionTransformWrapper, ObservationTransformWrapper
-from minerva_acme.wrappers.video_frames import VideoFramesWrapper
 
 __all__ = [
     "ActionRepeatWrapper",
@@ -31,13 +28,10 @@ __all__ = [
     "DelayedRewardWrapper",
     "DmControlRandomState",
     "EnvironmentWrapper",
-    "EpisodeStatistics",
-    "EpisodeStatisticsWrapper",
     "FlatActionWrapper",
     "FloatObservationWrapper",
     "FrameStackWrapper",
     "NamedRewardsWrapper",
-    "NoopStartsWrapper",
     "NumbersOnlyWrapper",
     "ObservationTransformWrapper",
     "PixelsWrapper",
@@ -46,7 +40,6 @@ __all__ = [
     "SpecCheck",
     "SpecCheckWrapper",
     "StepLimitWrapper",
-    "VideoFramesWrapper",
     "frames_per_second",
     "render_frame",
     "wrap_all",

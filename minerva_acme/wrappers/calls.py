@@ -25,23 +25,13 @@ def call(environment: Any, method: str, *arguments: Any) -> dm_env.TimeStep:
         SpecError: It did not return a `dm_env.TimeStep`.
         Exception: Any other exception of the environment, unchanged.
     """
-    timestep: dm_env.TimeStep = call_unchecked(environment, method, *arguments)
+    try:
+        timestep: dm_env.TimeStep = getattr(environment, method)(*arguments)
+    except SystemExit as error:
+        raise exit_error(environment, method, error) from error
     if not isinstance(timestep, dm_env.TimeStep):
         check(timestep, environment, method)
     return timestep
-
-
-def call_unchecked(environment: Any, method: str, *arguments: Any) -> Any:
-    """Calls a method of an environment or of a vector of environments, and returns its result unchecked.
-
-    Raises:
-        EnvironmentExit: See `call`.
-        Exception: See `call`.
-    """
-    try:
-        return getattr(environment, method)(*arguments)
-    except SystemExit as error:
-        raise exit_error(environment, method, error) from error
 
 
 def exit_error(environment: Any, method: str, error: SystemExit) -> EnvironmentExit:

@@ -1,5 +1,6 @@
 """Observations in two parts: what the policy sees, and what only the critic sees in addition."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -42,32 +43,21 @@ class CriticObservationWrapper(base.ConversionWrapper):
             parts["critic"] = sorted(critic_observations)
         made = {name: _make_part(name, {each: spec[each] for each in names}) for name, names in parts.items()}
         self._observation_spec = {name: part for name, (part, _) in made.items()}
-        self._to_observation = _Sorted({name: convert for name, (_, convert) in made.items()})
+        converts = {name: convert for name, (_, convert) in made.items()}
+        self._to_observation = functools.partial(_sorted, converts)
 
     def observation_spec(self) -> types.NestedSpec:
         return self._observation_spec
 
 
-class _Sorted:
-    """Makes the parts of an observation."""
-
-    def __init__(self, converts: Mapping[str, Callable[[Any], Any]]) -> None:
-        """Args: converts: Makes each part from the whole observation."""
-        self._converts = converts
-
-    def __call__(self, observation: Any) -> dict[str, Any]:
-        return {name: convert(observation) for name, convert in self._converts.items()}
+def _sorted(converts: Mapping[str, Callable[[Any], Any]], observation: Any) -> dict[str, Any]:
+    """Makes each part from the whole observation."""
+    return {name: convert(observation) for name, convert in converts.items()}
 
 
-class _Kept:
+def _kept(names: Sequence[str], observation: Any) -> dict[str, Any]:
     """Keeps some entries of a dict."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        """Args: names: The entries."""
-        self._names = names
-
-    def __call__(self, observation: Any) -> dict[str, Any]:
-        return {name: observation[name] for name in self._names}
+    return {name: observation[name] for name in names}
 
 
 def _make_part(name: str, spec: Mapping[str, Any]) -> tuple[types.NestedSpec, Callable[[Any], Any]]:
@@ -75,4 +65,4 @@ def _make_part(name: str, spec: Mapping[str, Any]) -> tuple[types.NestedSpec, Ca
     if all(leaf.dtype.kind == "f" and len(leaf.shape) <= 2 for leaf in tree.flatten(spec)):
         concatenation = concat_observation.Concatenation(spec, is_filtered=True)
         return specs.Array((concatenation.size,), concatenation.dtype, name), concatenation
-    return spec, _Kept([*spec])
+    return spec, functools.partial(_kept, [*spec])

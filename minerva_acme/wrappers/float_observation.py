@@ -69,7 +69,7 @@ def _as_float(spec: specs.Array) -> _Conversion:
         size = float(sizes.sum())
         if size <= _LARGEST:
             vector = specs.BoundedArray((int(size),), np.float32, 0.0, 1.0, name=spec.name)
-            return _Conversion(vector, _OneHot(spec.name, low.ravel(), sizes))
+            return _Conversion(vector, _OneHot(spec, low.ravel(), sizes))
         if isinstance(spec, specs.DiscreteArray):
             return _Conversion(spec, _same)  # a network's `OneHotEncoder` makes the vector where it is needed
     if is_byte and (high > low).all():
@@ -84,19 +84,16 @@ def _as_float(spec: specs.Array) -> _Conversion:
 class _OneHot:
     """Converts values to one-hot vectors and concatenates these."""
 
-    def __init__(self, name: str | None, low: np.ndarray, sizes: np.ndarray) -> None:
-        """Args: name: Name for messages. low: Smallest values, [n]. sizes: Number of values of each, [n]."""
-        self._name = name or "observation"
+    def __init__(self, spec: specs.BoundedArray, low: np.ndarray, sizes: np.ndarray) -> None:
+        """Args: spec: Of the values. low: Smallest values, [n]. sizes: Number of values of each, [n]."""
+        self._spec = spec
         self._low, self._sizes = low.astype(np.int64), sizes.astype(np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
 
     def __call__(self, value: Any) -> np.ndarray:
         places = np.ravel(value).astype(np.int64) - self._low
         if (places < 0).any() or (places >= self._sizes).any():
-            raise specs.SpecError(
-                f"`{self._name}` must lie within the bounds of its spec to become a one-hot vector, got "
-                f"{value!r}. Correct the environment or its spec."
-            )
+            specs.check_bounds(self._spec.name or "observation", np.asarray(value), self._spec)
         vector = np.zeros(self._sizes.sum(), np.float32)
         vector[self._starts + places] = 1.0
         return vector

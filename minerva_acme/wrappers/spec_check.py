@@ -82,9 +82,9 @@ class SpecCheck:
     def _examine(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         """Raises or warns if there is a problem in a timestep; returns it as `__call__` does."""
         unbounded = () if self._strict else ("observation", "reward")
+        checker, nest = self._first, timestep.observation
         try:
             if timestep.first():
-                self._first.explain(timestep.observation, unbounded=unbounded)
                 specs.check_first(timestep)
             else:
                 for name in ("reward", "discount"):
@@ -92,60 +92,59 @@ class SpecCheck:
                         raise specs.SpecError(
                             f"`{name}` is None at a {timestep.step_type.name} timestep. Only FIRST has none."
                         )
-                outcome = _Outcome(timestep.observation, timestep.reward, timestep.discount)
-                self._later.explain(outcome, unbounded=unbounded)
+                checker, nest = self._later, _Outcome(nest, timestep.reward, timestep.discount)
+            leaves = checker.explain(nest, unbounded=unbounded)
         except specs.SpecError as error:
             raise specs.SpecError(f"{self.describe_place()}: {error}") from error
         if self._strict:
             return timestep
+        for leaf, value in zip(checker.leaves, leaves, strict=True):
+            self._warn(leaf, np.asarray(value))
         timestep = timestep._replace(observation=_arrays(self._specs.observations, timestep.observation))
-        self._warn("observation", timestep.observation)
-        if not timestep.first():
-            timestep = timestep._replace(reward=_arrays(self._specs.rewards, timestep.reward))
-            self._warn("reward", timestep.reward)
-        return timestep
+        if timestep.first():
+            return timestep
+        return timestep._replace(reward=_arrays(self._specs.rewards, timestep.reward))
 
-    def _warn(self, name: str, nest: types.NestedArray) -> None:
-        nested_spec = getattr(self._specs, f"{name}s")
-        for (path, spec), value in zip(tree.flatten_with_path(nested_spec), tree.flatten(nest), strict=True):
-            field = specs.leaf_name(name, path)
-            if spec.dtype.kind == "f" and np.size(value) and (largest := np.abs(value).max()) > _HUGE:
-                count = self._count(field, "size")
-                if str(count).strip("0") == "1":
-                    is_reward = name == "reward"
+    def _warn(self, leaf: specs.Leaf, value: np.ndarray) -> None:
+        if leaf.dtype.kind == "f" and value.size and (largest := np.abs(value).max()) > _HUGE:
+            count = self._count(leaf.name, "size")
+            if str(count).strip("0") == "1":
+                is_reward = leaf.path[0] == "reward"
+                _LOG.warning(
+                    "%s: `%s` reaches %g%s. At that size, float32 cannot represent changes of 1. Clip or "
+                    "rescale it in a wrapper, such as %s.",
+                    self.describe_place(),
+                    leaf.name,
+                    largest,
+                    f", the {count:,}th time" if count > 1 else "",
+                    "gymnasium.wrappers.ClipReward" if is_reward else "ObservationTransformWrapper",
+                )
+        elif leaf.bounds is not None:
+            is_outside = (value < leaf.bounds[0]) | (value > leaf.bounds[1])
+            if is_outside.any():
+                if self._count(leaf.name, "bounds") == 1:
                     _LOG.warning(
-                        "%s: `%s` reaches %g%s. At that size, float32 cannot represent changes of 1. Clip or "
-                        "rescale it in a wrapper, such as %s.",
+                        "%s: `%s` must be %s, got %g. Its bounds are not checked any more. Clip it, or "
+                        "correct the spec.",
                         self.describe_place(),
-                        field,
-                        largest,
-                        f", the {count:,}th time" if count > 1 else "",
-                        "gymnasium.wrappers.ClipReward" if is_reward else "ObservationTransformWrapper",
+                        leaf.name,
+                        specs.describe(leaf.spec),
+                        value[is_outside][0],
                     )
-            elif isinstance(spec, specs.BoundedArray):
-                low, high = specs.bounds(spec)
-                is_outside = np.ravel((value < low) | (value > high))
-                if is_outside.any():
-                    if self._count(field, "bounds") == 1:
-                        _LOG.warning(
-                            "%s: `%s` must be %s, got %g. Its bounds are not checked any more. Clip it, or "
-                            "correct the spec.",
-                            self.describe_place(),
-                            field,
-                            specs.describe(spec),
-                            np.ravel(value)[is_outside][0],
-                        )
-                    self._forget_bounds(name, path)
+                self._forget_bounds(leaf)
 
     def _count(self, field: str, kind: str) -> int:
         key = (self._name, field, kind)
         _seen[key] += 1
         return _seen[key]
 
-    def _forget_bounds(self, name: str, path: tuple[Any, ...]) -> None:
+    def _forget_bounds(self, known: specs.Leaf) -> None:
         """Stops checking the bounds of a field that is known to leave them, to save time."""
+        name, *place = known.path
         spec = tree.map_structure_with_path(
-            lambda other, leaf: specs.Array(leaf.shape, leaf.dtype, leaf.name) if other == path else leaf,
+            lambda path, leaf: (
+                specs.Array(leaf.shape, leaf.dtype, leaf.name) if [*map(str, path)] == place else leaf
+            ),
             getattr(self._specs, f"{name}s"),
         )
         self._specs = self._specs._replace(**{f"{name}s": spec})

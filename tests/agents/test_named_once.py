@@ -69,7 +69,7 @@ def test_every_agent_has_one_entry_there_and_one_line_in_the_package_list(reposi
 def test_a_file_that_names_an_agent_is_found() -> None:
     for source in (
         "from minerva_acme.agents import ppo",
-        "import minerva_acme.agents.mpo.learner",
+        "import minerva_acme.agents.mpo.losses",
         "isinstance(builder, VMPOBuilder)",
         "if agent == 'mpo': pass",
         "title = 'V-MPO and others'",

@@ -1,7 +1,7 @@
 """The cost of several processes compared with one: CPU time per node, memory, bytes, time to the first step.
 
 Run `python -m tests.benchmarks.distributed` in the repository's root, on an idle machine. Each run trains SAC
-in new processes, and the variants take turns. docs/scaling.md has the numbers that it prints.
+in new processes, and the variants take turns. docs/performance.md has the numbers that it prints.
 """
 
 import argparse

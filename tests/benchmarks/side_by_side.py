@@ -1,7 +1,7 @@
 """Learner steps per second of one learner and of two side by side, each in its own process.
 
 Run `python -m tests.benchmarks.side_by_side` in the repository's root, on an idle machine: each learner needs
-a core. The variants take batches of the same size, and take turns. docs/scaling.md has the numbers.
+a core. The variants take batches of the same size, and take turns. docs/performance.md has the numbers.
 """
 
 import argparse

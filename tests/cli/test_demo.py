@@ -79,7 +79,8 @@ def test_it_ends_at_its_goal_and_shows_scores_curve_picture_and_film(tmp_path, r
     for suffix in ("png", "svg"):
         assert (directory / f"curve.{suffix}").stat().st_size > 0
         assert f"{directory}/curve.{suffix}" in out
-    assert [(one.directory, one.checkpoint, one.episodes) for one in filmed] == [(directory, "best", 1)]
+    assert [(one.directory, one.episodes) for one in filmed] == [(directory, 1)]
+    assert filmed[0].checkpoint == ("first", "middle", "best")
     assert "The goal, an evaluation return of -1e+06, is reached" in out
     # It says how to do the same without it.
     words = out.partition("The same as: minerva ")[2].split(" mpo on ")[0]

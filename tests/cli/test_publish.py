@@ -14,7 +14,7 @@ import yaml
 import minerva_acme
 from minerva_acme.agents import ppo
 from minerva_acme.cli import parsing, video
-from minerva_acme.runs import hub
+from minerva_acme.runs import hub, policies
 from tests import stand_in_hub
 from tests.runs.short_run import train
 
@@ -41,6 +41,8 @@ def films(monkeypatch):
     asked = []
 
     def run(command):
+        (checkpoint,) = command.checkpoint
+        assert policies.find(command.directory, checkpoint).path.exists()
         asked.append(command)
         command.out.write_bytes(b"film")
 

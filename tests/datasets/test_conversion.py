@@ -18,12 +18,13 @@ NESTED = {"a": SPEC.observations, "b": (SPEC.rewards, DISCRETE.actions)}
     [
         (
             {"a": SPEC.observations},
-            r"`observation` must be a dict of \['a', 'b'\], got a dict of \['a'\]",
+            r"`observation` must have the fields \['a', 'b'\], got the fields \['a'\]\. Correct",
         ),
-        (SPEC.observations, r"`observation` must be a dict of \['a', 'b'\], got an array"),
-        ({**NESTED, "b": (SPEC.rewards,)}, r"`observation\['b'\]` must be 2 parts, got 1 parts"),
-        ({**NESTED, "b": SPEC.rewards}, r"`observation\['b'\]` must be 2 parts, got an array"),
+        (SPEC.observations, r"`observation` must have the fields \['a', 'b'\], got Array\(2,\)"),
+        ({**NESTED, "b": (SPEC.rewards,)}, r"`observation\['b'\]` must have 2 elements, got 1 elements"),
+        ({**NESTED, "b": SPEC.rewards}, r"`observation\['b'\]` must have 2 elements, got Array"),
         ({**NESTED, "a": specs.Array((3,), np.float32)}, r"`observation\['a'\]` of the data .* Array\(3,\)"),
+        ({**NESTED, "a": {"c": SPEC.rewards}}, r"`observation\['a'\]` of the data .* Array\(2,\) .*'c'"),
         ({**NESTED, "a": specs.Array((2,), np.int32)}, r"`observation\['a'\]` of the data .* int32"),
         (
             {**NESTED, "b": (SPEC.rewards, specs.DiscreteArray(4))},
@@ -150,5 +151,5 @@ def test_data_out_of_its_own_bounds_is_not_converted(tmp_path, make_episode):
         def __iter__(self):
             return (each._replace(action=each.action + 3) for each in super().__iter__())
 
-    with pytest.raises(specs.SpecError, match=r"`action` .* must be in \[-2, 2\], the bounds of its spec"):
+    with pytest.raises(specs.SpecError, match=r"`action` must be in \[-2, 2\], the bounds of its spec"):
         datasets.play(Tampered(tmp_path / "data"), Tape(), spec=SPEC)

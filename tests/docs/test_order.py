@@ -76,7 +76,7 @@ def run_here(jobs: Any, *, watcher: Any, **_: Any) -> None:
 
 def find_only(command: commands.Video) -> int:
     """Finds what would be filmed."""
-    assert policies.find(command.directory, command.checkpoint).path.exists()
+    assert all(policies.find(command.directory, name).path.exists() for name in command.checkpoint)
     return 0
 
 

@@ -258,15 +258,19 @@ class HasNoNewest(testing.BatchedEnvironmentConformance):
 @pytest.mark.parametrize(
     ("case", "test", "message"),
     [
-        (DoublesDiscounts, "a_run_would_not_refuse_its_steps", r"`discount` must be within \[0, 1\]"),
-        (HasNoNewest, "a_run_would_not_refuse_its_steps", "`newest` of `step`, in step 1, .* got None"),
+        (DoublesDiscounts, "a_run_would_not_refuse_its_steps", r"`discount` must be in \[0, 1\]"),
+        (HasNoNewest, "a_run_would_not_refuse_its_steps", "step 1: `newest` must be .* got None"),
         (WritesAgain, "a_run_would_not_refuse_its_steps", "must not be written to after it was returned"),
         (ShowsTheNext, "the_last_observation_is_that_of_the_episode_that_ends", "the previous one"),
-        (ForgetsToBegin, "a_step_type_may_follow_the_one_before", "exactly after LAST"),
+        (
+            ForgetsToBegin,
+            "a_step_hands_out_one_timestep_or_last_and_first",
+            "whose newest .* FIRST, got 'FIRST'",
+        ),
         (
             WritesAgain,
             "timesteps_conform_to_the_specs_and_are_not_written_into_later",
-            "fresh tensors",
+            "fresh arrays",
         ),
     ],
 )

@@ -61,6 +61,14 @@ class TestPool(testing.BatchedEnvironmentConformance):
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")
+class TestEnvPoolAsVector(testing.VectorEnvironmentConformance):
+    def make_environment(self):
+        envpool = pytest.importorskip("envpool")
+        pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=2, seed=0, max_episode_steps=12)
+        return environments.GymnasiumVectorEnvironment(pool)
+
+
 class TestEnvPool(testing.BatchedEnvironmentConformance):
     def make_environment(self):
         return environments.make_gymnasium_batch(make_pool("CartPole-v1"))

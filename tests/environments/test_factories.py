@@ -224,7 +224,7 @@ def test_the_training_environment_is_flat_float32_and_canonical(environment_id, 
 
 def test_a_canonical_action_of_one_is_the_full_torque_of_the_pendulum():
     pendulum = environments.make("Pendulum-v1", seed=0)
-    environment = environments.wrap_for_flat_control(pendulum)
+    environment = environments.make_training_environment(pendulum)
     environment.reset()
     environment.step(np.ones(1, np.float32))
     assert pendulum.environment.unwrapped.last_u == 2.0
@@ -266,6 +266,19 @@ environments.make("dm_control/cartpole/swingup")
 print(os.environ["MUJOCO_GL"])
 """
     assert run_python(code, MUJOCO_GL="disabled").stdout == "disabled\n"
+
+
+@pytest.mark.parametrize("first", ["", "from dm_control import composer"])
+def test_fields_that_a_newer_mujoco_no_longer_has_are_not_missed(first):
+    code = f"""
+import mujoco
+del mujoco.MjModel.flex_vertedge, mujoco.MjData.flexvert_length  # as in MuJoCo 4
+{first}
+from minerva_acme import environments
+environments.make("dm_control/cartpole/swingup").reset()
+"""
+    done = run_python(code, MUJOCO_GL="disabled")
+    assert done.returncode == 0, done.stderr
 
 
 def test_importing_the_module_imports_no_simulator():

@@ -84,18 +84,6 @@ def test_a_vector_of_a_users_own_may_write_into_its_actions():
     testing.assert_nests_equal(actor.actions, [make_action(VECTOR)] * len(actor.actions))
 
 
-def test_noops_stay_noops_whatever_the_environment_does_to_them():
-    inner = Meddling(episode_length=9)
-    noop = np.zeros(2, np.float32)
-    environment = wrappers.NoopStartsWrapper(
-        inner, noop_action=noop, max_noops=5, random=np.random.default_rng(0)
-    )
-    for _ in range(5):
-        environment.reset()
-    assert len(inner.actions) > 5
-    np.testing.assert_array_equal(inner.actions, np.zeros((len(inner.actions), 2)))
-
-
 def test_an_action_given_through_gymnasium_stays_as_it_is():
     environment = environments.GymnasiumFromDmEnv(Meddling(episode_length=9))
     environment.reset()
@@ -123,7 +111,7 @@ def bare(environment):
     return environment
 
 
-WRAPPERS = [bare, environments.wrap_for_flat_control, environments.make_training_environment]
+WRAPPERS = [bare, wrappers.SinglePrecisionWrapper, environments.make_training_environment]
 
 
 def play(wrap, method, do, seed=0):
@@ -242,12 +230,8 @@ def test_what_is_no_timestep_is_told_by_environment_and_method(wrap, method, val
     [
         lambda environment: wrappers.StepLimitWrapper(environment, max_steps=9),
         lambda environment: wrappers.ActionRepeatWrapper(environment, num_repeats=2),
-        lambda environment: wrappers.NoopStartsWrapper(
-            environment, noop_action=np.zeros(2, np.float32), max_noops=0, random=np.random.default_rng(0)
-        ),
         lambda environment: wrappers.FrameStackWrapper(environment, num_frames=2),
         lambda environment: wrappers.DelayedRewardWrapper(environment, period=None),
-        wrappers.EpisodeStatisticsWrapper,
         wrappers.SinglePrecisionWrapper,
     ],
 )

@@ -147,6 +147,7 @@ def test_which_arguments_are_accepted_is_read_from_the_signature():
         ),
         ("my_gym:Mine", {}, r"has no 'Mine', and has registered no id .* Did you mean my_gym:Mine-v0\?"),
         ("my_robot:zzz", {}, "It has Robot, Seedless, "),
+        ("my_robot:robot:walk", {}, r"has no 'robot:walk', and has registered no id"),
         (
             "my_robot:robot",
             {},

@@ -56,7 +56,7 @@ def test_a_walker_trains_with_each_engine(engine, walker, monkeypatch, tmp_path)
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *flags])
     result = runpy.run_path(str(EXAMPLE), run_name="__main__")["result"]
     assert (result.env_steps, result.given_up) == (100, ())
-    assert result.learner_steps >= 10
+    assert result.learner_steps >= 5  # with Ray, its last ones may lag behind the actors'
     assert result.after.returns != result.before.returns
     assert all(length <= 20 for length in result.after.lengths)  # of 0.025 s each
 

@@ -88,8 +88,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
     ),
-    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py",),
-    "agents/mpo/learner.py": (
+    "agents/mpo/builder.py": ("tests/agents/mpo/test_memory.py", "tests/agents/mpo/test_scaled_returns.py"),
+    "agents/mpo/parts.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
         "tests/agents/mpo/test_reference_memory_step.py",
@@ -240,6 +240,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "minerva_acme/replay/reverb": ("tests/replay/reverb/test_store.py", "tests/replay/test_conformance.py"),
     "minerva_acme/replay/layouts/rollouts.py": ("tests/adders/test_rollout.py",),
     "minerva_acme/specs.py": (
+        "tests/test_specs.py",
         "tests/wrappers/test_spec_check.py",
         "tests/environments/test_misbehaving.py",
         "tests/environments/test_gymnasium_spaces.py",

@@ -236,3 +236,34 @@ def test_observers_go_together_in_one_loop_over_nests():
     result = loop.run_episode()
     for name in ("action_norm/grip/max", "observation_norm/arm/mean", "action/arm/1/stddev"):
         assert np.isfinite(result[name])
+
+
+class Given(observers.SummarisingObserver):
+    """Measures the rows that it was made with."""
+
+    statistics = ("mean", "stddev", "min", "max", "last", "sum")
+
+    def __init__(self, rows):
+        super().__init__()
+        self.left = list(rows)
+
+    def measure(self, environment, timestep, action):
+        return self.left.pop(0)
+
+
+def given(*rows):
+    metrics = play(Given(rows), np.zeros((len(rows) + 1, 2)), np.zeros((len(rows), 2)))
+    return {name: [metrics[f"{name}/{each}"] for each in Given.statistics] for name in ("a", "b")}
+
+
+def test_a_name_is_summarised_over_the_steps_that_have_it():
+    found = given({"a": 1, "b": True}, {"a": 3}, {"a": 5})
+    assert found == {"a": [3.0, (8 / 3) ** 0.5, 1.0, 5.0, 5.0, 9.0], "b": [1.0, 0.0, 1.0, 1.0, 1.0, 1.0]}
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_nan_is_not_hidden_by_the_numbers_around_it(place):
+    values = [1.0, np.inf]
+    values.insert(place, np.nan)
+    found = given(*({"a": value, "b": 0.0} for value in values))
+    assert np.isnan(found["a"][:4]).all()

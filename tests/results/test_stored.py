@@ -223,4 +223,4 @@ def test_the_table_of_recorded_data_is_of_the_rows():
     """Of all agents but BC, to which they are compared."""
     header, rule, *rows = offline.main(["--stored"]).split("\n\n")[0].splitlines()
     table = "\n".join([header, rule, *(row for row in rows if "| BC, " not in row)])
-    assert f"\n\n{table}\n\n" in (REPOSITORY / "docs/how-to/data.md").read_text()
+    assert f"\n\n{table}\n\n" in (REPOSITORY / "docs/results.md").read_text()

@@ -368,9 +368,10 @@ def test_the_best_by_evaluation_is_kept_beside_the_newest(evaluated, run):
     assert names(evaluated) == ["000000020", "000000040", "000000050"]
     assert evaluated.is_best(5.1) and not evaluated.is_best(5.0) and not evaluated.is_best(None)
     steps = {
-        which: checkpointing.env_steps(checkpointing.find(run, which)) for which in ("latest", "best", 40)
+        which: checkpointing.env_steps(checkpointing.find(run, which))
+        for which in ("latest", "first", "middle", "best", 40)
     }
-    assert steps == {"latest": 50, "best": 20, 40: 40}
+    assert steps == {"latest": 50, "first": 20, "middle": 20, "best": 20, 40: 40}
     folder = run / "checkpoints" / "000000020"
     assert checkpointing.find(run, folder) == checkpointing.find(folder) == folder
 
@@ -402,7 +403,10 @@ def test_checkpoints_of_steps_that_are_made_again_go_with_the_next_one(evaluated
 
 @pytest.mark.parametrize("which", ["60", "bset", "runs/nowhere"])
 def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(evaluated, run, which):
-    expected = f"`checkpoint` must be latest, 20, 40, 50, best or the folder of a checkpoint, got '{which}'"
+    expected = (
+        "`checkpoint` must be latest, 20, 40, 50, best, first, middle or the folder of a checkpoint, got "
+        f"'{which}'"
+    )
     with pytest.raises(ValueError, match=expected):
         checkpointing.find(run, which)
 

@@ -482,10 +482,10 @@ def checked(spec=VECTOR):
 def test_a_policy_refuses_observations_that_do_not_fit_its_spec():
     policy = minerva_acme.load_policy("ppo_default:CartPole-v1")
     with pytest.raises(
-        specs.SpecError, match=r"`observation` must be Array\(4,\) float32, got an array \(1,\)"
+        specs.SpecError, match=r"`observation` must be float32 of shape \(4,\), got float64 of shape \(1,\)"
     ):
         policy(np.zeros(1))
-    with pytest.raises(specs.SpecError, match=r"must be Array\(4,\) float32 and finite, got nan in it"):
+    with pytest.raises(specs.SpecError, match=r"`observation` must be finite, got nan at index \(1,\)"):
         policy(np.array([0.0, np.nan, 0.0, 0.0], np.float32))
     with pytest.raises(specs.SpecError, match=r"For several observations call `policy.batch"):
         policy(np.zeros((5, 4), np.float32))
@@ -528,26 +528,26 @@ def test_training_observations_arrive_as_they_are():
         (
             VECTOR,
             np.zeros((3, 1)),
-            r"got an array \(3, 1\) float64. Take observations from an environment that is",
+            r"got float64 of shape \(3, 1\). Take observations from an environment that is",
         ),
-        (VECTOR, np.float32(1.0), r"got an array \(\) float32"),
+        (VECTOR, np.float32(1.0), r"got float32 of shape \(\)"),
         (VECTOR, np.zeros((7, 3)), "`policy.batch"),
-        (VECTOR, [1e300, 0.0, 0.0], "and finite, got inf in it"),
+        (VECTOR, [1e300, 0.0, 0.0], "must be finite, got inf at"),
         (VECTOR, [1e16, 0.0, 0.0], r"within ±1e\+15"),
-        (VECTOR, [2**24 + 1, 0, 0], "int64, which that dtype cannot hold"),
-        (VECTOR, ["1", "2", "3"], "which that dtype cannot hold"),
-        (VECTOR, [1j, 0, 0], "complex128, which that dtype cannot hold"),
+        (VECTOR, [2**24 + 1, 0, 0], "must be float32 .* got int64 .* Convert it as in training"),
+        (VECTOR, np.array(["1", "2", "3"]), "must be float32 .* got str"),
+        (VECTOR, np.array([1j, 0, 0]), "must be float32 .* got complex128"),
         (VECTOR, [[1.0], 2.0, 3.0], "got a list"),
-        (VECTOR, None, r"got an array \(\) object"),
-        (VECTOR, {"a": [1.0], "b": [0.0, 0.0]}, "were concatenated .wrappers.ConcatObservationWrapper"),
+        (VECTOR, None, "got None"),
+        (VECTOR, {"a": [1.0], "b": [0.0, 0.0]}, "concatenated its parts .wrappers.ConcatObservationWrapper"),
         (PICTURE, np.zeros((2, 2, 1)), "an image stays uint8"),
-        (PICTURE, np.full((2, 2, 1), 256), "int64, which that dtype cannot hold"),
-        (specs.DiscreteArray(3), 3, "0 to 2, got 3"),
+        (PICTURE, np.full((2, 2, 1), 256), "must be uint8 .* got int64"),
+        (specs.DiscreteArray(3), 3, r"must be in \[0, 2\], .* got 3"),
         (VECTOR, (np.zeros(3), {}), r"Gymnasium's `reset` returns \(observation, info\): pass the first"),
-        ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must be a dict of \['a', 'b'\], got an array"),
-        ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got a dict of \['a'\]"),
-        ({"a": VECTOR}, {"a": [np.nan, 0.0, 0.0]}, r"`observation\['a'\]` must be .* finite, got nan"),
-        ((VECTOR, VECTOR), [np.zeros(3)], "must be a tuple of 2 parts, got a list"),
+        ({"a": VECTOR, "b": PICTURE}, np.zeros(3), r"must have the fields \['a', 'b'\], got float64 of"),
+        ({"a": VECTOR, "b": PICTURE}, {"a": np.zeros(3)}, r"got the fields \['a'\]"),
+        ({"a": VECTOR}, {"a": [np.nan, 0.0, 0.0]}, r"`observation\['a'\]` must be finite, got nan"),
+        ((VECTOR, VECTOR), [np.zeros(3)], "must have 2 elements, got 1 elements"),
     ],
 )
 def test_an_observation_unlike_those_of_training_is_refused_by_name(spec, given, message):
@@ -563,9 +563,13 @@ def test_a_dict_with_the_right_parts_is_taken_and_its_axes_are_compared():
     assert inner.shown["a"].tolist() == [[1.0, 2.0, 3.0]]
     assert inner.shown["b"][0].dtype == np.uint8
     two, one = np.zeros((2, 3)), np.zeros((1, 2, 2, 1), np.uint8)
-    with pytest.raises(specs.SpecError, match=r"must have the same leading size, got \[1, 2\]"):
+    with pytest.raises(
+        specs.SpecError, match=r"`observation\['b'\]\[0\]` must be uint8 .* \(2, 2, 2, 1\), got .* \(1, 2"
+    ):
         policy.batch({"a": two, "b": (one,)})
-    with pytest.raises(specs.SpecError, match="There must be at least one"):
+    with pytest.raises(
+        specs.SpecError, match=r"shape \(3,\) behind a leading axis of 1 or more, got .* \(0, 3\)"
+    ):
         checked()[0].batch(np.zeros((0, 3)))
 
 
@@ -760,14 +764,19 @@ def test_a_policy_takes_what_the_task_observes_as_well_as_what_it_was_trained_on
             np.testing.assert_allclose(
                 policy.batch(batch).action, [policy(each).action for each in several], atol=1e-6
             )
-            with pytest.raises(specs.SpecError, match=r"`observation\['gear'\]` must be .* 0 to 2, got 3"):
+            with pytest.raises(
+                specs.SpecError, match=r"`observation\['gear'\]` must be in \[0, 2\], .* got 3"
+            ):
                 policy(own | {"gear": 3})
-            with pytest.raises(specs.SpecError, match=r"`observation\['speed'\]` must be .* finite, got nan"):
+            with pytest.raises(specs.SpecError, match=r"`observation\['speed'\]` must be finite, got nan"):
                 policy(own | {"speed": np.array([0.0, np.nan])})
             for other in ({"speed": np.zeros(2)}, np.zeros(3, np.float32), 2):
-                with pytest.raises(specs.SpecError, match=r"`observation` must be Array\(7,\) float32"):
+                with pytest.raises(specs.SpecError, match=r"`observation` must be float32 of shape \(7,\)"):
                     policy(other)
-            with pytest.raises(specs.SpecError, match=r"same leading size, got \[2, 3\]"):
+            with pytest.raises(
+                specs.SpecError,
+                match=r"`observation\['speed'\]` must be float64 of shape \(3, 2\), got .* \(2, 2\)",
+            ):
                 policy.batch(batch | {"speed": batch["speed"][:2]})
 
 
@@ -791,5 +800,5 @@ def test_a_policy_of_a_choice_takes_its_number(tmp_path):
     policy = minerva_acme.load_policy(tmp_path)
     for number in range(5):
         np.testing.assert_array_equal(policy(number).action, policy(np.eye(5)[number]).action)
-    with pytest.raises(specs.SpecError, match="0 to 4, got 5"):
+    with pytest.raises(specs.SpecError, match=r"in \[0, 4\], .* got 5"):
         policy(5)

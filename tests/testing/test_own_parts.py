@@ -159,21 +159,9 @@ class TestDelayedReward(WrapperSuite):
     max_reward_delay = 2
 
 
-class TestEpisodeStatistics(WrapperSuite):
-    wrapper = wrappers.EpisodeStatisticsWrapper
-
-
 class TestFrameStack(WrapperSuite):
     wrapper = wrappers.FrameStackWrapper
     settings = {"num_frames": 3}
-
-
-class TestNoopStarts(WrapperSuite):
-    wrapper = wrappers.NoopStartsWrapper
-
-    def wrap(self, environment):
-        noop = {"arm": np.zeros(2, np.float32), "grip": np.int32(0)}
-        return self.wrapper(environment, noop_action=noop, max_noops=2, random=np.random.default_rng(0))
 
 
 class TestSpecCheck(WrapperSuite):
@@ -183,23 +171,6 @@ class TestSpecCheck(WrapperSuite):
 class TestStepLimit(WrapperSuite):
     wrapper = wrappers.StepLimitWrapper
     settings = {"max_steps": 4}
-
-
-def _black(environment):
-    return np.zeros((4, 4, 3), np.uint8)
-
-
-class Filmed(testing.FakeEnvironment):
-    def control_timestep(self):
-        return 0.02
-
-
-class TestVideoFrames(WrapperSuite):
-    wrapper = wrappers.VideoFramesWrapper
-    settings = {"render": _black}
-
-    def make_wrapped(self):
-        return Filmed()
 
 
 def _draw(height, width, **camera):
@@ -220,13 +191,6 @@ class TestPixels(WrapperSuite):
 
     def make_wrapped(self):
         return Drawn()
-
-
-class TestAllForFlatControl(WrapperSuite):
-    wrapper = staticmethod(environments.wrap_for_flat_control)
-
-    def make_wrapped(self):
-        return testing.FakeEnvironment.bounded()
 
 
 def _suites(suite):

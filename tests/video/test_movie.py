@@ -141,3 +141,34 @@ def test_text_is_legible_on_any_ground_and_the_rest_stays(ground):
     assert int(corner.max()) - int(np.median(corner)) > 150
     assert np.all(written[60:] == ground) and np.all(written[:, 200:] == ground)
     assert np.all(frame == ground)
+
+
+def test_text_above_a_picture_hides_nothing_of_it():
+    frame = picture(128, (240, 320))
+    written = movie.annotate(frame, "12,000 steps: return 123.4", above=True)
+    strip, below = np.split(written, [len(written) - 240])
+    assert np.all(below == frame)
+    assert strip.max() == 255 and np.median(strip) == 0 and 20 <= len(strip) <= 30
+
+
+def test_text_becomes_smaller_until_it_fits_into_a_narrow_picture():
+    white = movie.annotate(picture(0, (240, 100)), "12,000 steps: return 123.4", above=True) > 200
+    columns = np.flatnonzero(white.any(axis=(0, 2)))
+    assert columns[0] > 0 and 80 < columns[-1] < 97  # the last digit too
+
+
+def test_films_side_by_side_last_as_long_as_the_longest_and_the_others_keep_their_last_picture(tmp_path):
+    films = [tmp_path / f"{brightness}.mp4" for brightness in (60, 120, 200)]
+    for film, length in zip(films, (3, 5, 2), strict=True):
+        brightness = int(film.stem)
+        write(film, [picture(brightness)] * (length - 1) + [picture(brightness - 40)], 10.0)
+    movie.write_side_by_side(films, tmp_path / "row.mp4")
+    frames, words = read(tmp_path / "row.mp4")
+    assert "10 fps" in words and frames.shape == (5, 32, 48 + 8 + 48 + 8 + 48, 3)
+    found = [frames[:, 16, column].mean(axis=-1) for column in (24, 80, 136)]
+    expected = [[60, 60, 20, 20, 20], [120, 120, 120, 120, 80], [200, 160, 160, 160, 160]]
+    np.testing.assert_allclose(found, expected, atol=4.0)
+    assert frames[:, :, [51, 107]].min() > 240  # white between them
+    with pytest.raises(OSError, match="could not be written: .*No such file"):
+        movie.write_side_by_side([films[0], tmp_path / "none.mp4"], tmp_path / "no.mp4")
+    assert not (tmp_path / "no.mp4").exists()

@@ -10,7 +10,7 @@ import torch
 
 from minerva_acme import environments, specs, testing, wrappers
 from minerva_acme.agents import ppo
-from minerva_acme.cli import commands, video
+from minerva_acme.cli import commands, parsing, video
 from minerva_acme.environments import factories
 from minerva_acme.runs import checkpointing, run_folder
 from minerva_acme.video import movie, recording
@@ -18,8 +18,8 @@ from minerva_acme.video import movie, recording
 pytestmark = pytest.mark.usefixtures("environment_variables_stay")
 
 
-def make_run(directory, environment_id, environment=None):
-    """Makes the folder of a run whose policy has learned nothing."""
+def make_run(directory, environment_id, environment=None, steps=(5000,)):
+    """Makes the folder of a run whose policies, one for each checkpoint, have learned nothing."""
     config = ppo.PPOConfig(policy_layer_sizes=(8,), value_layer_sizes=(8,))
     description = run_folder.RunDescription(
         agent="ppo", environment=environment_id, seed=0, hyperparameters=dataclasses.asdict(config)
@@ -28,9 +28,10 @@ def make_run(directory, environment_id, environment=None):
     environment = environment or environments.make_training_environment(environment_id, seed=0)
     spec = specs.make_environment_spec(environment)
     environment.close()
-    network = description.make_builder().make_networks(spec, torch.Generator().manual_seed(0))
-    saver = checkpointing.Checkpointer(directory / "checkpoints")
-    saver.save(5000, {"policy_variables": [dict(network.state_dict())]})
+    saver = checkpointing.Checkpointer(directory / "checkpoints", keep=len(steps))
+    for seed, step in enumerate(steps):
+        network = description.make_builder().make_networks(spec, torch.Generator().manual_seed(seed))
+        saver.save(step, {"policy_variables": [dict(network.state_dict())]})
     return directory
 
 
@@ -47,7 +48,7 @@ def film(directory, **settings):
 def drawn(monkeypatch):
     """The returns that were written on the pictures."""
     written = []
-    monkeypatch.setattr(movie, "annotate", lambda frame, text: written.append(text) or frame)
+    monkeypatch.setattr(movie, "annotate", lambda frame, text, above: written.append(text) or frame)
     return written
 
 
@@ -69,6 +70,33 @@ def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rat
     assert "50 fps" in words and re.search(rf"frame= *{len(drawn)}\b", words)
     assert f"return {max(returns):.2f}, the best of 4" in out
     assert "Played again" not in out
+
+
+@pytest.mark.parametrize("typed", [["first,middle", "best"], ["first", "middle", "best"]])
+def test_several_checkpoints_are_typed_with_commas_or_spaces(typed):
+    assert parsing.parse(["video", "RUN", "--checkpoint", *typed]).checkpoint == ("first", "middle", "best")
+
+
+def test_several_checkpoints_are_shown_side_by_side_each_with_its_steps(tmp_path, drawn, capsys):
+    run = make_run(tmp_path / "run", "CartPole-v1", steps=(1000, 5000, 9000))
+    film(run, checkpoint=("first", "middle", "latest", "9000"), episodes=1, format=("mp4",))
+    out = capsys.readouterr().out
+    (path,) = (run / "videos").iterdir()
+    assert path.name == "000001000+000005000+000009000.mp4"
+    assert f"{3 * 600 + 2 * 8}x400" in describe(path)  # one picture for each, though one was named twice
+    lengths = []
+    for steps in ("1,000", "5,000", "9,000"):
+        (found,) = re.findall(
+            rf"CartPole-v1, {steps} environment steps: return ([0-9.]+), the best of 1\n", out
+        )
+        lengths.append(int(float(found)))
+    assert len(set(lengths)) > 1 and re.search(rf"frame= *{max(lengths) + 1}\b", describe(path))
+    assert drawn == [
+        f"{steps} steps: return {step}.0"
+        for steps, length in zip(("1,000", "5,000", "9,000"), lengths, strict=True)
+        for step in range(length + 1)
+    ]
+    assert f"Side by side in {path}" in out.replace("\n", "")
 
 
 @pytest.mark.parametrize(("num_env_steps", "kind"), [(9, "environment"), (0, "learner")])
@@ -155,6 +183,7 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
         ({"episodes": 0}, "`episodes` must be >= 1, got 0"),
         ({"format": ("avi",)}, "`format` must be in mp4, gif, got avi"),
         ({"format": ()}, "`format` must be in mp4, gif, got none"),
+        ({"checkpoint": ()}, "`checkpoint` must name at least one checkpoint, such as latest, got none"),
         ({"height": 0}, "`height` must be >= 1 pixel, got 0"),
         ({"width": 50}, "`camera`, `height` and `width` must not be given for CartPole-v1"),
     ],

@@ -77,7 +77,3 @@ def test_what_the_environment_lacks_the_wrappers_lack_too():
     assert not hasattr(repeated_, "control_timestep")
     with pytest.raises(ValueError, match="`environment` must have a method `control_timestep`"):
         wrappers.frames_per_second(repeated_)
-    noops = wrappers.NoopStartsWrapper(
-        Bare(), noop_action=np.int32(0), max_noops=1, random=np.random.default_rng(0)
-    )
-    assert not hasattr(noops, "seed")

@@ -48,12 +48,6 @@ def halve(action):
     return action / np.float32(2)
 
 
-def make_noop_starts(environment):
-    return wrappers.NoopStartsWrapper(
-        environment, noop_action=np.zeros(2, np.float32), max_noops=2, random=np.random.default_rng(0)
-    )
-
-
 def make_transformed_observations(environment):
     return wrappers.ObservationTransformWrapper(
         environment, transform=double, spec=environment.observation_spec()
@@ -90,19 +84,16 @@ MAKERS = {
     wrappers.DmControlRandomState: wrappers.DmControlRandomState,
     wrappers.NumbersOnlyWrapper: wrappers.NumbersOnlyWrapper,
     wrappers.EnvironmentWrapper: wrappers.EnvironmentWrapper,
-    wrappers.EpisodeStatisticsWrapper: wrappers.EpisodeStatisticsWrapper,
     wrappers.FlatActionWrapper: wrappers.FlatActionWrapper,
     wrappers.FloatObservationWrapper: wrappers.FloatObservationWrapper,
     wrappers.FrameStackWrapper: lambda inner: wrappers.FrameStackWrapper(inner, num_frames=2),
     wrappers.NamedRewardsWrapper: lambda inner: wrappers.NamedRewardsWrapper(TwoRewards(inner)),
-    wrappers.NoopStartsWrapper: make_noop_starts,
     wrappers.ObservationTransformWrapper: make_transformed_observations,
     wrappers.PixelsWrapper: lambda inner: wrappers.PixelsWrapper(inner, size=2),
     wrappers.ScalarRewardWrapper: make_scalar_reward,
     wrappers.SinglePrecisionWrapper: wrappers.SinglePrecisionWrapper,
     wrappers.SpecCheckWrapper: wrappers.SpecCheckWrapper,
     wrappers.StepLimitWrapper: lambda inner: wrappers.StepLimitWrapper(inner, max_steps=3),
-    wrappers.VideoFramesWrapper: wrappers.VideoFramesWrapper,
 }
 every_wrapper = pytest.mark.parametrize("make", MAKERS.values(), ids=[key.__name__ for key in MAKERS])
 

@@ -223,7 +223,7 @@ def play(environment, number):
         (-np.inf, r"`reward` must be finite, got -inf"),
         (np.zeros(2), r"`reward` must be float64 of shape \(\), got float64 of shape \(2,\)\. Make"),
         ("1", r"`reward` must be float64 of shape \(\), got '1'\. Make it"),
-        ({"run": 1.0}, r"`reward` must be float64 of shape \(\), got a dict\. Make it"),
+        ({"run": 1.0}, r"`reward` must be float64 of shape \(\), got a dict of \['run'\]\. Make it"),
     ],
 )
 @pytest.mark.parametrize("strict", [False, True])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minerva_acme import counting, losses, specs, testing, types
+from minerva_acme import builders, counting, specs, testing, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 
@@ -48,30 +48,41 @@ def repeat(trajectory):
         yield Sample(data=trajectory)
 
 
-def make_learner(spec, dataset, config=SMALL, critic_target=None, seed=0, **overrides):
-    """Returns the learner and the rows that it logs."""
+def make_learner(
+    spec, dataset, config=SMALL, critic_target=None, seed=0, networks=None, generator=None, **hooks
+):
+    """Returns the learner and the rows that it logs.
+
+    Args:
+        spec: The environment's spec.
+        dataset: The dataset.
+        config: The hyperparameters.
+        critic_target: The critic's target, or None for Retrace from three actions.
+        seed: Seeds the networks and the learner.
+        networks: The networks, or None to make them.
+        generator: The learner's generator, or None to make it.
+        **hooks: What `make_duals`, `make_policy_loss` and others of `MPOBuilder` return, by names without
+            `make_`; and other `LearnerParts`.
+    """
     logger = testing.FakeLogger()
-    generator = torch.Generator().manual_seed(seed)
-    learner = mpo.make_learner(
-        **{
-            "networks": mpo.make_networks(spec, config, generator),
-            "duals": losses.MPODuals(
-                num_dimensions=2 if config.per_dimension_constraint else 1,
-                init_log_temperature=config.init_log_temperature,
-                init_log_alpha_mean=config.init_log_alpha_mean,
-                init_log_alpha_stddev=config.init_log_alpha_stddev,
-                action_penalty=config.action_penalty,
-            ),
-            "dataset": dataset,
-            "critic_target": critic_target or targets.retrace(lambda_=0.95, num_actions=3),
-            "config": config,
-            "action_spec": spec.actions,
-            "counter": counting.Counter(),
-            "logger": logger,
-            "generator": generator,
-            "device": torch.device("cpu"),
-            **overrides,
-        }
+    generator = generator or torch.Generator().manual_seed(seed)
+    hooks["critic_target"] = critic_target or targets.retrace(lambda_=0.95, num_actions=3)
+    names = {f"make_{name}": part for name, part in hooks.items() if hasattr(mpo.MPOBuilder, f"make_{name}")}
+    functions = {name: lambda self, *arguments, part=part: part for name, part in names.items()}
+    builder = type("Own", (mpo.MPOBuilder,), functions)(config)
+    learner = builder.make_learner(
+        builders.LearnerParts(
+            **{
+                "networks": networks or mpo.make_networks(spec, config, generator),
+                "dataset": dataset,
+                "spec": spec,
+                "counter": counting.Counter(),
+                "logger": logger,
+                "generator": generator,
+                "device": torch.device("cpu"),
+                **{name: part for name, part in hooks.items() if f"make_{name}" not in names},
+            }
+        )
     )
     return learner, logger.rows
 

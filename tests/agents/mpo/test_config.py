@@ -41,7 +41,7 @@ from minerva_acme.agents.mpo import PRESETS, MPOConfig
             {"unit_norm_weights": True, "critic_torso": "mlp"},
             "`unit_norm_weights` must be False with `torso` mlp",
         ),
-        ({"critic_torso": "relu"}, "`critic_torso` must be one of .*'batch_norm'.*got 'relu'"),
+        ({"critic_torso": "tanh"}, "`critic_torso` must be one of .*'batch_norm'.*got 'tanh'"),
         (
             {"critic_torso": "batch_norm", "batch_size": 1},
             "`batch_size` must be >= 2 with `critic_torso` batch_norm, .* got 1.",

@@ -47,7 +47,8 @@ def make(spec, config, batches=None):
     spec_of_features = spec._replace(observations=specs.Array((4,), np.float32))
     parts = mpo.make_networks(spec_of_features, config, generator)._replace(encoder=Halves(generator))
     batches = batches or repeat(as_nest(make_trajectory()))
-    return (*make_learner(spec, batches, config, networks=parts), parts)
+    halves = {"a": specs.Array((1,), np.float32), "b": specs.Array((2,), np.float32)}
+    return (*make_learner(spec._replace(observations=halves), batches, config, networks=parts), parts)
 
 
 @pytest.mark.parametrize("m_steps", [1, 2])

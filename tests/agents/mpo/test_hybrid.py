@@ -105,7 +105,7 @@ def test_random_steps_are_uniform_in_the_continuous_part_alone(device):
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 def test_wider_noise_is_of_the_continuous_part_alone(device):
-    policy = make_policy(device, noise_scales=(3.0, 1.0), init_stddev=0.3)
+    policy = make_policy(device, initial_noise_scale=3.0, init_stddev=0.3)
     _, extras, distribution = choose(policy, device, 400)
     gaussian = distribution.continuous
     wide = distribution._replace(continuous=gaussian._replace(log_std=gaussian.log_std + np.log(3.0)))

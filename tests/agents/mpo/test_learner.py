@@ -192,11 +192,9 @@ def test_values_too_close_for_bfloat16_are_warned_of(spec, caplog):
     assert "Set `target_precision` to float32." in caplog.text
 
 
-def test_config_says_which_precision_and_that_bfloat16_needs_acceleration():
+def test_config_says_which_precision():
     with pytest.raises(ValueError, match="`target_precision` must be one of .*'bfloat16'.*got 'float16'"):
         mpo.MPOConfig(target_precision="float16")
-    with pytest.raises(ValueError, match="must be float32 with `acceleration` off, got bfloat16"):
-        mpo.MPOConfig(target_precision="bfloat16", acceleration="off")
 
 
 def test_a_step_reads_what_goes_in_and_each_gradient_before_it_changes_anything(spec, monkeypatch):

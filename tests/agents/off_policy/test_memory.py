@@ -234,8 +234,7 @@ class OwnBuilder(off_policy.SequenceBuilder[OwnNetworks, OwnConfig]):
     config_class = OwnConfig
 
     def make_networks(self, spec, generator):
-        encoder = networks.make_encoder(spec.observations, generator=generator)
-        encoder = self.with_memory(encoder, generator)
+        encoder = self.whole_encoder(spec, generator)
         head = networks.orthogonal_linear(encoder.output_size, spec.actions.num_values, 1.0, generator)
         q_network = networks.EncodedPolicy(encoder, head)
         return OwnNetworks(q_network, copy.deepcopy(q_network).requires_grad_(False))
