@@ -305,7 +305,7 @@ def test_who_jumps_at_the_edge_by_the_width_of_the_gap_crosses_all_platforms(rou
 
 @pytest.mark.learning
 def test_platforms_are_crossed(run):
-    """Of the best return, 1, it has 0.86 to 0.99 by now, random actions 0.18, and by rounding 0.61 to 0.91."""
+    """Of the best return, 1, it has 0.86 to 0.99, random actions 0.18, and by rounding 0.61 to 0.91."""
     settings = {"discount": 0.9, "sequence_length": 3, "samples_per_insert": 48.0}
     few = {"num_samples": 16, "retrace_mc_actions": 4}
 
