@@ -74,7 +74,8 @@ def _joined(leaves: list[specs.BoundedArray], name: str) -> specs.BoundedArray:
 
 def places(leaves: Sequence[specs.Array]) -> list[tuple[str, slice]]:
     """Returns the place of each leaf of a nest, as its kind and its numbers in the array of that kind."""
-    found, sizes = [], collections.Counter[str]()
+    found: list[tuple[str, slice]] = []
+    sizes = collections.Counter[str]()
     for leaf in leaves:
         kind, size = _kind(leaf), int(np.prod(leaf.shape))
         found.append((kind, slice(sizes[kind], sizes[kind] + size)))
