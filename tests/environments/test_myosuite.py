@@ -11,7 +11,7 @@ from minerva_acme.cli import main
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "how-to" / "muscles.md"
 pytest.importorskip("myosuite")
-pytestmark = pytest.mark.filterwarnings("ignore:Attaching a spec with an empty prefix:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:Attach:UserWarning")
 
 
 def test_the_commands_of_the_page_train_and_report_how_many_episodes_end_in_the_goal(
