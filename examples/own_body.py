@@ -33,13 +33,17 @@ class Arm(composer.Entity):
 
 
 class ArmObservables(composer.Observables):
+    def __init__(self, arm: Arm) -> None:
+        self._joints = arm.joints
+        super().__init__(arm)
+
     @composer.observable
     def angles(self) -> observable.MJCFFeature:
-        return observable.MJCFFeature("qpos", self._entity.joints)
+        return observable.MJCFFeature("qpos", self._joints)
 
     @composer.observable
     def velocities(self) -> observable.MJCFFeature:
-        return observable.MJCFFeature("qvel", self._entity.joints)
+        return observable.MJCFFeature("qvel", self._joints)
 
 
 class Reach(composer.Task):

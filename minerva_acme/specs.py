@@ -680,7 +680,10 @@ def _describe_mismatch(leaf: Leaf, value: Any, lead: Sequence[int | None], way_o
         way_out = "Cast it, or wrap the environment in SinglePrecisionWrapper."
     else:
         way_out = "Cast it, or correct its spec."
-    return f"`{leaf.name}` must be {expected}, got {_describe_value(value)}. {way_out}"
+    is_tensor = not isinstance(value, _ARRAYS) and hasattr(value, "device") and hasattr(value, "shape")
+    return (
+        f"`{leaf.name}` must be {expected}, got {'a tensor, ' * is_tensor}{_describe_value(value)}. {way_out}"
+    )
 
 
 def _describe_value(value: Any) -> str:

@@ -116,7 +116,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
         assert f"minerva_acme/results/data/{name}.csv" in held
 
 
-def test_the_wheel_is_installed_into_a_new_environment_and_trains_there_as_the_readme_says(
+def test_the_wheel_trains_in_a_new_environment_as_the_readme_says(
     repository: pathlib.Path,
     wheel: pathlib.Path,
     source_files: dict[str, pathlib.Path],

@@ -62,7 +62,7 @@ def test_a_builder_is_its_config_and_that_what_differs_from_the_defaults() -> No
     assert repr(ppo.PPOBuilder(ppo.PPOConfig())) == "PPOBuilder(PPOConfig())"
     changed = ppo.PPOConfig(num_environments=1, policy_layer_sizes=(8,))
     assert repr(ppo.PPOBuilder(changed)) == (
-        "PPOBuilder(PPOConfig(policy_layer_sizes=(8,), num_environments=1))"
+        "PPOBuilder(PPOConfig(num_environments=1, policy_layer_sizes=(8,)))"
     )
 
 

@@ -216,7 +216,7 @@ def test_what_is_wrong_with_an_array_over_time_is_told_with_its_place(name, valu
     assert str(raised.value).endswith("Leave it.")
 
 
-def test_values_from_elsewhere_may_leave_bounds_by_rounding_and_those_that_do_not_matter():
+def test_values_from_elsewhere_may_leave_bounds_by_rounding():
     arms = ARMS | {"arm": np.full((4, 2), 1.000001, np.float32)}
     assert elsewhere(converts="digits").explain(arms, sizes=(4,))
     assert "in [-1, 1]" in said(specs.check_conforms, "x", arms["arm"][0], ARM["arm"])

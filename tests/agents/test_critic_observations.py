@@ -311,10 +311,13 @@ def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(agent, t
             lambda: wrappers.CriticObservationWrapper(testing.FakeEnvironment(), critic_observations=["a"]),
             "unless observations are a dict",
         ),
-        (lambda: make_builder("ppo", shared_torso=True), "`shared_torso`, which policy and value share"),
-        (lambda: make_builder("vmpo", memory="lstm"), "`memory` lstm, which policy and value share"),
-        (lambda: make_builder("sac", shared_encoder=True), "`shared_encoder`, which policy and critic share"),
-        (lambda: make_builder("mpo", memory="gru", critic_loss_steps="all"), "`memory` gru, which policy"),
+        (lambda: make_builder("ppo", shared_torso=True), "`shared_torso`, which the policy shares"),
+        (lambda: make_builder("vmpo", memory="lstm"), "`memory` lstm, which the policy shares"),
+        (lambda: make_builder("sac", shared_encoder=True), "`shared_encoder`, which the policy shares"),
+        (
+            lambda: make_builder("mpo", memory="gru", critic_loss_steps="all"),
+            "`memory` gru, which the policy",
+        ),
         (lambda: make_builder("sac", names=("a", "a")), "different names"),
     ],
 )

@@ -243,6 +243,7 @@ def test_large_values_are_taken_up_to_the_largest_that_is_learned_from():
 
 def test_a_tensor_is_refused():
     with pytest.raises(
-        ValueError, match=r"`x` must be float32 of shape \(3,\), got a Tensor. Make it a numpy array"
+        ValueError,
+        match=r"`x` must be float32 of shape \(3,\), got a tensor, float32 of shape \(3,\) on cpu. Make it",
     ):
         packing.RowPacker(array((3,)), "x").pack(torch.zeros(3))

@@ -157,7 +157,7 @@ def test_text_becomes_smaller_until_it_fits_into_a_narrow_picture():
     assert columns[0] > 0 and 80 < columns[-1] < 97  # the last digit too
 
 
-def test_films_side_by_side_last_as_long_as_the_longest_and_the_others_keep_their_last_picture(tmp_path):
+def test_films_side_by_side_last_as_long_as_the_longest(tmp_path):
     films = [tmp_path / f"{brightness}.mp4" for brightness in (60, 120, 200)]
     for film, length in zip(films, (3, 5, 2), strict=True):
         brightness = int(film.stem)
