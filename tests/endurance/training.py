@@ -14,7 +14,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
-from minerva_acme.agents import d4pg, dqn, impala, mpo, ppo, r2d2, sac, td3, vmpo
+from minerva_acme.agents import d4pg, dqn, impala, mpo, ppo, r2d2, sac, td3, vmpo, wpo
 from minerva_acme.experiments import progress
 
 STORES = ("memory", "reverb")
@@ -58,6 +58,7 @@ class Agent(NamedTuple):
 AGENTS = {
     "sac": Agent(sac.SACBuilder(sac.SACConfig(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
     "td3": Agent(td3.TD3Builder(td3.TD3Config(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
+    "wpo": Agent(wpo.WPOBuilder(wpo.WPOConfig(**_SIZES, **_OFF_POLICY)), make_pendulum, 100),
     "d4pg": Agent(
         d4pg.D4PGBuilder(d4pg.D4PGConfig(**_SIZES, **_OFF_POLICY, prioritized=True)), make_pendulum, 100
     ),
