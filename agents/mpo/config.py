@@ -33,7 +33,7 @@ class MPOConfig(
     non-uniform sampling in experience replay" (LAP); [9] Lillicrap et al. 2016, "Continuous control with
     deep reinforcement learning"; [10] Abdolmaleki et al. 2020, "A distributional view on multi-objective
     policy optimization"; [11] Neunert et al. 2020, "Continuous-discrete reinforcement learning for hybrid
-    control in robotics". Those of critics are in `CriticConfig`.
+    control in robotics". For critics, see the sources in `CriticConfig`.
 
     With discrete actions, the E-step and the values weigh all actions by their probabilities: none are
     sampled, and the policy has one KL, bounded by `epsilon_mean` with the multiplier of the mean. With hybrid

@@ -18,7 +18,7 @@ class WPOConfig(
     off_policy_config.CriticObservationsConfig,
     off_policy_config.PrioritizedConfig,
 ):
-    """Hyperparameters of WPO; defaults are those of Acme's example script [2], but for the KLs' weights.
+    """Hyperparameters of WPO; defaults, except the weights of the KLs, are from Acme's example script [2].
 
     Sources: [1] Pfau et al. 2025, "Wasserstein policy optimization"; [2] Acme's WPO agent (JAX).
     """
