@@ -318,7 +318,7 @@ _CONTROL = MPOConfig(
 # Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with fewer
 # updates, one every four steps, and more noise, the pole was swung up sooner.
 _DEMO = dataclasses.replace(_SIMBA, init_stddev=1.0, samples_per_insert=32.0)
-# `simba` that looks for rewards first and learns faster: docs/frontier.md says what each change was seen to do.
+# `simba` that looks for rewards first and learns faster; docs/frontier.md says what was seen of each change.
 _MODERN = dataclasses.replace(
     _SIMBA,
     # 5,000 random steps, then noise that starts twice as wide as the policy and is held for 8 steps.
@@ -387,7 +387,7 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
         ),
     }
 )
-"""Named settings: `default`, `control` (dm_control suite), `simba` (with today's networks), `modern` (the
-same, which explores further and updates more often), `offline` (`simba` for recorded episodes), `demo` (what `minerva demo` trains with),
-`memory` (the same with a memory of the episode), `dmpo`, `dmpo_mixture` and `two_hot` (the suite too, with
-critics of bins or mixtures), `minerva` (the original's)."""
+"""Named settings: `default`, `control` (dm_control suite), `simba` (with today's networks), `modern` (`simba`
+that explores further and updates more often), `offline` (`simba` for recorded episodes), `demo` (what
+`minerva demo` trains with), `memory` (the same with a memory of the episode), `dmpo`, `dmpo_mixture` and
+`two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""

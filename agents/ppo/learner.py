@@ -46,6 +46,9 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
         super().restore(state)
         self._agreement.forget()
 
+    def step_rows(self, data: types.Rollout) -> int:
+        return min(super().step_rows(data), self.config.minibatch_size)
+
     def minimise(
         self, batch: learners.Batch, num_rows: Mapping[str, int]
     ) -> Sequence[tuple[str, learners.Loss]]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+import tree
 from torch import nn
 
 from minerva_acme import acceleration, core, counting, loggers, specs, types
@@ -177,9 +178,11 @@ class LossLearner(module_learner.ModuleLearner):
         statistics.warn_of_fixed_statistics(trained, updated=updated)
         parameters = [parameter for module in modules.values() for parameter in module.parameters()]
         self.differentiated = {}
+        self._largest: Sequence[nn.Parameter] = []  # the parameters that one loss trains
         for name, compute in losses.items():
             own_parameters = functools.partial(_parameters, self._trained[name])
             own = set(own_parameters())
+            self._largest = max(self._largest, [*own], key=lambda each: sum(map(torch.Tensor.numel, each)))
             # Chains may run at the same time, and use none of what the other ones train.
             others = [] if len(self._chains) > 1 else [each for each in parameters if each not in own]
             self.differentiated[name] = acceleration.loss(
@@ -216,7 +219,10 @@ class LossLearner(module_learner.ModuleLearner):
         due = frozenset(
             name for name in self.losses if (self.num_steps + 1) % self._periods.get(name, 1) == 0
         )
-        with self.updates.guarded(self.num_steps, sample.data) as metrics:
+        with (
+            self._acceleration.step(self._largest, self.step_rows(sample.data)),
+            self.updates.guarded(self.num_steps, sample.data) as metrics,
+        ):
             batch = Batch(sample.data, weights, due=due)
             for part in self._parts:
                 part.before(batch, self.num_steps)
@@ -239,6 +245,14 @@ class LossLearner(module_learner.ModuleLearner):
         if len(due) == len(self.losses) and max(self._periods.values(), default=1) > 1:
             self._last = {name: value for name, value in metrics.items() if name != "skipped_batches"}
         self.finish_step(metrics)
+
+    def step_rows(self, data: Any) -> int:
+        """Returns the rows of a loss's forward pass on a batch: its items times their steps.
+
+        By it a step is small, and made by one thread, or large.
+        """
+        discount = getattr(data, "discount", None)
+        return len(tree.flatten(data)[0]) if discount is None else discount.numel()
 
     def minimise(self, batch: Batch, num_rows: Mapping[str, int]) -> Sequence[tuple[str, Loss]]:
         """Makes the gradient steps of all losses that are due, one for each place in the chains.

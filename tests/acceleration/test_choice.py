@@ -329,3 +329,40 @@ def test_without_acceleration_ppo_makes_plain_steps(said):
         with acceleration.Acceleration("off").ppo_step(plain, network, None, None) as step:
             assert step is plain
     assert said() == ["PPO's updates: autograd: acceleration is off"]
+
+
+SMALL, LARGE = [nn.Parameter(torch.empty(2**10, 2**10))], [nn.Parameter(torch.empty(2**10, 2**11))]
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("parameters", "waits", "threads"),
+    [
+        (SMALL, "PASSIVE", 1),
+        (SMALL, None, 1),
+        (SMALL, "active", 2),
+        (LARGE, "PASSIVE", 2),
+        ([nn.Parameter(torch.empty(8, 4, 3, 3))], "PASSIVE", 2),
+    ],
+    ids=["small", "small by default", "small and spinning", "large", "convolution"],
+)
+def test_a_small_step_is_made_by_one_thread_and_parts_still_by_all(
+    mode, parameters, waits, threads, monkeypatch, two_threads, said
+):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if waits:
+        monkeypatch.setenv("OMP_WAIT_POLICY", waits)
+    for _ in range(2):
+        with pytest.raises(ArithmeticError), acceleration.Acceleration(mode).step(parameters, 2**8 - 1):
+            assert (torch.get_num_threads(), parallel.available()) == (threads, 2)
+            raise ArithmeticError
+        assert (torch.get_num_threads(), parallel.available()) == (2, 2)
+    line = "threads: one for each operation, since learner steps are small"
+    assert said() == [line] * (threads == 1)
+
+
+def test_with_one_thread_nothing_is_set_or_said(monkeypatch, said):
+    monkeypatch.setattr(torch, "set_num_threads", lambda number: pytest.fail("was set"))
+    with acceleration.Acceleration("auto").step(SMALL, 1):
+        assert parallel.available() == 1
+    assert not said()

@@ -13,6 +13,7 @@ from minerva_acme.acceleration import (
     acting,
     agreement,
     array_ppo,
+    choice,
     kernels,
     parallel,
 )
@@ -55,7 +56,6 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
         (acting, "_compile"),
         (array_ppo, "make_step"),
         (parallel, "_pool"),
-        (parallel, "one_thread"),
     ):
         monkeypatch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
     learner, rows = learner_scene.make([batch], acceleration="off")
@@ -63,7 +63,7 @@ def test_off_computes_everything_by_plain_torch(learner_scene, monkeypatch, said
     assert rows[0]["skipped_batches"] == 0
     layers = [layer for module in learner._modules.values() for layer in module.modules()]
     assert not any(isinstance(layer, kernels.Linear) for layer in layers)
-    lines = without_acting(said())
+    lines = [line for line in without_acting(said()) if not line.startswith("threads:")]
     assert lines and all("acceleration is off" in line for line in lines)
 
 
@@ -293,3 +293,21 @@ def test_a_hook_changes_what_mpo_computes(continuous_spec):
             [float(rows[0][name]) for name in ("loss/critic", "q/min", "q/max", "grad_norm/critic")]
         )
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(("name", "module"), [("sac", "critic"), ("mpo", "critic"), ("ppo", "network")])
+@pytest.mark.usefixtures("two_threads")
+def test_one_thread_makes_a_step_if_its_largest_forward_pass_is_small(name, module, large, monkeypatch):
+    scene = table.Scene(name)
+    batch = scene.make_batch(0)
+    learner, _ = scene.make([batch], acceleration="off")
+    rows = learner.config.minibatch_size if name == "ppo" else batch.discount.numel()
+    size = rows * sum(parameter.numel() for parameter in learner._modules[module].parameters())
+    monkeypatch.setattr(choice, "_SMALL_UPDATE", size + (not large))
+    seen, update = [], learner._update_targets
+    monkeypatch.setattr(
+        learner, "_update_targets", lambda *to: seen.append(torch.get_num_threads()) or update(*to)
+    )
+    learner.step()
+    assert seen == [1 + large] and torch.get_num_threads() == 2
