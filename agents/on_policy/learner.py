@@ -28,7 +28,6 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             optimiser has, such as its rate, and `max_grad_norm` are read once.
         network: The network, as `acceleration` lets it be used.
         acceleration: Which faster implementations are used.
-        group: The optimiser of the network, with its bound on the gradient.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         optimizer = make_optimizer(
             "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
         )
-        self.group = learners.Group(optimizer, config.max_grad_norm)
+        group = learners.Group(optimizer, config.max_grad_norm)
         final_share = 0.0 if config.anneal_learning_rate else 1.0
         decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=share_done)
         self._preparer = preparer
@@ -91,7 +90,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         super().__init__(
             networks=network,
             losses=losses,
-            groups={"network": self.group, **groups},
+            groups={"network": group, **groups},
             periods={},
             update_targets=lambda networks, num_steps: None,
             dataset=dataset,
@@ -111,6 +110,11 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             **options,
         )
         preparer.require_finite = self.updates.require_finite
+
+    @property
+    def group(self) -> learners.Group:
+        """The optimiser of the network, with its bound on the gradient."""
+        return self.updates.groups["network"]
 
     def step(self) -> None:
         """Learns from one rollout.

@@ -84,6 +84,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             normalize_advantages=config.normalize_advantages,
             max_grad_norm=self.group.max_norm,
             largest_norm=learners.LARGEST,
+            written=_WRITTEN,
             **self._loss_settings(),
         ) as step_on:
             for _ in range(config.num_epochs):
@@ -151,6 +152,15 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
             "entropy_coef": config.entropy_coef,
             "value_coef": config.value_coef,
         }
+
+
+# What a minibatch's plain step calls, beside networks and losses.
+_WRITTEN = acceleration.Originals(
+    (PPOLearner, "loss"),
+    (PPOLearner, "_step_on"),
+    (on_policy.RolloutLearner, "normalized"),
+    (learners.Updates, "descend"),
+)
 
 
 def _shuffled(samples: Samples, num_minibatches: int, generator: torch.Generator) -> Iterator[Samples]:

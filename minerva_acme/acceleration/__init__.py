@@ -5,7 +5,7 @@ Every part has a plain twin and a test that holds the two equal, and logs once, 
 
 from minerva_acme.acceleration.acting import Acting, Choice
 from minerva_acme.acceleration.adam import Adam, AdamW
-from minerva_acme.acceleration.agreement import Agreement, hooks_of
+from minerva_acme.acceleration.agreement import Agreement, Originals, hooks_of
 from minerva_acme.acceleration.array_ppo import CLIPPING_EPSILON
 from minerva_acme.acceleration.choice import Acceleration, Mode
 from minerva_acme.acceleration.compiled import DifferentiatedLoss
@@ -21,6 +21,7 @@ __all__ = [
     "Choice",
     "DifferentiatedLoss",
     "Mode",
+    "Originals",
     "TargetCritic",
     "hooks_of",
 ]

@@ -97,6 +97,27 @@ class Watch:
         ]
 
 
+class Originals:
+    """The functions and methods in whose place a twin computes, as they were when it was written.
+
+    A twin asks at each of its steps whether one of them was replaced: then the replacement is what runs.
+    """
+
+    def __init__(self, *places: tuple[Any, str]) -> None:
+        """Records what is in each place: a module or a class, and a name that it has or inherits."""
+        assert all(hasattr(owner, name) for owner, name in places)  # which also loads what is loaded lazily
+        self._holders = [(vars(owner), name) for owner, name in places]
+        self._written = [holder.get(name) for holder, name in self._holders]
+
+    def replaced(self) -> str:
+        """Returns the name of the first that was replaced; empty if all are as written."""
+        found = [holder.get(name) for holder, name in self._holders]
+        if found == self._written:
+            return ""
+        pairs = zip(self._holders, found, self._written, strict=True)
+        return next(name for (_, name), now, before in pairs if now is not before)
+
+
 class Pair(NamedTuple):
     """The results of a twin and of the plain way: tensors, or nests with tensors of the same shapes."""
 

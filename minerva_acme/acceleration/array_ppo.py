@@ -5,6 +5,7 @@ Shapes: n samples of a minibatch, P all parameters' elements.
 
 import contextlib
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -14,11 +15,15 @@ import torch
 from torch import nn
 from torch.optim import optimizer as torch_optimizer
 
+from minerva_acme import losses
 from minerva_acme.acceleration import adam, notes
-from minerva_acme.acceleration.agreement import Agreement, Pair, far_weights, finite
+from minerva_acme.acceleration.agreement import Agreement, Originals, Pair
 from minerva_acme.acceleration.array_actor_critic import ArrayActorCritic
 from minerva_acme.acceleration.array_layers import UnknownNetwork
+from minerva_acme.distributions import Categorical, DiagonalGaussian
 from minerva_acme.losses.ppo import MIN_STDDEV
+from minerva_acme.networks import torso
+from minerva_acme.networks.actor_critic import ActorCritic, CategoricalHead, GaussianHead
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -30,6 +35,29 @@ Step = Callable[[Any], torch.Tensor]
 # times on one thread at 64 samples through 64-64, 3 at 64 through 256-256, 1.5 at 512 through 256-256. It
 # depends only on sizes, so that a seed gives the same numbers with any number of threads.
 _MOST_OF_ARRAYS = 2**24
+
+# What a plain step calls and arrays do not. `written` adds the learner's own methods.
+_WRITTEN = Originals(
+    (losses, "ppo_loss"),
+    (losses, "normalize_advantages"),
+    (DiagonalGaussian, "log_prob"),
+    (DiagonalGaussian, "entropy"),
+    (Categorical, "log_prob"),
+    (Categorical, "entropy"),
+    (ActorCritic, "from_normalized"),
+    *((kind, "forward") for kind in (GaussianHead, CategoricalHead)),
+    *((kind, "forward") for kind in (torso._Stack, torso.LayerNormMLP, torso.ReLUMLP, torso.TanhMLP)),
+    *((kind, "forward") for kind in (nn.Sequential, nn.Linear, nn.LayerNorm, nn.Tanh, nn.ReLU, nn.ELU)),
+    *((nn.functional, name) for name in ("linear", "layer_norm", "relu", "elu")),
+    (torch, "tanh"),
+)
+
+
+@functools.cache
+def _steps_of(optimizer: type[torch.optim.Optimizer]) -> Originals:
+    # Not at import: torch wraps the `step` of a class when it makes the first instance.
+    return Originals((next(kind for kind in optimizer.__mro__ if "step" in vars(kind)), "step"))
+
 
 CLIPPING_EPSILON = 1e-6
 """The number that `torch.nn.utils.clip_grad_norm_` adds to a norm before dividing by it."""
@@ -46,15 +74,16 @@ def make_step(
     normalize_advantages: bool,
     max_grad_norm: float,
     largest_norm: float,
+    written: Originals = _WRITTEN,
     **loss_settings: Any,
 ) -> Iterator[Step]:
     """Makes a gradient step on arrays that equals a plain one.
 
     If arrays do not pay off or are not supported, it yields the plain step.
 
-    If the two were not yet seen to agree, the first minibatch is computed both ways: as it is, as if an older
-    policy had played it, and with weights far away. If they agree, the results of the arrays are used, as if
-    the minibatch had gone only that way; otherwise this and all later steps are plain.
+    If the two were not yet seen to agree, the first minibatch is computed both ways. If they agree, the
+    results of the arrays are used, as if the minibatch had gone only that way; otherwise this and all later
+    steps are plain. So are those after a function was replaced that arrays compute in place of.
 
     At the end of the block, also by an exception, network and optimiser are in the state that the steps have
     produced.
@@ -68,11 +97,17 @@ def make_step(
         normalize_advantages: Whether a minibatch's advantages are normalised.
         max_grad_norm: The global norm to which gradients are clipped.
         largest_norm: The norm beyond which a gradient makes no step, like one that is not finite.
+        written: The methods of the learner and its parts that arrays compute in place of.
         **loss_settings: The settings of `losses.ppo_loss`.
     """
+
+    def replaced() -> str:
+        name = _WRITTEN.replaced() or written.replaced() or _steps_of(type(optimizer)).replaced()
+        return f"{name} was replaced" if name else ""
+
     try:
-        if replaced := _replaced(plain):
-            raise UnknownNetwork(replaced)
+        if reason := _overridden(plain) or replaced():
+            raise UnknownNetwork(reason)
         num_parameters = sum(parameter.numel() for parameter in network.parameters())
         if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
             raise UnknownNetwork("minibatch and network are large")
@@ -83,8 +118,8 @@ def make_step(
         arrays = ArrayActorCritic(network)  # which also refuses a GPU, for whose Adam the next would wait
         if not _is_plain(optimizer, network):
             raise UnknownNetwork("Adam has several groups, or unsupported hooks, settings or state")
-    except UnknownNetwork as reason:
-        notes.say("PPO's updates", f"autograd: {reason}")
+    except UnknownNetwork as error:
+        notes.say("PPO's updates", f"autograd: {error}")
         yield plain
         return
     notes.say("PPO's updates", "arrays, with hand-written gradients")
@@ -118,12 +153,16 @@ def make_step(
 
     def take(minibatch: Any) -> torch.Tensor:
         nonlocal way
+        if way is not plain and (reason := replaced()):
+            if way is step:
+                updates.finish()
+            notes.say("PPO's updates", f"autograd: {reason}")
+            way = plain
         if way is not None:
             return way(minibatch)
         both = _BothWays(step, plain, arrays, updates, network, optimizer)
-        far_away = both.compare_far_away(minibatch)
         before, pairs = both.compare(minibatch)
-        way = step if agreement.settle(network, **pairs, **far_away) else plain
+        way = step if agreement.settle(network, **pairs) else plain
         if way is step:
             before.restore()
         result: torch.Tensor = pairs["losses"].found if way is step else pairs["losses"].wanted
@@ -141,7 +180,7 @@ def make_step(
 _METHODS = ("normalized", "loss", "_step_on")
 
 
-def _replaced(plain: Step) -> str:
+def _overridden(plain: Step) -> str:
     """Names a method in whose place an edit of the learner has another one; empty if there is none."""
     learner = getattr(plain, "__self__", None)
     for name in _METHODS:
@@ -167,32 +206,6 @@ class _BothWays(NamedTuple):
         before = _Before(self.network, self.optimizer)
         pairs = {"losses": Pair(found, self.plain(minibatch)), **before.pairs(self.arrays)}
         return before, pairs
-
-    def compare_far_away(self, minibatch: Any) -> dict[str, Pair]:
-        """Compares both steps where clipping has an effect, which it has not at first, and undoes them."""
-        kept = self.updates.copied()
-        # An edit may draw random numbers, which must not change the run.
-        with torch.random.fork_rng(devices=[]):
-            before, pairs = self.compare(_played_by_another(minibatch))
-            before.restore()
-            self.updates.restore(kept)
-            of_older = finite({f"{name} for an older policy": pair for name, pair in pairs.items()})
-            return of_older | far_weights("outputs", self.network, lambda far: _outputs(far, minibatch))
-
-
-def _played_by_another(minibatch: Any) -> Any:
-    """Returns a minibatch with the log-probabilities and values of another policy: up to a factor e."""
-    move = torch.linspace(-1.0, 1.0, len(minibatch.value))
-    return minibatch._replace(raw_log_prob=minibatch.raw_log_prob + move, value=minibatch.value + move)
-
-
-def _outputs(network: Any, minibatch: Any) -> Pair:
-    """Pairs a network's log-probabilities, values and entropies by arrays and by the network itself."""
-    raw_action = minibatch.raw_action
-    found = ArrayActorCritic(network).forward(minibatch.observation.numpy(), raw_action.numpy())
-    policy, value = network.from_normalized(minibatch.observation)
-    wanted = policy.log_prob(raw_action), value, policy.entropy()
-    return Pair([*map(torch.from_numpy, (found.log_prob, found.value, found.entropy))], wanted)
 
 
 class _Before:
@@ -342,15 +355,6 @@ class _Adam:
         """Moves the vector by the gradient."""
         (group,) = self._optimizer.param_groups
         adam.apply(self._optimizer, group, [self._vector], [self._gradient], [self._state])
-
-    def copied(self) -> list[torch.Tensor]:
-        """Returns copies of the vector and the state, for `restore`."""
-        return [tensor.clone() for tensor in (self._vector, *self._state.values())]
-
-    def restore(self, copied: Sequence[torch.Tensor]) -> None:
-        """Undoes the steps since `copied`."""
-        for tensor, before in zip((self._vector, *self._state.values()), copied, strict=True):
-            tensor.copy_(before)
 
     @torch.no_grad()
     def finish(self) -> None:

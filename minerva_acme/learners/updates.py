@@ -52,6 +52,7 @@ class Updates(core.Saveable):
             weight = module.weight.detach().clone()
 
     Attributes:
+        groups: The groups by name.
         ranks: The learners that make the same steps, or None if there is one.
         is_ahead: Whether the last step is made but not counted yet, by `completing`.
     """
@@ -76,7 +77,7 @@ class Updates(core.Saveable):
         """
         self.ranks = ranks
         self.is_ahead = False
-        self._groups = groups
+        self.groups = groups
         self._modules = modules
         self._max_skipped = max_skipped_batches
         self._num_skipped = 0
@@ -94,7 +95,7 @@ class Updates(core.Saveable):
         sizes = finite.sizes(tensors)
         if sizes is None:
             return
-        every = self._groups.values()
+        every = self.groups.values()
         if self.ranks is None and all(_decides_itself(group.optimizer, sizes.values) for group in every):
             self._judged.append(sizes)
             is_fit = sizes.are_finite()
@@ -112,7 +113,7 @@ class Updates(core.Saveable):
         Returns:
             The norm of the gradient before clipping, [].
         """
-        differentiate(loss, self._groups[name].parameters())
+        differentiate(loss, self.groups[name].parameters())
         return self.descend(name)
 
     def descend(self, name: str) -> torch.Tensor:
@@ -126,7 +127,7 @@ class Updates(core.Saveable):
         Returns:
             The norm of the gradient before clipping, [].
         """
-        group = self._groups[name]
+        group = self.groups[name]
         if self.ranks is not None:
             gradients = [parameter.grad for parameter in group.parameters()]
             self.ranks.average_([gradient for gradient in gradients if gradient is not None])
@@ -260,19 +261,19 @@ class Updates(core.Saveable):
     def save(self) -> core.State:
         self._look()
         state: dict[str, Any] = {
-            "optimizers": {name: group.optimizer.state_dict() for name, group in self._groups.items()},
+            "optimizers": {name: group.optimizer.state_dict() for name, group in self.groups.items()},
             "skipped": [self._num_skipped, self._num_skipped_in_a_row],
         }
         if schedulers := {
             name: optimizers.save_schedulers(found)
-            for name, group in self._groups.items()
+            for name, group in self.groups.items()
             if (found := optimizers.schedulers_of(group.optimizer))
         }:
             state["schedulers"] = schedulers
         return state
 
     def restore(self, state: core.State) -> None:
-        for name, group in self._groups.items():
+        for name, group in self.groups.items():
             saved = state["optimizers"][name]
             _check_fits(name, saved, group)
             group.optimizer.load_state_dict(copy.deepcopy(saved))  # It keeps the tensors that it gets.

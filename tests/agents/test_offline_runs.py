@@ -59,7 +59,7 @@ def annealed(request):
 
 
 def rates_after_each_step(learner, names):
-    groups = [group for name in names for group in learner.updates._groups[name].optimizer.param_groups]
+    groups = [group for name in names for group in learner.updates.groups[name].optimizer.param_groups]
     return [group["lr"] for group in groups]
 
 

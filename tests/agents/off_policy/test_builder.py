@@ -346,7 +346,7 @@ def test_a_module_may_be_frozen_or_be_trained_by_the_loss_of_another(freezes_mod
     builder.freezes_model = freezes_model
     builder.objectives = {"q_network": off_policy.Objective(scene.q_loss, 0.1, modules=modules)}
     learner = make_parts_learner(builder)
-    assert len(learner.updates._groups["q_network"].parameters()) == num_trained
+    assert len(learner.updates.groups["q_network"].parameters()) == num_trained
 
 
 def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_objective():

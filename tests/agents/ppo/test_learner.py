@@ -3,6 +3,12 @@ import dataclasses
 import pytest
 import torch
 
+from minerva_acme import learners
+from minerva_acme.agents import on_policy
+from minerva_acme.agents.ppo import learner as ppo_learner
+
+from .. import table
+
 
 @pytest.mark.parametrize(
     "change", [{"entropy_coef": 10.0}, {"clip_ratio": 1e-6}, {"value_coef": 100.0}, {"num_epochs": 1}]
@@ -29,3 +35,31 @@ def test_an_epoch_beyond_the_kl_bound_is_the_last(ppo_agent, make_learner, conti
         learner.step()
         assert rows[0]["epochs"] == expected
         assert float(rows[0]["policy/approx_kl"]) > 1e-9
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (ppo_learner.PPOLearner, "loss"),
+        (ppo_learner.PPOLearner, "_step_on"),
+        (on_policy.RolloutLearner, "normalized"),
+        (learners.Updates, "descend"),
+    ],
+)
+def test_a_method_that_is_replaced_in_its_class_is_what_runs(owner, name, monkeypatch, said):
+    scene = table.Scene("ppo")
+    learner, _ = scene.make([scene.make_batch(0), scene.make_batch(1)])
+    learner.step()
+    assert said()[-1] == "PPO's updates: arrays, with hand-written gradients"
+    written, calls = getattr(owner, name), []
+    monkeypatch.setattr(owner, name, lambda *args: calls.append(1) or written(*args))
+    learner.step()
+    assert calls and said()[-1] == f"PPO's updates: autograd: {name} was replaced"
+
+
+def test_the_group_is_the_one_that_steps_and_cannot_be_replaced():
+    scene = table.Scene("ppo")
+    learner, _ = scene.make([scene.make_batch(0)])
+    assert learner.group is learner.updates.groups["network"]
+    with pytest.raises(AttributeError):
+        learner.group = None

@@ -129,7 +129,7 @@ def test_the_builders_optimisers_train_and_nothing_else_does(learner_scene):
     testing.assert_nests_equal(
         dict(table.weights(learner)), before, "Nothing but the builder's optimisers may train."
     )
-    assert builder.made.keys() == learner.updates._groups.keys() and rows[-1]["skipped_batches"] == 0
+    assert builder.made.keys() == learner.updates.groups.keys() and rows[-1]["skipped_batches"] == 0
     for name, rates in builder.made.items():
         assert {*rates} == {*rates_of(builder.config, name)}, name
 
@@ -260,7 +260,7 @@ def test_a_gradient_that_goes_wrong_makes_no_step_and_the_others_do(
         learner, rows = learner_scene.make(batches, acceleration="off", **settings)
         learner.step()
         before, calls, wrong = steps_made(learner), itertools.count(), range(number)[which]
-        parameter = learner.updates._groups[group].parameters()[-1]
+        parameter = learner.updates.groups[group].parameters()[-1]
 
         def hook(gradient, calls=calls, wrong=wrong):
             return torch.full_like(gradient, NAN) if next(calls) == wrong else gradient
