@@ -156,7 +156,6 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
 
 # What a minibatch's plain step calls, beside networks and losses.
 _WRITTEN = acceleration.Originals(
-    (PPOLearner, "loss"),
     (PPOLearner, "_step_on"),
     (on_policy.RolloutLearner, "normalized"),
     (learners.Updates, "descend"),

@@ -40,7 +40,6 @@ def test_an_epoch_beyond_the_kl_bound_is_the_last(ppo_agent, make_learner, conti
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (ppo_learner.PPOLearner, "loss"),
         (ppo_learner.PPOLearner, "_step_on"),
         (on_policy.RolloutLearner, "normalized"),
         (learners.Updates, "descend"),
