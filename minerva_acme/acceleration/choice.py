@@ -1,6 +1,7 @@
 """The single entry point, which chooses between the plain way to compute something and a faster one."""
 
 import contextlib
+import math
 import os
 import pickle
 import random
@@ -22,6 +23,8 @@ Output = TypeVar("Output", bound=tuple[Any, ...])
 # each other than they gain: one thread computes each operation then. On two cores of a Xeon, two threads took
 # 1.84 times as long as one for SAC (2**25), 1.07 for four times its batch (2**27) and 0.82 for eight (2**29).
 _SMALL_UPDATE = 2**28
+# The same number below which even whole updates lose more by waiting for each other than they gain.
+_TINY_UPDATE = 2**26
 
 # Read the states of the generators that all threads share.
 _GENERATORS: tuple[Callable[[], Any], ...] = (
@@ -127,7 +130,7 @@ class Acceleration:
             parameters: The parameters of the largest update.
             num_rows: The rows of its forward pass.
         """
-        if torch.get_num_threads() == 1 or not _is_small(parameters, num_rows):
+        if torch.get_num_threads() == 1 or _size(parameters, num_rows) >= _SMALL_UPDATE:
             return contextlib.nullcontext()
         if os.environ.get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
             return contextlib.nullcontext()
@@ -148,8 +151,9 @@ class Acceleration:
         Returns:
             Their results, in order.
         """
-        small = [self._is_on and _is_small(parameters, num_rows) for _, parameters, num_rows in updates]
-        reason = self._why_one_by_one(updates, all(small), in_order)
+        sizes = [_size(parameters, num_rows) for _, parameters, num_rows in updates]
+        small = [self._is_on and size < _SMALL_UPDATE for size in sizes]
+        reason = self._why_one_by_one(updates, max(sizes), in_order)
         if reason:
             notes.say("updates", f"one by one: {reason}")
             return _one_by_one(updates, small)
@@ -164,11 +168,13 @@ class Acceleration:
         self._updates_draw = [read() for read in generators] != before
         return results
 
-    def _why_one_by_one(self, updates: Sequence[Update], are_small: bool, in_order: bool) -> str:
+    def _why_one_by_one(self, updates: Sequence[Update], largest: float, in_order: bool) -> str:
         if not self._is_on:
             return "acceleration is off"
-        if not are_small:
+        if largest >= _SMALL_UPDATE:
             return "they are large, or not on a CPU"
+        if largest < _TINY_UPDATE:
+            return "they are too small to wait for each other"
         if _share_parameters(updates):
             return "they share parameters"
         if in_order:
@@ -213,10 +219,14 @@ def _one_by_one(updates: Sequence[Update], are_small: Sequence[bool]) -> list[An
     return results
 
 
-def _is_small(parameters: Sequence[nn.Parameter], num_rows: int) -> bool:
-    """Returns whether an update is small: on a CPU, without convolutions, which use a weight many times."""
-    size = num_rows * sum(map(torch.Tensor.numel, parameters))
-    return size < _SMALL_UPDATE and all(each.device.type == "cpu" and each.ndim < 3 for each in parameters)
+def _size(parameters: Sequence[nn.Parameter], num_rows: int) -> float:
+    """Returns the multiplications in a forward pass.
+
+    Infinite on another device than a CPU and with convolutions, which use a weight many times.
+    """
+    if any(each.device.type != "cpu" or each.ndim > 2 for each in parameters):
+        return math.inf
+    return num_rows * sum(map(torch.Tensor.numel, parameters))
 
 
 def _share_parameters(updates: Sequence[Update]) -> bool:

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from minerva_acme import acceleration, networks
-from minerva_acme.acceleration import kernels, parallel
+from minerva_acme.acceleration import choice, kernels, parallel
 from tests.closeness import assert_close_to_norm
 
 
@@ -29,6 +29,12 @@ def onednn(monkeypatch):
 @pytest.fixture
 def two_threads(threads_are_given_back):
     torch.set_num_threads(2)
+
+
+@pytest.fixture
+def tiny_is_small(monkeypatch):
+    """As if even the networks here gained from several threads."""
+    monkeypatch.setattr(choice, "_TINY_UPDATE", 0)
 
 
 def seeded():
@@ -188,7 +194,7 @@ def make_updates(num_rows=64, critic=None, policy=None):
     return updates, notes
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads", "tiny_is_small")
 def test_updates_side_by_side_give_what_they_give_one_by_one(said):
     gradients = []
     for mode in ("auto", "off"):
@@ -217,7 +223,8 @@ def _share(updates):
     ("change", "num_rows", "reason", "threads"),
     [
         (lambda updates: updates, 2**24, "they are large, or not on a CPU", 2),
-        (_share, 64, "they share parameters", 1),
+        (lambda updates: updates, 64, "they are too small to wait for each other", 1),
+        (_share, 2**18, "they share parameters", 1),
     ],
 )
 def test_updates_that_do_not_suit_are_made_one_by_one_and_the_log_says_why(
@@ -237,7 +244,7 @@ def test_updates_that_do_not_suit_are_made_one_by_one_and_the_log_says_why(
 DRAWS = {"torch": lambda: torch.rand(1), "NumPy": np.random.random, "Python": random.random}
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads", "tiny_is_small")
 # Torch's generator is looked at in every step.
 @pytest.mark.parametrize(("name", "first_draw"), [*((name, 1) for name in DRAWS), ("torch", 2)])
 def test_updates_that_draw_random_numbers_are_made_one_by_one(name, first_draw, said):
@@ -267,7 +274,7 @@ MODES = {
 }
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads", "tiny_is_small")
 @pytest.mark.parametrize("name", MODES)
 def test_updates_within_a_mode_that_other_threads_lack_are_made_one_by_one(name, said):
     layer, x = nn.Linear(3, 2), torch.randn(64, 3, generator=seeded())
@@ -294,6 +301,7 @@ def test_updates_within_a_mode_that_other_threads_lack_are_made_one_by_one(name,
     ]
 
 
+@pytest.mark.usefixtures("tiny_is_small")
 def test_with_one_thread_updates_are_made_one_by_one(said):
     updates, notes = make_updates()
     acceleration.Acceleration("auto").side_by_side(*updates)
@@ -301,7 +309,7 @@ def test_with_one_thread_updates_are_made_one_by_one(said):
     assert said() == ["updates: one by one: torch has one thread"]
 
 
-@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads", "tiny_is_small")
 def test_updates_that_several_learners_make_together_are_made_one_by_one(monkeypatch, said):
     monkeypatch.setattr(parallel, "run_together", lambda *_: pytest.fail("at once"))
     updates, notes = make_updates()

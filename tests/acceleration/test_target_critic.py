@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from minerva_acme import networks
-from minerva_acme.acceleration import cpu, kernels, target_critic
+from minerva_acme.acceleration import cpu, kernels, parallel, target_critic
 from tests.closeness import assert_close_to_norm
 
 BOUNDS = (-torch.ones(2), torch.ones(2))
@@ -236,3 +236,16 @@ def test_without_instructions_bfloat16_is_float32_and_a_warning_says_so(monkeypa
         "several times slower"
     ]
     assert torch.equal(rounded(*pairs).value, target_critic.TargetCritic(critic)(*pairs).value)
+
+
+@pytest.mark.parametrize(("more", "threads"), [(0, [None]), (1, [1])])
+def test_threads_share_the_rows_where_there_is_much_to_compute(more, threads, monkeypatch):
+    critic, seen = make_critic(), []
+    size = 6 * sum(parameter.numel() for parameter in critic.torso.parameters())
+    monkeypatch.setattr(target_critic, "_LARGE", size + more)
+    map_rows = parallel.map_rows
+    monkeypatch.setattr(
+        parallel, "map_rows", lambda *rows, **how: seen.append(how["num_threads"]) or map_rows(*rows, **how)
+    )
+    target_critic.TargetCritic(critic)(torch.zeros(2, 3, 4), torch.zeros(2, 3, 2))
+    assert seen == threads

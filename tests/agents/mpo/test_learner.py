@@ -8,7 +8,7 @@ import torch
 import tree
 
 from minerva_acme import testing
-from minerva_acme.acceleration import cpu, parallel
+from minerva_acme.acceleration import choice, cpu, parallel
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import targets
 from minerva_acme.learners import finite
@@ -152,6 +152,7 @@ def test_more_threads_reproduce_training_and_change_it_by_rounding_alone(spec, c
 @pytest.mark.usefixtures("threads_are_given_back")
 def test_networks_that_share_parameters_or_draw_are_updated_one_after_the_other(spec, monkeypatch):
     torch.set_num_threads(2)
+    monkeypatch.setattr(choice, "_TINY_UPDATE", 0)
     together = []
     monkeypatch.setattr(parallel, "run_together", lambda *_: together.append(1) or ({}, {}))
     plain, shared, drawing = (mpo.make_networks(spec, SMALL, torch.Generator()) for _ in range(3))
