@@ -5,6 +5,7 @@ that both compute with was replaced since.
 """
 
 import copy
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -116,6 +117,15 @@ class Originals:
             return ""
         pairs = zip(self._holders, found, self._written, strict=True)
         return next(name for (_, name), now, before in pairs if now is not before)
+
+
+def methods_of(*objects: Any) -> Originals:
+    """Returns the methods of objects, of their classes and those that these derive from, as they are now."""
+    kinds = dict.fromkeys(kind for each in objects for kind in type(each).__mro__)
+    own = [kind for kind in kinds if kind is not object and kind is not nn.Module]
+    return Originals(
+        *((kind, name) for kind in own for name, value in vars(kind).items() if inspect.isfunction(value))
+    )
 
 
 class Pair(NamedTuple):

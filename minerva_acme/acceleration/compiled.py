@@ -74,6 +74,7 @@ class DifferentiatedLoss(Generic[Output]):
         self._called = _Called(loss, modules)
         self._agreement = agreement.Agreement(part)
         self._program: Callable[..., Any] | None = None
+        self._methods = self._methods_now()  # that the program was made of
         self._names: dict[int, str] = {}  # of parameters, by id
         self._places: set[int] = set()  # the memory of parameters and buffers
         self._written: dict[Any, set[str]] = {}  # buffers that the loss changes, by compared kind of batch
@@ -85,6 +86,9 @@ class DifferentiatedLoss(Generic[Output]):
         """Computes the loss for the given inputs of `loss`, and sets each `.grad`."""
         if self._backend is None or self._agreement.is_broken:
             return self._plain(*inputs)
+        if self._methods.replaced():  # which torch does not look at in classes
+            self._methods, self._program = self._methods_now(), None
+            self._agreement.forget()
         if not self._agreement.holds():
             self._written.clear()
             self._unused.clear()
@@ -120,6 +124,10 @@ class DifferentiatedLoss(Generic[Output]):
         self._was_compiled = way == "compiled"
         if way == "plain":
             notes.say(self._part, "plain torch, as before the run was resumed")
+
+    def _methods_now(self) -> agreement.Originals:
+        owner = getattr(self._called.loss, "__self__", self._called.loss)
+        return agreement.methods_of(*self._called.modules(), owner)
 
     def _why_plain(self, trained: Mapping[str, nn.Parameter]) -> str:
         if not trained:

@@ -248,6 +248,37 @@ def test_what_a_researcher_edits_during_training_is_what_trains(name, said):
     assert said() == [f"{PART}: compiled by torch's aot_eager"]
 
 
+class Scaled(Net):
+    def scale(self, y):
+        return y
+
+    def forward(self, x):
+        return self.scale(super().forward(x))
+
+
+class Weighed:
+    """A loss whose methods a researcher may replace in the class."""
+
+    def weight(self, y):
+        return y.square()
+
+    def __call__(self, net, x, generator):
+        return Output(self.weight(net(x)).mean(), {})
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("owner", "name"), [(Scaled, "scale"), (Weighed, "weight")])
+def test_a_method_that_is_replaced_in_its_class_during_training_is_what_trains(
+    owner, name, monkeypatch, said
+):
+    def edit(net, step):
+        if step in (2, 4):
+            monkeypatch.setattr(owner, name, lambda self, y: (step - 1.0) * y.exp())
+
+    assert both_ways(Weighed(), edit, num_steps=6, net=Scaled).save() == "compiled"
+    assert said() == [f"{PART}: compiled by torch's aot_eager"]
+
+
 def doubled(parameter):
     parameter.grad.mul_(2.0)
 
