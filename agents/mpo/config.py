@@ -315,9 +315,23 @@ _CONTROL = MPOConfig(
     samples_per_insert=64.0,
 )
 
-# Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: with fewer
-# updates, one every four steps, and more noise, the pole was swung up sooner.
-_DEMO = dataclasses.replace(_SIMBA, init_stddev=1.0, samples_per_insert=32.0)
+# Used by `minerva demo`, with each action repeated four times. Its limit is time, not steps: an update of these
+# networks takes a fifth of one of SimBa's, so there is one for each step, and with high learning rates the
+# pole is up after some thousand of them. With a standard deviation of 1 returns ended at 700: noise is wide
+# at first alone.
+_DEMO = dataclasses.replace(
+    _SIMBA,
+    torso="mlp",
+    policy_layer_sizes=(64, 64),
+    critic_layer_sizes=(128, 128),
+    initial_noise_scale=2.0,
+    noise_scale_steps=5_000,
+    policy_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+    samples_per_insert=128.0,
+    policy_period=2,
+    retrace_mc_actions=2,
+)
 # `simba` that looks for rewards first and learns faster; docs/frontier.md says what was seen of each change.
 _MODERN = dataclasses.replace(
     _SIMBA,
@@ -337,10 +351,11 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
     {
         "default": MPOConfig(),
         "control": _CONTROL,
-        # `demo` for tasks that one observation does not determine: half as many sequences, of ten steps,
+        # `simba` for tasks that one observation does not determine: half as many sequences, of ten steps,
         # from all of which policy and critic learn.
         "memory": dataclasses.replace(
-            _DEMO,
+            _SIMBA,
+            init_stddev=1.0,
             memory="lstm",
             memory_size=128,
             burn_in=10,
@@ -389,5 +404,5 @@ PRESETS: Mapping[str, MPOConfig] = MappingProxyType(
 )
 """Named settings: `default`, `control` (dm_control suite), `simba` (with today's networks), `modern` (`simba`
 that explores further and updates more often), `offline` (`simba` for recorded episodes), `demo` (what
-`minerva demo` trains with), `memory` (the same with a memory of the episode), `dmpo`, `dmpo_mixture` and
+`minerva demo` trains with), `memory` (`simba` with a memory of the episode), `dmpo`, `dmpo_mixture` and
 `two_hot` (the suite too, with critics of bins or mixtures), `minerva` (the original's)."""
