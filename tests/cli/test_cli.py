@@ -313,7 +313,7 @@ def test_commas_separate_the_logs_and_underscores_are_dashes():
     assert command.run.num_env_steps == 9
 
 
-def test_the_parser_gets_what_is_typed_alone_and_makes_of_it_what_it_makes_of_all_flags(monkeypatch):
+def test_the_parser_gets_what_is_typed_alone_and_the_result_is_that_of_all_flags(monkeypatch):
     parsers, parse = [], tyro.cli
     monkeypatch.setattr(tyro, "cli", lambda kind, **more: parsers.append(kind) or parse(kind, **more))
     words = (
