@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, NoReturn
 
 import tyro
@@ -297,7 +297,7 @@ def _find_modules_here() -> None:
 
 
 def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
-    """Parses what is typed alone: the parser takes a millisecond for each flag that a command has."""
+    """Parses what is typed alone: the parser takes half a millisecond for each flag that a command has."""
     flags_typed = {word.partition("=")[0] for word in arguments if word.startswith("--")}
     typed = dataclasses.make_dataclass("Typed", _typed_fields(command, None, flags_typed), kw_only=True)
     config = (tyro.conf.OmitArgPrefixes,)
@@ -310,7 +310,7 @@ def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
     return _make(command, None, values)
 
 
-def _typed_fields(kind: type[Any], default: Any, typed: Collection[str]) -> Iterator[tuple[str, Any, Any]]:
+def _typed_fields(kind: type[Any], default: Any, typed: Set[str]) -> Iterator[tuple[str, Any, Any]]:
     """Yields name, type and default of the positional arguments and of the flags that are typed."""
     for name, hint, value in _fields(kind, default):
         flag = name.replace("_", "-")
@@ -319,10 +319,10 @@ def _typed_fields(kind: type[Any], default: Any, typed: Collection[str]) -> Iter
         elif {f"--{flag}", f"--no-{flag}"} & typed or tyro.conf.Positional in getattr(
             hint, "__metadata__", ()
         ):
-            is_missing = value is dataclasses.MISSING
-            # A factory, for a default may be a list.
-            factory = dataclasses.MISSING if is_missing else functools.partial(copy.copy, value)
-            yield name, hint, dataclasses.field(default_factory=factory)  # type: ignore[call-overload]
+            if value is dataclasses.MISSING:
+                yield name, hint, dataclasses.field()
+            else:  # a factory, for it may be a list
+                yield name, hint, dataclasses.field(default_factory=functools.partial(copy.copy, value))
 
 
 def _make(kind: type[Any], default: Any, values: Mapping[str, Any]) -> Any:
