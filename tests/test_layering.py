@@ -1,10 +1,11 @@
 """Imports go one way: from the upper layers to the lower ones."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 # Lower layers first; a package may import from those before it. The longest name that fits a module gives
 # its layer.
@@ -72,20 +73,23 @@ def layer(module: str) -> int:
     return LAYERS[module.split(".")[1]]
 
 
-def imports(source: str) -> Iterator[str]:
-    """Yields what a file imports, at the top or in a function, as dotted names.
+@functools.cache
+def imports(source: str) -> tuple[str, ...]:
+    """Returns what a file imports, at the top or in a function, as dotted names.
 
     `from a import b` gives `a.b`, whether b is a module or a name in one. An import by a string
     counts; a relative one is given with its dots.
     """
+    found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
-            if node.args and isinstance(node.args[0], ast.Constant):
-                yield str(node.args[0].value)
+            found += (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            if ast.unparse(node.func).endswith(("import_module", "__import__")):
+                found.append(str(node.args[0].value))
+    return tuple(found)
 
 
 def upward(module: str, source: str) -> list[str]:

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import sys
 
 import pytest
+import tyro
 
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
@@ -309,6 +311,22 @@ def test_commas_separate_the_logs_and_underscores_are_dashes():
     command = parse("train ppo --env CartPole-v1 --num_env_steps=9 --log=tensorboard,csv,wandb")
     assert command.log == ("tensorboard", "csv", "wandb")
     assert command.run.num_env_steps == 9
+
+
+def test_the_parser_gets_what_is_typed_alone_and_the_result_is_that_of_all_flags(monkeypatch):
+    parsers, parse = [], tyro.cli
+    monkeypatch.setattr(tyro, "cli", lambda kind, **more: parsers.append(kind) or parse(kind, **more))
+    words = (
+        "mpo --env Pendulum-v1 --seed 3 --log csv --num-envs 2 --no-checkpoint-best --policy-layer-sizes 4 5"
+    )
+    found = parsing.parse(["train", *words.split()])
+    (typed,) = parsers
+    own = ["agent", "env", "log", "checkpoint_best", "seed", "num_environments", "policy_layer_sizes"]
+    assert sorted(field.name for field in dataclasses.fields(typed)) == sorted(own)
+    of_all = parsing.train_command("mpo", words.split())
+    arguments = words.replace("envs", "environments").split()
+    wanted = parse(of_all, args=arguments, config=(tyro.conf.OmitArgPrefixes,))
+    assert vars(found) == vars(wanted) and found.hyperparameters.policy_layer_sizes == (4, 5)
 
 
 def test_the_agent_may_stand_behind_its_flags():

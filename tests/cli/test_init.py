@@ -39,10 +39,12 @@ def test_the_printed_commands_train_and_evaluate(
     assert "\n".join(commands[1:]) in (folder / "README.md").read_text()
     monkeypatch.chdir(folder)
     for line in commands[3:]:
-        words = line.replace("10000", "300").split()[1:]
+        words = line.replace("10000", "100").split()[1:]
         if words[0] == "train":
             words += ["--batch-size", "8", "--min-replay-size", "50", "--evaluation-episodes", "1"]
             words += ["--replay", "memory", "--log", "csv"]
+        if words[0] == "eval":
+            words += ["--episodes", "1"]
         assert main(words) == 0, line
     out = capsys.readouterr().out
     assert "wrong" not in re.sub("0 wrong", "", out) and "dqn" in out

@@ -52,7 +52,10 @@ def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_row
     assert status == 0 and "MPO" not in shown
 
 
-def test_a_figure_has_at_most_as_many_panels_as_a_reader_takes_in(table, tmp_path, call, monkeypatch):
+def test_a_figure_has_at_most_as_many_panels_as_a_reader_takes_in(
+    table, tmp_path, call, monkeypatch, unpainted
+):
+    unpainted()
     monkeypatch.setattr(report, "_MOST_PANELS", 1)
     assert call("report", table, "--against", "none", "--output", tmp_path / "out")[0] == 0
     drawn = sorted(path.name for path in (tmp_path / "out").glob("environments*.svg"))

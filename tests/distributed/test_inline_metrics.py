@@ -16,7 +16,8 @@ NORM = "action_norm/mean"
 
 
 def play(directory: pathlib.Path, **changes: object) -> experiments.ExperimentResult:
-    settings = {"evaluation_observers": [observers.ActionNorm()], "metric": NORM, "evaluation_period": 100}
+    settings = {"evaluation_observers": [observers.ActionNorm()], "metric": NORM, "num_env_steps": 160}
+    settings |= {"evaluation_period": 40, "checkpoint_period": 80}
     config = small.experiment(directory, small.sac_builder(), **(settings | changes))
     return distributed.run_distributed_experiment(config, num_actors=1, engine="inline")
 
@@ -28,10 +29,10 @@ def test_the_best_and_the_stop_go_by_the_metric(tmp_path: pathlib.Path) -> None:
     assert result.best is not None and math.isclose(result.best[1].score(NORM), max(scores))
     best = json.loads((checkpointing.find(tmp_path, "best") / "manifest.json").read_text())
     assert math.isclose(best["evaluation"], max(scores))
-    again = play(tmp_path, num_env_steps=1_200, stop_at=min(scores))
+    again = play(tmp_path, num_env_steps=400, stop_at=min(scores))
     assert str(again.stopped_by).startswith(f"the evaluation {NORM} of ")
     with pytest.raises(ValueError, match=f"`metric` must be '{NORM}', by which the run has chosen"):
-        play(tmp_path, num_env_steps=1_800, metric="episode_return")
+        play(tmp_path, num_env_steps=600, metric="episode_return")
 
 
 def test_an_unknown_metric_ends_the_run_with_those_that_are_known(tmp_path: pathlib.Path) -> None:

@@ -54,12 +54,12 @@ def shorten(words: list[str]) -> list[str]:
     if "--environment-processes" in words:
         words.remove("--environment-processes")
     # Long episodes: the demo alone needs their return.
-    period = 40 if "demo" in words else 8
-    episodes = 1 if period == 40 or not any(word.startswith("dm_control/") for word in words) else 0
+    episodes = 1 if "demo" in words or not any(word.startswith("dm_control/") for word in words) else 0
     more = {
-        "train": f"--log csv --replay memory --evaluation-period {period} --evaluation-environments 1",
+        "train": "--log csv --replay memory --evaluation-period 40 --evaluation-environments 1",
         "sweep": "--log csv --replay memory --no-report",
         "demo": "--goal 0",
+        "eval": "--episodes 1",
         "export": "--episodes 0",
         "publish": "--episodes 2",
     }

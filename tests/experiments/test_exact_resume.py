@@ -21,7 +21,7 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
-NUM_STEPS = 60  # of each environment
+NUM_STEPS = 40  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
     mpo.MPOConfig(
@@ -80,7 +80,7 @@ def make_vmpo(num_environments, rollout_steps=12):
 SMALL_STEPS = {"critic_layer_sizes": (8,), "batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
 SAC = sac.SACBuilder(sac.SACConfig(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=25, n_step=2))
 TD3 = td3.TD3Builder(td3.TD3Config(**SMALL_STEPS, policy_layer_sizes=(8,), random_steps=25, prioritized=True))
-DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=50, prioritized=True))
+DQN = dqn.DQNBuilder(dqn.DQNConfig(**SMALL_STEPS, epsilon_steps=30, prioritized=True))
 D4PG = d4pg.D4PGBuilder(d4pg.D4PGConfig(**SMALL_STEPS, policy_layer_sizes=(8,)))
 
 
@@ -285,7 +285,7 @@ def make_config(directory, builder, **overrides):
             "directory": directory,
             "num_env_steps": NUM_STEPS * builder.num_environments,
             "replay": "memory",
-            "evaluation_period": 30 * builder.num_environments,
+            "evaluation_period": 20 * builder.num_environments,
             "evaluation_episodes": 1,
             "checkpoint_period": 14,
             "log_period_seconds": 0.0,
@@ -379,7 +379,7 @@ CASES = {
     "ppo, 2 environments with memory amid episodes": (with_memory(make_ppo(2), "gru"), make_long),
     "r2d2, 3 environments": (R2D2, make_discrete),
     "td3 with memory, prioritised": (TD3_WITH_MEMORY, Wanderer),
-    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=10), "lstm"), make_long),
+    "v-mpo, 1 environment with memory": (with_memory(make_vmpo(1, rollout_steps=8), "lstm"), make_long),
     "mpo, 3 environments with memory": (with_memory(MPO_OF_THREE, "lstm"), Wanderer),
     "mpo, with memory amid episodes by priority": (with_memory(MPO_OF_TODAY, "gru"), make_long),
     "mpo, 3 environments with hybrid actions": (MPO_OF_THREE, make_hybrid),
@@ -481,11 +481,11 @@ def test_an_offline_run_that_draws_from_global_generators_is_continued_bit_for_b
         assert [*map(as_bits, one)] == [*map(as_bits, other)]
 
 
-@pytest.mark.parametrize("case", ["mpo, amid episodes", "v-mpo, 4 environments"])
-@pytest.mark.parametrize("phase", ["save", "train"])
-def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_path, case, phase):
-    builder, factory = CASES[case]
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+@pytest.fixture(scope="module", params=["mpo, amid episodes", "v-mpo, 4 environments"])
+def saved(request, tmp_path_factory):
+    """A case, the options of a run of it, its folder and the steps at which it has saved first."""
+    builder, factory = CASES[request.param]
+    folder = tmp_path_factory.mktemp("saved")
     saved_at = []
 
     def find(progress):
@@ -494,21 +494,27 @@ def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_p
             raise experiments.StopRun("found")
 
     config = {"environment_factory": factory, "evaluation_period": 0}
-    experiments.run_experiment(make_config(tmp_path / "found", builder, **config), find)
+    experiments.run_experiment(make_config(folder / "found", builder, **config), find)
     # An evaluation is due at the first checkpoint, and a stop before it cuts it short.
     config["evaluation_period"] = saved_at[0]
-    experiments.run_experiment(make_config(straight, builder, **config))
+    experiments.run_experiment(make_config(folder / "straight", builder, **config))
+    return builder, config, folder / "straight", saved_at[0]
+
+
+@pytest.mark.parametrize("phase", ["save", "train"])
+def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_path, saved, phase):
+    builder, config, straight, saved_at = saved
     signals = iter([signal.SIGINT])
 
     def stop(progress):
-        if progress.phase == phase and progress.env_steps == saved_at[0]:
+        if progress.phase == phase and progress.env_steps == saved_at:
             for number in signals:  # once
                 signal.raise_signal(number)
 
-    first = experiments.run_experiment(make_config(stopped, builder, **config), stop)
-    assert (first.interrupted_by, first.env_steps) == ("SIGINT", saved_at[0])
-    experiments.run_experiment(make_config(stopped, builder, **config))
-    assert_equal(stopped, straight, builder, factory)
+    first = experiments.run_experiment(make_config(tmp_path, builder, **config), stop)
+    assert (first.interrupted_by, first.env_steps) == ("SIGINT", saved_at)
+    experiments.run_experiment(make_config(tmp_path, builder, **config))
+    assert_equal(tmp_path, straight, builder, config["environment_factory"])
 
 
 @pytest.mark.reverb

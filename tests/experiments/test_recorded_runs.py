@@ -346,7 +346,7 @@ def test_a_run_goes_on_online_from_the_weights_of_one_on_data(data, tmp_path):
     experiments.run_experiment(make_config(tmp_path / "offline", TD3_BC, data))
     before = checkpointing.load_state(checkpointing.find(tmp_path / "offline"))["learner"]
     online = td3.TD3Builder(
-        dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=8.0)
+        dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=2.0)
     )
     made = []
 
@@ -536,7 +536,7 @@ def test_replay_is_taken_if_tables_and_environment_are_the_same(
 ):
     caplog.set_level("INFO")
     playing = {"dataset": None, "num_learner_steps": 0, "num_env_steps": 12, "replay": "memory"}
-    agent = dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5)
+    agent = dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=1.0)
     experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(agent), data, **playing))
     config = make_config(
         tmp_path / "second",

@@ -83,6 +83,7 @@ SHARES = {
                 sequence_period=4,
                 min_replay_size=2,
                 batch_size=4,
+                samples_per_insert=4.0,
                 first_epsilon=0.5,
             )
         ),
