@@ -72,16 +72,16 @@ def test_the_learner_goes_through_what_the_actor_remembered(
 ):
     settings = {"memory": kind, "num_environments": num_environments, "rollout_steps": 12 * num_environments}
     builder = agent.recording(Remembered, **with_memory(agent, **settings))
-    run(builder, make_environment(environment_id), 12 * num_environments * 5)
-    assert len(builder.differences) == 5
+    run(builder, make_environment(environment_id), 12 * num_environments * 3)
+    assert len(builder.differences) == 3
     assert max(builder.differences) < 2e-5
     # Rollouts begin within episodes, too.
-    assert sum(bool((state != 0).any()) for state in builder.states) >= 3
+    assert any((state != 0).any() for state in builder.states)
 
 
 def test_the_first_ratio_of_ppo_is_1_with_a_memory(ppo_agent, run):
     builder = ppo_agent.recording(**with_memory(ppo_agent, num_epochs=3, learning_rate=1e-2))
-    run(builder, make_environment("CartPole-v1"), 16 * 5)
+    run(builder, make_environment("CartPole-v1"), 16 * 3)
     assert all(float(row["policy/approx_kl_first"]) < 1e-10 for row in builder.rows)
     assert all(float(row["policy/approx_kl"]) > 1e-7 for row in builder.rows)
 
