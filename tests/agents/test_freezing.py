@@ -48,7 +48,7 @@ def parameters_of(learner):
 
 
 def train(learner, num_steps=2):
-    """Makes learner steps, TD3's policy being trained in the second; returns whether each parameter moved, and whether it was frozen."""
+    """Makes two learner steps, as many as TD3's policy needs; returns what moved, and what was frozen."""
     parameters = parameters_of(learner)
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     frozen = {name: not parameter.requires_grad for name, parameter in parameters.items()}

@@ -51,7 +51,8 @@ class Poisoned(dm_env.Environment):
 
 @pytest.fixture(params=["mpo", "ppo"])  # over replay, and on rollouts
 def builder(request):
-    return table.Scene(request.param).builder()
+    few = {"samples_per_insert": 1.0} if request.param == "mpo" else {}
+    return table.Scene(request.param).builder(**few)
 
 
 @pytest.fixture

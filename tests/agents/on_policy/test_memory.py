@@ -23,6 +23,8 @@ from minerva_acme import (
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
+from ..conftest import PPO, VMPO
+
 KINDS = pytest.mark.parametrize("kind", ["lstm", "gru"])
 MEMORY = {"memory": "lstm", "memory_size": 6}
 
@@ -306,7 +308,15 @@ class Recall(specs.SpecMethods, dm_env.Environment):
         return dm_env.transition(reward, blank, discount=np.float32(1))
 
 
-@pytest.mark.parametrize("has_memory", [pytest.param(False, marks=pytest.mark.learning), True])
+@pytest.mark.parametrize(
+    ("agent", "has_memory"),
+    [
+        (PPO, True),
+        pytest.param(PPO, False, marks=pytest.mark.learning),
+        pytest.param(VMPO, True, marks=pytest.mark.learning),
+        pytest.param(VMPO, False, marks=pytest.mark.learning),
+    ],
+)
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_memory):
     memory = {"ppo": "lstm", "vmpo": "gru"}[agent.name] if has_memory else "none"
     settings = {"num_epochs": 4, "target_kl": None} if agent.name == "ppo" else {"m_steps": 8}
