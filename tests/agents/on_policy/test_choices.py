@@ -46,7 +46,9 @@ class Locks(specs.SpecMethods, dm_env.Environment):
         )
 
 
-@pytest.mark.parametrize("agent", [PPO, pytest.param(VMPO, marks=pytest.mark.learning)])
+@pytest.mark.parametrize(
+    "agent", [pytest.param(PPO, id="ppo"), pytest.param(VMPO, id="vmpo", marks=pytest.mark.learning)]
+)
 def test_every_choice_is_learned_and_actor_and_learner_agree_on_its_probability(agent, run):
     builder = agent.recording(
         policy_layer_sizes=(64,),

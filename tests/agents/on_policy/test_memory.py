@@ -316,6 +316,7 @@ class Recall(specs.SpecMethods, dm_env.Environment):
         pytest.param(VMPO, True, marks=pytest.mark.learning),
         pytest.param(VMPO, False, marks=pytest.mark.learning),
     ],
+    ids=["ppo", "ppo, without", "vmpo", "vmpo, without"],
 )
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_memory):
     memory = {"ppo": "lstm", "vmpo": "gru"}[agent.name] if has_memory else "none"
