@@ -159,7 +159,7 @@ def test_both_densities_agree_at_the_smallest_deviation(torso, observation_scale
     # A standard deviation that training has driven to nothing, in as many dimensions as a humanoid has.
     network = actor_critic(torso=torso, action_size=21, layer_sizes=(256, 256), normalizer=None)
     network.requires_grad_(False).policy_head.log_std.fill_(-100.0)
-    rows = observations(observation_scale, 2048)
+    rows = observations(observation_scale, 512)
     choice = acting.Acting(network, seeded()).sample(rows)
     learners = network.policy(torch.from_numpy(rows)).log_prob(torch.from_numpy(choice.raw)).numpy()
     difference = choice.log_prob - learners

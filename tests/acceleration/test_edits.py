@@ -284,7 +284,7 @@ def make_adam(network, **settings):
 
 
 def train_ppo(by_arrays, edit_before, edit_later=None, make_optimizer=make_adam, is_first=False):
-    """Two epochs, of one minibatch to compare and two more; returns what was logged and the weights.
+    """Two epochs, of one minibatch to compare and one more; returns what was logged and the weights.
 
     Without `edit_later`, the first epoch alone.
     """
@@ -304,7 +304,7 @@ def train_ppo(by_arrays, edit_before, edit_later=None, make_optimizer=make_adam,
         step = contextlib.nullcontext(plain)
         if by_arrays:
             step = array_ppo.make_step(plain, network, optimizer, agreement=seen, **settings)
-        rows.append(ppo.run_epoch(step, samples, seed, num_minibatches=3))
+        rows.append(ppo.run_epoch(step, samples, seed, num_minibatches=2))
     return torch.cat(rows), [parameter.detach().clone() for parameter in network.parameters()]
 
 

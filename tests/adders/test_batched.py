@@ -222,9 +222,9 @@ def test_a_ring_holds_the_items_that_ordinary_adders_write(case, resets_in_next_
     for _ in range(case.length + 1):
         play.step()
     check(then_reset=False, end=2)
-    for _ in range(30):
+    for _ in range(18):
         play.step()
-    num_steps = 31 + case.length
+    num_steps = 19 + case.length
     check(then_reset=False, end=num_steps - case.length + 1)
     check(then_reset=True, end=num_steps)  # nothing is lost where all episodes are cut
     play.begin()

@@ -32,7 +32,7 @@ def make_environment(num_frames, episode_length, seed):
 def play(adders_, num_frames, seed):
     """Random episodes, ended by the environment or by `reset`, to all adders alike."""
     random = np.random.default_rng(seed)
-    for episode in range(6):
+    for episode in range(4):
         length = int(random.integers(1, 9))
         environment = make_environment(num_frames, length, seed=seed * 100 + episode)
         is_reset = random.random() < 0.4

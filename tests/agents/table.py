@@ -5,7 +5,6 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 import tree
 
@@ -53,11 +52,11 @@ def make_rollout(builder: Any, network: Any, spec: specs.EnvironmentSpec, seed: 
     generator = torch.Generator().manual_seed(seed)
     policy = builder.make_policy(network, spec, generator)
     observation = torch.randn(*shape, 3, generator=generator)
-    outputs = [policy.batch(row.numpy()) for row in observation]
+    output = policy.batch(observation.flatten(0, 1).numpy())
     reward = torch.randn(shape, generator=generator)
     last = torch.zeros(shape)
     last[-1] = 1.0
-    action, extras = tree.map_structure(lambda *rows: torch.from_numpy(np.stack(rows)), *outputs)[:2]
+    action, extras = tree.map_structure(lambda rows: torch.tensor(rows).unflatten(0, shape), output)[:2]
     return types.Rollout(
         observation=observation,
         action=action,

@@ -134,21 +134,12 @@ def played_on_meta(name):
         yield played
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_step_of_an_agent_reads_no_number_on_the_host(name):
-    with played_on_meta(name) as played:
-        (table,) = played.builder.make_replay_tables(played.spec)
-        with played.client.sampler(table.name) as sampler:
-            batch = played.builder.make_layout(played.spec).unpack(sampler.sample_batch(B)[1])
-    assert {leaf.device for leaf in tree.flatten(batch)} == {META}
-
-
 # What goes in and each gradient; MPO reads its returns too, PPO and V-MPO statistics, ends and minibatches.
 NUM_READS = {**dict.fromkeys(CASES, 3), "dqn": 2, "td3": 2, "mpo": 5, "ppo": 8, "v-mpo": 9}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_learner_reads_what_a_ring_gives_it_by_one_function_alone(name, monkeypatch):
+def test_acting_reads_no_number_on_the_host_and_a_learner_by_one_function_alone(name, monkeypatch):
     reads = []
 
     def read(tensor):
@@ -162,10 +153,19 @@ def test_a_learner_reads_what_a_ring_gives_it_by_one_function_alone(name, monkey
         played_on_meta(name) as played,
         contextlib.closing(played.builder.make_dataset(played.client, played.spec, META)) as dataset,
     ):
-        learner = played.make_learner(dataset, torch.Generator())
+        batches = []
+        learner = played.make_learner(kept_in(batches, dataset), torch.Generator())
         assert reads == []
         learner.step()
     assert len(reads) == NUM_READS[name]
+    assert {leaf.device for leaf in tree.flatten([batch.data for batch in batches])} == {META}
+
+
+def kept_in(batches, dataset):
+    """Yields what a dataset gives, and keeps it."""
+    for batch in dataset:
+        batches.append(batch)
+        yield batch
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "td3": OFF_POLICY | dict(random_steps=0),
     "d4pg": OFF_POLICY,
 }
+ONE_OF_EACH_KIT = ("ppo", "mpo", "td3")
 each_agent = pytest.mark.parametrize("agent", SETTINGS)
 
 
@@ -119,6 +120,8 @@ def test_what_the_critic_sees_changes_the_critic_and_nothing_of_the_policy(agent
 
     inputs = programs.make_inputs(policy, SPEC.observations)
     assert sorted(inputs[0]) == ["place", "speed"]
+    if agent not in ONE_OF_EACH_KIT:  # an export takes as long as all of the above
+        return
     program = programs.export(policy.as_module(), inputs).module()
     np.testing.assert_allclose(program(tensors(without)).numpy(), actions, rtol=1e-5, atol=1e-6)
 
@@ -154,14 +157,15 @@ def test_a_run_learns_is_resumed_and_loaded_with_and_without_the_critics_part(ag
         builder=make_builder(agent),
         environment_factory=make_environment,
         directory=tmp_path,
-        num_env_steps=48,
+        num_env_steps=32,
+        evaluation_period=0,
         evaluation_episodes=1,
         tensorboard=False,
         replay="memory",
     )
     assert experiments.run_experiment(config).learner_steps > 0
-    longer = dataclasses.replace(config, num_env_steps=64)
-    assert experiments.run_experiment(longer).env_steps == 64
+    longer = dataclasses.replace(config, num_env_steps=48)
+    assert experiments.run_experiment(longer).env_steps == 48
     with contextlib.closing(make_environment(7)) as environment:
         spec, observation = environment.observation_spec(), environment.reset().observation
         assert {name: leaf.shape for name, leaf in spec.items()} == {"policy": (4,), "critic": (2,)}
@@ -254,7 +258,7 @@ def make_sorted(make, seed=0):
     return environments.make_training_environment(make(seed=seed), critic_observations=HIDDEN)
 
 
-@pytest.mark.parametrize("agent", ["ppo", "mpo", "td3"])  # one of each kit
+@pytest.mark.parametrize("agent", ONE_OF_EACH_KIT)
 def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(agent, tmp_path):
     builder = make_builder(agent)
     config = experiments.ExperimentConfig(

@@ -49,7 +49,7 @@ def test_an_own_learner_class_trains_an_own_encoder_that_is_acted_by(name, run):
     scene, learned = table.Scene(name, {"stored_state": False} if name == "r2d2" else {}), []
     own = type("Own", (), dict(make_encoder=make_encoder, learner_class=Mine, make_learner=make_learner))
     builder = scene.builder(own)
-    run(builder, scene.environment, 32, replay="memory")
+    run(builder, scene.environment, 24, replay="memory")
     (learner,) = learned
     assert type(learner) is Mine and learner.num_steps > 0
     served = {key for module in learner.get_variables(builder.policy_variables) for key in module}

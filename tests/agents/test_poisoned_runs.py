@@ -10,12 +10,12 @@ from minerva_acme import specs
 
 from . import table
 
-NUM_STEPS = 48
-AT_STEP = 40  # which no evaluation reaches: it plays an episode before and one after training
+NUM_STEPS = 32
+AT_STEP = 20  # which no evaluation reaches: it plays an episode before and one after training
 
 
 class Poisoned(dm_env.Environment):
-    """Episodes of 16 steps; the reward or the observation of one step is `number`."""
+    """Episodes of 8 steps; the reward or the observation of one step is `number`."""
 
     def __init__(self, seed, field, number, at_step):
         self._random = np.random.default_rng(seed)
@@ -32,7 +32,7 @@ class Poisoned(dm_env.Environment):
         if self._num_steps == self._at_step:
             reward = np.float32(self._number) if self._field == "reward" else reward
             observation[1] = self._number if self._field == "observation" else observation[1]
-        is_last = self._num_steps % 16 == 0
+        is_last = self._num_steps % 8 == 0
         step_type = dm_env.StepType.LAST if is_last else dm_env.StepType.MID
         return dm_env.TimeStep(step_type, reward, np.float32(1.0), observation)
 
@@ -51,7 +51,8 @@ class Poisoned(dm_env.Environment):
 
 @pytest.fixture(params=["mpo", "ppo"])  # over replay, and on rollouts
 def builder(request):
-    return table.Scene(request.param).builder()
+    few = {"samples_per_insert": 1.0} if request.param == "mpo" else {}
+    return table.Scene(request.param).builder(**few)
 
 
 @pytest.fixture

@@ -39,9 +39,9 @@ DISCRETE = specs.DiscreteArray(4, dtype=np.int64, name="action")
 SMALL_DISCRETE = specs.DiscreteArray(3, dtype=np.int32, name="action")
 SEVERAL = specs.BoundedArray((2,), np.int32, [1, 0], [3, 4], name="action")
 
-ROLLOUTS = {"policy_layer_sizes": (16, 8), "value_layer_sizes": (8,)}
-REPLAY = {"policy_layer_sizes": (16, 8), "critic_layer_sizes": (8,)}
-VALUES = {"critic_layer_sizes": (16, 8)}
+ROLLOUTS = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
+REPLAY = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,)}
+VALUES = {"critic_layer_sizes": (8,)}
 TWO = {**VALUES, "num_critics": 2}
 
 # A builder, its config, and the action specs that it takes.
@@ -52,7 +52,7 @@ AGENTS = {
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
     "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
     "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
-    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), [BOUNDED]),
+    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(8,)), [BOUNDED]),
     "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
     "IQL": (iql.IQLBuilder, iql.IQLConfig(**REPLAY), [BOUNDED]),
     "WPO": (wpo.WPOBuilder, wpo.WPOConfig(**REPLAY), [BOUNDED]),
@@ -184,7 +184,7 @@ def test_a_run_over_replay_is_exported_in_the_bounds_that_are_asked_for(name, tm
                 environment_id, seed=seed
             ),
             directory=tmp_path / "run",
-            num_env_steps=24,
+            num_env_steps=12,
             evaluation_period=0,
             evaluation_episodes=1,
             replay="memory",

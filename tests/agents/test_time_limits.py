@@ -97,7 +97,7 @@ def test_the_value_of_on_policy_agents(agent, run, end, estimator, num_environme
 
 @pytest.mark.parametrize(
     ("critic_target", "end"),
-    [("retrace", "time-limit"), ("n_step", "terminal"), ("one_step", "time-limit")],
+    [("retrace", "time-limit"), ("n_step", "terminal")],  # `test_reference_step.py` has the others' targets
 )
 def test_the_critic_of_mpo(run, critic_target, end):
     last_discount, values = ENDS[end]

@@ -109,8 +109,8 @@ def test_what_pays_is_found(name, agent, run):
 @pytest.mark.parametrize("name", ["sac", "dqn"])  # a kind of action each
 def test_a_run_on_reverb_makes_the_same_number_of_steps(agent, run):
     builder = agent.make(prioritized=True)
-    result = run(builder, lambda seed: Reacher(agent.spec, seed), 24, replay="reverb")
-    assert (result.env_steps, result.learner_steps) == (24, 17)
+    result = run(builder, lambda seed: Reacher(agent.spec, seed), 12, replay="reverb")
+    assert (result.env_steps, result.learner_steps) == (12, 5)
 
 
 CALM = specs.BoundedArray((3,), np.float32, -0.1, 0.1, name="observation")
@@ -159,5 +159,5 @@ OBSERVATIONS = {
 
 def test_images_and_nests_are_learned_from(agent, run):
     spec = agent.spec._replace(observations=OBSERVATIONS)
-    result = run(agent.make(), lambda seed: Reacher(spec, seed), 24, replay="memory")
-    assert result.learner_steps == 17
+    result = run(agent.make(), lambda seed: Reacher(spec, seed), 12, replay="memory")
+    assert result.learner_steps == 5

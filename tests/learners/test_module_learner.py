@@ -1,5 +1,7 @@
 """What every learner of modules does but for its step."""
 
+import collections
+import copy
 import queue
 import threading
 from concurrent import futures
@@ -100,6 +102,27 @@ def test_a_restored_learner_makes_the_same_steps():
     other.step()
     testing.assert_nests_equal(other.save(), learner.save(), "A restored learner must go on alike.")
     assert other.poll_variables(["network"]).version == 2
+
+
+def test_a_saved_state_is_what_deepcopy_makes_of_it(monkeypatch):
+    learner = Square()
+    learner.network.register_buffer("strided", torch.arange(6.0).view(2, 3).T)
+    learner.unserved.weight = nn.Parameter(learner.network.weight.data)  # shared
+    learner.updates._groups["network"].optimizer.param_groups[0]["own"] = [{"a set": {1}}]
+    learner.step()
+    found = learner.save()
+    monkeypatch.setattr(module_learner, "_copied", lambda state, seen: copy.deepcopy(state))
+    expected = learner.save()
+    testing.assert_nests_equal(found, expected)
+    for state in (found, expected):
+        weights = [module["weight"] for module in state["modules"].values()]
+        assert weights[0].data_ptr() == weights[1].data_ptr() != learner.network.weight.data_ptr()
+        assert not any(weight.requires_grad for weight in weights)
+        assert state["modules"]["network"]._metadata == learner.network.state_dict()._metadata
+        assert type(state["modules"]["network"]) is collections.OrderedDict
+        own = state["updates"]["optimizers"]["network"]["param_groups"][0]["own"]
+        own[0]["a set"].add(2)
+    assert learner.save()["updates"]["optimizers"]["network"]["param_groups"][0]["own"] == [{"a set": {1}}]
 
 
 SOON = 20.0  # seconds that nothing here takes, unless somebody waits for ever

@@ -320,7 +320,7 @@ def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path)
                 builder=builder,
                 environment_factory=make_environment,
                 directory=tmp_path / str(frame_stack),
-                num_env_steps=60,
+                num_env_steps=30,
                 evaluation_period=0,
                 evaluation_episodes=1,
                 replay="memory",

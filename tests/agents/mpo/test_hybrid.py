@@ -119,7 +119,7 @@ def test_wider_noise_is_of_the_continuous_part_alone(device):
 EPSILONS = {"mean": 0.01, "stddev": 0.003, "discrete": 0.01}
 
 
-def kls_of_improvement(alpha_learning_rate, num_steps=250):
+def kls_of_improvement(alpha_learning_rate, num_steps=120):
     """KL over bound, [4, 5] each, of D = C = 2 entries: the mean of the last steps of one improvement."""
     generator = torch.Generator().manual_seed(0)
     policy = networks.HybridPolicy(3, 2, (3, 2), (16,), generator=generator)
@@ -193,7 +193,7 @@ def test_what_was_done_reaches_the_learner_and_the_weights_act_in_the_task(run, 
 
     builder = Recording(dataclasses.replace(SMALL, min_replay_size=10, samples_per_insert=4.0))
     directory = tmp_path / "run"
-    run(builder, make_nested, 60, replay=store, directory=directory)
+    run(builder, make_nested, 30, replay=store, directory=directory)
     batch = builder.batch
     happened = batch.mask > 0
     raw, log_prob = (x[happened] for x in (batch.extras.raw_action, batch.extras.log_prob))

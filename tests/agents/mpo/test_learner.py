@@ -61,8 +61,7 @@ def test_what_stands_in_padding_changes_nothing(spec, name, loss_steps, signal):
     for trajectory in (clean, dirty):
         config = dataclasses.replace(SMALL, critic_loss_steps=loss_steps)
         learner, rows = make_learner(spec, repeat(trajectory), config, target)
-        for _ in range(3):
-            learner.step()
+        learner.run(num_steps=2)
         states.append(learner.save())
         assert rows[-1]["skipped_batches"] == 0
     assert states_equal(*states)
@@ -166,7 +165,7 @@ def test_networks_that_share_parameters_or_draw_are_updated_one_after_the_other(
         assert len(together) == expected
 
 
-def learned_state(spec, config, num_steps=5):
+def learned_state(spec, config, num_steps=3):
     batches = (Sample(make_trajectory(seed=seed)) for seed in itertools.count())
     learner, rows = make_learner(spec, batches, config)
     for _ in range(num_steps):

@@ -23,7 +23,7 @@ TINY = dataclasses.replace(
     sequence_period=2,
     num_environments=2,
     batch_size=16,
-    min_replay_size=30,
+    min_replay_size=16,
     critic_loss_steps="all",
 )
 
@@ -66,7 +66,7 @@ def differences(nets, batch, burn_in):
 )
 def test_the_learner_remembers_what_the_actor_did(run, overrides, store):
     builder = Recording(dataclasses.replace(TINY, **overrides))
-    run(builder, make_episodes, 2 * 35, replay=store)
+    run(builder, make_episodes, 2 * 20, replay=store)
     batch, burn_in = builder.batches[0], builder.config.burn_in
     assert differences(builder.first, batch, burn_in).max() < 2e-5
     if burn_in == 0:  # sequences begin within episodes too
@@ -75,7 +75,7 @@ def test_the_learner_remembers_what_the_actor_did(run, overrides, store):
 
 def test_every_step_of_an_episode_shorter_than_the_burn_in_is_learned_from(run):
     builder = Recording(dataclasses.replace(TINY, burn_in=2 * EPISODE_LENGTH))
-    run(builder, make_episodes, 2 * 35)
+    run(builder, make_episodes, 2 * 20)
     steps = set()
     for batch in builder.batches:
         late = batch.mask[:, builder.config.burn_in :] > 0
@@ -208,6 +208,6 @@ def test_a_memory_of_your_own_is_stored_and_learned_with(run):
             return Doubled(input_size)
 
     builder = Builder(TINY)
-    run(builder, make_episodes, 2 * 35)
+    run(builder, make_episodes, 2 * 20)
     assert [part.shape for part in builder.batches[0].state] == [(16, 3)]
     assert differences(builder.first, builder.batches[0], 3).max() < 2e-5

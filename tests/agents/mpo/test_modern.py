@@ -164,7 +164,7 @@ def test_a_repeated_noise_has_the_density_of_the_policy(spec):
         np.testing.assert_allclose(extras.log_prob, expected.item(), rtol=1e-5)
 
 
-def random_actions(acceleration="auto", num_steps=1600, **settings):
+def random_actions(acceleration="auto", num_steps=640, **settings):
     """The first actions of a policy whose random steps end after all but the last forty, and their extras."""
     actions = specs.BoundedArray((2,), np.float32, [-1.0, 2.0], [1.0, 6.0], name="action")
     spec = specs.EnvironmentSpec(
@@ -218,7 +218,7 @@ def test_the_noise_narrows_and_the_density_is_of_what_is_drawn(spec, acceleratio
     counter.increment(actor_steps=num_steps)
     policy = builder.make_policy(nets, spec, torch.Generator().manual_seed(1), counter=counter)
     observation = np.ones(3, np.float32)
-    outputs = [policy(observation).extras for _ in range(1_000)]
+    outputs = [policy(observation).extras for _ in range(300)]
     drawn_from = nets.policy(torch.from_numpy(observation)[None])
     drawn_from = drawn_from._replace(log_std=drawn_from.log_std + np.log(scale))
     raw = np.stack([extras.raw_action for extras in outputs])

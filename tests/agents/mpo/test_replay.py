@@ -186,7 +186,7 @@ def make_config(directory, *, store="memory", **changes):
         builder=mpo.MPOBuilder(config),
         environment_factory=lambda seed: testing.FakeEnvironment.bounded(seed=seed),
         directory=directory,
-        num_env_steps=40,
+        num_env_steps=30,
         evaluation_period=0,
         evaluation_episodes=1,
         tensorboard=False,
@@ -213,7 +213,7 @@ def usual(tmp_path_factory):
 def test_a_run_with_a_switch_is_another_one_and_the_same_for_the_same_seed(tmp_path, usual, changes):
     result, once = trained(tmp_path / "once", **changes)
     _, twice = trained(tmp_path / "twice", **changes)
-    assert result.learner_steps == 21
+    assert result.learner_steps == 11
     assert all(torch.isfinite(tensor).all() for module in once.values() for tensor in module.values())
     assert not differ(once, twice)
     assert differ(once, usual)

@@ -7,6 +7,8 @@ import torch
 
 from minerva_acme import networks, specs
 
+from ..conftest import PPO, VMPO
+
 NUM_VALUES = (2, 4, 3)
 LOW = (0, -1, 5)
 ACTION = specs.BoundedArray((3,), np.int32, LOW, np.add(LOW, NUM_VALUES) - 1, name="action")
@@ -44,6 +46,9 @@ class Locks(specs.SpecMethods, dm_env.Environment):
         )
 
 
+@pytest.mark.parametrize(
+    "agent", [pytest.param(PPO, id="ppo"), pytest.param(VMPO, id="vmpo", marks=pytest.mark.learning)]
+)
 def test_every_choice_is_learned_and_actor_and_learner_agree_on_its_probability(agent, run):
     builder = agent.recording(
         policy_layer_sizes=(64,),

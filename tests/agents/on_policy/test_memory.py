@@ -23,6 +23,8 @@ from minerva_acme import (
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
+from ..conftest import PPO, VMPO
+
 KINDS = pytest.mark.parametrize("kind", ["lstm", "gru"])
 MEMORY = {"memory": "lstm", "memory_size": 6}
 
@@ -72,16 +74,16 @@ def test_the_learner_goes_through_what_the_actor_remembered(
 ):
     settings = {"memory": kind, "num_environments": num_environments, "rollout_steps": 12 * num_environments}
     builder = agent.recording(Remembered, **with_memory(agent, **settings))
-    run(builder, make_environment(environment_id), 12 * num_environments * 5)
-    assert len(builder.differences) == 5
+    run(builder, make_environment(environment_id), 12 * num_environments * 3)
+    assert len(builder.differences) == 3
     assert max(builder.differences) < 2e-5
     # Rollouts begin within episodes, too.
-    assert sum(bool((state != 0).any()) for state in builder.states) >= 3
+    assert any((state != 0).any() for state in builder.states)
 
 
 def test_the_first_ratio_of_ppo_is_1_with_a_memory(ppo_agent, run):
     builder = ppo_agent.recording(**with_memory(ppo_agent, num_epochs=3, learning_rate=1e-2))
-    run(builder, make_environment("CartPole-v1"), 16 * 5)
+    run(builder, make_environment("CartPole-v1"), 16 * 3)
     assert all(float(row["policy/approx_kl_first"]) < 1e-10 for row in builder.rows)
     assert all(float(row["policy/approx_kl"]) > 1e-7 for row in builder.rows)
 
@@ -306,7 +308,16 @@ class Recall(specs.SpecMethods, dm_env.Environment):
         return dm_env.transition(reward, blank, discount=np.float32(1))
 
 
-@pytest.mark.parametrize("has_memory", [pytest.param(False, marks=pytest.mark.learning), True])
+@pytest.mark.parametrize(
+    ("agent", "has_memory"),
+    [
+        (PPO, True),
+        pytest.param(PPO, False, marks=pytest.mark.learning),
+        pytest.param(VMPO, True, marks=pytest.mark.learning),
+        pytest.param(VMPO, False, marks=pytest.mark.learning),
+    ],
+    ids=["ppo", "ppo, without", "vmpo", "vmpo, without"],
+)
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_memory):
     memory = {"ppo": "lstm", "vmpo": "gru"}[agent.name] if has_memory else "none"
     settings = {"num_epochs": 4, "target_kl": None} if agent.name == "ppo" else {"m_steps": 8}

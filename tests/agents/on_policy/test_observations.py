@@ -61,7 +61,7 @@ def test_what_is_seen_is_acted_upon_after_a_short_training(agent, run, spec, dis
 
 def test_images_are_bytes_until_the_encoder_sees_them(agent, run):
     builder = make_builder(agent, policy_layer_sizes=(8,), value_layer_sizes=(8,), rollout_steps=64)
-    run(builder, shows(showing.DICT), 128)
+    run(builder, shows(showing.DICT), 64)
     learner, seen = builder.learner, []
     (image_encoder,) = (m for m in learner.network.modules() if isinstance(m, networks.ImageEncoder))
     image_encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
@@ -77,7 +77,7 @@ def test_images_are_bytes_until_the_encoder_sees_them(agent, run):
 
 def test_statistics_are_of_the_numbers_of_a_nest_and_not_of_images_and_choices(agent, run):
     builder = make_builder(agent, rollout_steps=64)
-    run(builder, shows(showing.DICT), 64 * 3)
+    run(builder, shows(showing.DICT), 64 * 2)
     normalizer = builder.learner.network.normalizer
     seen = [tree.map_structure(lambda leaf: leaf.flatten(0, 1), r.observation) for r in builder.rollouts]
     seen = tree.map_structure(lambda *leaves: torch.cat(leaves), *seen)
@@ -106,7 +106,7 @@ def test_a_dict_of_one_vector_learns_as_the_vector_does(agent, run, normalizes):
     states = []
     for make_environment in (lambda seed: testing.FakeEnvironment(seed=seed), in_a_dict):
         builder = agent.recording(acceleration="off", normalize_observations=normalizes)
-        run(builder, make_environment, 64)
+        run(builder, make_environment, 32)
         state = builder.learner.get_variables(["network"])[0]
         states.append({name.replace("leaves.0.", ""): value for name, value in state.items()})
     testing.assert_nests_equal(states[0], states[1], "They must be the same bit for bit.")

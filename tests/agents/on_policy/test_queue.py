@@ -66,16 +66,16 @@ class Versions:
 @pytest.mark.parametrize("num_environments", [1, 3])
 def test_each_step_is_learned_from_once_by_the_weights_that_it_was_acted_with(agent, run, num_environments):
     builder = agent.recording(Versions, num_environments=num_environments, rollout_steps=12)
-    result = run(builder, make_environment, 12 * 20, evaluation_period=50)
+    result = run(builder, make_environment, 12 * 8, evaluation_period=30)
     seen = builder.learner.seen
-    assert [version for version, _ in seen] == list(range(20))
-    assert result.learner_steps == 20  # this learner does not count, so the run does
+    assert [version for version, _ in seen] == list(range(8))
+    assert result.learner_steps == 8  # this learner does not count, so the run does
     for version, rollout in seen:
         assert rollout.reward.shape == (12 // num_environments, num_environments)
         np.testing.assert_array_equal(rollout.extras.log_prob, version)
     # Nothing is missing and nothing comes twice: laid end to end the rollouts are the environments' tapes.
     observations = torch.cat([rollout.observation for _, rollout in seen])
-    assert len(torch.unique(observations.flatten(0, 1), dim=0)) == 12 * 20
+    assert len(torch.unique(observations.flatten(0, 1), dim=0)) == 12 * 8
     for index in range(num_environments):
         last = torch.cat([rollout.last for _, rollout in seen])[:, index]
         following = torch.cat([rollout.next_observation for _, rollout in seen])[:, index]
@@ -98,10 +98,8 @@ def test_steps_beyond_the_last_whole_rollout_are_played_and_not_learned_from(age
 @pytest.mark.parametrize(
     ("environment_id", "num_environments"),
     [
-        ("CartPole-v1", 1),
         ("CartPole-v1", 3),
         ("Pendulum-v1", 1),
-        ("Pendulum-v1", 3),
         ("dm_control/cartpole/swingup", 3),
     ],
 )

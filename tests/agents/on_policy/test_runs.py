@@ -67,7 +67,7 @@ def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, r
     states = []
     for seed in (1, 1, 2):
         builder = agent.recording(num_environments=num_environments)
-        run(builder, Walk, 16 * 5, seed=seed, replay=replay)
+        run(builder, Walk, 16 * 2, seed=seed, replay=replay)
         states.append(builder.learner.save())
     first, second, other = states
     testing.assert_nests_equal(first, second, "A seed must reproduce the learner.")
@@ -77,7 +77,7 @@ def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, r
 
 @pytest.fixture(scope="module")
 def straight_runs():
-    """By agent, the builder of a run of 96 steps that was not stopped."""
+    """By agent, the builder of a run of 64 steps that was not stopped."""
     return {}
 
 
@@ -96,7 +96,7 @@ def test_a_run_stopped_at_an_episodes_end_goes_on_as_an_uninterrupted_one(
     settings = {"directory": tmp_path / "stopped", "replay": replay}
     if agent.name not in straight_runs:
         straight_runs[agent.name] = agent.recording()
-        run(straight_runs[agent.name], Walk, 96)
+        run(straight_runs[agent.name], Walk, 64)
     straight = straight_runs[agent.name]
     num_steps = 0
 
@@ -119,12 +119,12 @@ def test_a_run_stopped_at_an_episodes_end_goes_on_as_an_uninterrupted_one(
 
     stopped, resumed = agent.recording(), agent.recording()
     if where == "before it is learned from":
-        result = run(stopped, make_environment, 96, **settings)
+        result = run(stopped, make_environment, 64, **settings)
     else:
-        result = run(stopped, make_environment, 96, on_progress, **settings)
+        result = run(stopped, make_environment, 64, on_progress, **settings)
     assert (result.interrupted_by, result.env_steps) == ("SIGINT", stop_at)
-    result = run(resumed, Walk, 96, **settings)
-    assert (result.interrupted_by, result.env_steps, result.learner_steps) == (None, 96, 6)
+    result = run(resumed, Walk, 64, **settings)
+    assert (result.interrupted_by, result.env_steps, result.learner_steps) == (None, 64, 4)
     assert_same_rollouts([*stopped.rollouts, *resumed.rollouts], straight.rollouts)
     testing.assert_nests_equal(
         resumed.learner.save(), straight.learner.save(), "A resumed run must learn the same."

@@ -16,7 +16,7 @@ def test_a_run_with_evaluations_learns_what_one_without_learns(agent, run):
     states = []
     for period in (0, 24):
         builder = agent.recording(num_environments=2, rollout_steps=16)
-        run(builder, make_environment, 16 * 4, evaluation_period=period)
+        run(builder, make_environment, 16 * 3, evaluation_period=period)
         states.append(builder.learner.save())
     testing.assert_nests_equal(*states, "Evaluations must change nothing in training.")
 

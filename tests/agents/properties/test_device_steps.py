@@ -32,7 +32,8 @@ def preset(name):
 
 # The agent, and how often its step waits for the device, where no way around is known.
 CASES = {
-    **{name: (table.Scene(name), 0) for name in registry.AGENTS if name != "r2d2"},
+    **{name: (table.Scene(name), 0) for name in registry.AGENTS if name not in ("r2d2", "ppo")},
+    "ppo": (table.Scene("ppo", {"num_epochs": 1, "minibatch_size": 8}), 0),
     "sac, normalised": (
         table.Scene("sac", {"normalize_observations": True, "critic_head": "c51"}),
         0,

@@ -142,7 +142,7 @@ def test_the_index_of_an_actor_says_how_much_it_explores_and_evaluation_is_greed
         actors = r2d2.R2D2Builder(spread).for_actors(2)
         policy = actors.make_policy(networks, SPEC, torch.Generator().manual_seed(0), evaluation, **arguments)
         state, actions = policy.initial_state(2), []
-        for _ in range(400):
+        for _ in range(200):
             output, state = policy.step(np.ones((2, 3), np.float32), state)
             actions.append(output.action)
         return (np.stack(actions) != 1).mean(axis=0)
@@ -193,7 +193,8 @@ def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(
             builder=builder,
             environment_factory=make_environment,
             directory=tmp_path / "run",
-            num_env_steps=60,
+            num_env_steps=30,
+            evaluation_period=0,
             replay=backend,
             evaluation_episodes=1,
             tensorboard=False,
