@@ -108,7 +108,7 @@ def test_a_saved_state_is_what_deepcopy_makes_of_it(monkeypatch):
     learner = Square()
     learner.network.register_buffer("strided", torch.arange(6.0).view(2, 3).T)
     learner.unserved.weight = nn.Parameter(learner.network.weight.data)  # shared
-    learner.updates._groups["network"].optimizer.param_groups[0]["own"] = [{"a set": {1}}]
+    learner.updates.groups["network"].optimizer.param_groups[0]["own"] = [{"a set": {1}}]
     learner.step()
     found = learner.save()
     monkeypatch.setattr(module_learner, "_copied", lambda state, seen: copy.deepcopy(state))
