@@ -170,7 +170,7 @@ def test_updates_a_frame_are_half_of_what_a_decision_of_two_frames_makes():
 
 def test_the_demos_rows_are_at_frames_where_its_page_and_its_flags_have_decisions():
     demo = OWN["mpo_demo+repeat=4"]
-    assert demo.action_repeat == 4 and demo.updates_per_frame == pytest.approx(0.242 / 4)
+    assert demo.action_repeat == 4 and demo.updates_per_frame == pytest.approx(0.924 / 4)
     assert {env_name for env_name, _ in demo.trainings} == {SWINGUP}
     steps = sorted({row.env_step for row in demo.rows if row.metric == "avg_return"})
     assert steps[:3] == [0, 4_000, 8_000]  # --evaluation-period 1000
