@@ -54,7 +54,7 @@ _WRITTEN = Originals(
 
 
 @functools.cache
-def _steps_of(optimizer: type[torch.optim.Optimizer]) -> Originals:
+def _steps_of(optimizer: Any) -> Originals:
     # Not at import: torch wraps the `step` of a class when it makes the first instance.
     return Originals((next(kind for kind in optimizer.__mro__ if "step" in vars(kind)), "step"))
 
