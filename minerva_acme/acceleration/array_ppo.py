@@ -5,7 +5,6 @@ Shapes: n samples of a minibatch, P all parameters' elements.
 
 import contextlib
 import copy
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -53,10 +52,15 @@ _WRITTEN = Originals(
 )
 
 
-@functools.cache
-def _steps_of(optimizer: Any) -> Originals:
+_steps: dict[Any, Originals] = {}  # of optimisers, by class
+
+
+def _steps_of(optimizer: torch.optim.Optimizer) -> Originals:
     # Not at import: torch wraps the `step` of a class when it makes the first instance.
-    return Originals((next(kind for kind in optimizer.__mro__ if "step" in vars(kind)), "step"))
+    kind = type(optimizer)
+    if kind not in _steps:
+        _steps[kind] = Originals((next(each for each in kind.__mro__ if "step" in vars(each)), "step"))
+    return _steps[kind]
 
 
 CLIPPING_EPSILON = 1e-6
@@ -102,7 +106,7 @@ def make_step(
     """
 
     def replaced() -> str:
-        name = _WRITTEN.replaced() or written.replaced() or _steps_of(type(optimizer)).replaced()
+        name = _WRITTEN.replaced() or written.replaced() or _steps_of(optimizer).replaced()
         return f"{name} was replaced" if name else ""
 
     try:
