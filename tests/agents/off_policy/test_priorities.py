@@ -144,7 +144,7 @@ def test_a_prioritised_agent_learns_in_a_run(store, tmp_path):
             builder=scene.QBuilder(scene.QConfig(learning_rate=0.3)),
             environment_factory=lambda seed: scene.Doors(),
             directory=tmp_path,
-            num_env_steps=100,
+            num_env_steps=200,
             evaluation_period=0,
             evaluation_episodes=1,
             checkpoint_period=0,
@@ -152,11 +152,11 @@ def test_a_prioritised_agent_learns_in_a_run(store, tmp_path):
             replay=store,
         )
     )
-    assert result.learner_steps == 97
+    assert result.learner_steps == 197
     state = torch.load(next(tmp_path.glob("checkpoints/*/state.pt")), weights_only=True)
     values = state["learner"]["modules"]["q_network"]["weight"]
     # Both actions of a room pay the same, which exploring finds out.
-    np.testing.assert_allclose(values.numpy(), np.stack([REWARDS, REWARDS]), atol=0.4)
+    np.testing.assert_allclose(values.numpy(), np.stack([REWARDS, REWARDS]), atol=0.2)
 
 
 def test_batches_of_both_stores_say_the_same_of_their_items(learn):
