@@ -68,7 +68,8 @@ TASKS = (
     Task("dm_control/cartpole/swingup", 50_000, 40, 20, ("medium", "replay", "mixed"), (0, 1, 2, 3, 4)),
     Task("dm_control/walker/walk", 100_000, 40, 20, ("replay",), (0, 1, 2, 3, 4), tunes=False),
 )
-MAKER = mpo.MPOBuilder(mpo.PRESETS["modern"])
+# What the preset `modern` was when the stored results were made.
+MAKER = mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["simba"], noise_repeat=4))
 _HL_GAUSS: dict[str, Any] = {
     "critic_head": "hl_gauss",
     "scale_returns": True,
@@ -95,7 +96,8 @@ SETTINGS: Mapping[str, Mapping[str, builders.AgentBuilder[Any]]] = {
         for alpha in (0.5, 2.5, 10.0, 40.0)
     },
     "mpo": {
-        name: mpo.MPOBuilder(dataclasses.replace(MAKER.config, **changes)) for name, changes in _MPO.items()
+        name: mpo.MPOBuilder(dataclasses.replace(mpo.PRESETS["simba"], **changes))
+        for name, changes in _MPO.items()
     },
 }
 
