@@ -7,10 +7,11 @@ DEMO_COMMAND ?= minerva demo
 LEARN_COMMAND ?= python -m pytest -m learning --timeout 0 -o faulthandler_timeout=0 -o session_timeout= --capture no
 # Additional arguments for pytest, for example: make test ARGS="-k retrace"
 ARGS ?=
-# Three processes for two cores (tests/conftest.py); the tests of a file stay together, for they share fixtures.
+# Two processes for each core (tests/conftest.py); the tests of a file stay together, for they share fixtures. In
+# order: xdist would begin with the files of many tests, and end with a single one that takes long.
 # make test PARALLEL= runs a single process, as --pdb needs.
 # No process is replaced: the new one would begin with the test at which the other one died.
-PARALLEL ?= --numprocesses auto --dist loadfile --max-worker-restart 0
+PARALLEL ?= --numprocesses auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 VENV := $(or $(VIRTUAL_ENV),.venv)
 INSTALLED := $(VENV)/.minerva-acme

@@ -78,8 +78,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     # xdist would count the machine's cores, those too that this process must not use. Tests of signals, of
-    # faults and of inline runs mostly wait: half as many workers again keep the cores busy.
-    return min(3 * thread_settings.num_cores() // 2, _MAX_WORKERS)
+    # faults and of inline runs mostly wait: twice as many workers keep the cores busy.
+    return min(2 * thread_settings.num_cores(), _MAX_WORKERS)
 
 
 def pytest_configure() -> None:
