@@ -57,7 +57,7 @@ def test_a_test_without_an_assertion_is_found() -> None:
     assert [checks_something(function) for function in find_tests(source)] == [False, True, True]
 
 
-@pytest.mark.parametrize(("num_cores", "num_workers"), [(1, 1), (2, 3), (64, 8)])
+@pytest.mark.parametrize(("num_cores", "num_workers"), [(1, 2), (2, 4), (64, 8)])
 def test_more_processes_than_cores_run_the_tests_as_far_as_there_is_memory(
     pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, num_cores: int, num_workers: int
 ) -> None:
