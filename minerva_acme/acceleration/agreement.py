@@ -105,8 +105,13 @@ class Originals:
     """
 
     def __init__(self, *places: tuple[Any, str]) -> None:
-        """Records what is in each place: a module or a class, and a name that it has or inherits."""
-        assert all(hasattr(owner, name) for owner, name in places)  # which also loads what is loaded lazily
+        """Records what is in each place: a module or a class, and a name that it has or inherits.
+
+        Raises:
+            AttributeError: A place has no such name.
+        """
+        for owner, name in places:
+            getattr(owner, name)  # which also loads what is loaded lazily
         self._holders = [(vars(owner), name) for owner, name in places]
         self._written = [holder.get(name) for holder, name in self._holders]
 

@@ -50,8 +50,7 @@ _WRITTEN = Originals(
     *((nn.functional, name) for name in ("linear", "layer_norm", "relu", "elu")),
     (torch, "tanh"),
 )
-
-
+_NOTHING = Originals()
 _steps: dict[Any, Originals] = {}  # of optimisers, by class
 
 
@@ -78,7 +77,7 @@ def make_step(
     normalize_advantages: bool,
     max_grad_norm: float,
     largest_norm: float,
-    written: Originals = _WRITTEN,
+    written: Originals = _NOTHING,
     **loss_settings: Any,
 ) -> Iterator[Step]:
     """Makes a gradient step on arrays that equals a plain one.
@@ -112,16 +111,9 @@ def make_step(
     try:
         if reason := _overridden(plain) or replaced():
             raise UnknownNetwork(reason)
-        num_parameters = sum(parameter.numel() for parameter in network.parameters())
-        if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
-            raise UnknownNetwork("minibatch and network are large")
         if agreement.is_broken:
             raise UnknownNetwork("arrays gave other results")
-        if type(optimizer) not in _OPTIMIZERS:
-            raise UnknownNetwork(f"{type(optimizer).__name__} is not supported")
-        arrays = ArrayActorCritic(network)  # which also refuses a GPU, for whose Adam the next would wait
-        if not _is_plain(optimizer, network):
-            raise UnknownNetwork("Adam has several groups, or unsupported hooks, settings or state")
+        arrays = _make_arrays(network, optimizer, minibatch_size)
     except UnknownNetwork as error:
         notes.say("PPO's updates", f"autograd: {error}")
         yield plain
@@ -178,6 +170,21 @@ def make_step(
     finally:
         if way is step:
             updates.finish()
+
+
+def _make_arrays(
+    network: nn.Module, optimizer: torch.optim.Optimizer, minibatch_size: int
+) -> ArrayActorCritic:
+    """Makes the network on arrays; raises `UnknownNetwork` if it or its optimiser does not suit them."""
+    num_parameters = sum(parameter.numel() for parameter in network.parameters())
+    if minibatch_size * num_parameters > _MOST_OF_ARRAYS:
+        raise UnknownNetwork("minibatch and network are large")
+    if type(optimizer) not in _OPTIMIZERS:
+        raise UnknownNetwork(f"{type(optimizer).__name__} is not supported")
+    arrays = ArrayActorCritic(network)  # which also refuses a GPU, for whose Adam the next would wait
+    if not _is_plain(optimizer, network):
+        raise UnknownNetwork("Adam has several groups, or unsupported hooks, settings or state")
+    return arrays
 
 
 # The learner's methods that the step on arrays does not call, but computes itself.

@@ -1,7 +1,6 @@
 """The single entry point, which chooses between the plain way to compute something and a faster one."""
 
 import contextlib
-import math
 import os
 import pickle
 import random
@@ -130,7 +129,7 @@ class Acceleration:
             parameters: The parameters of the largest update.
             num_rows: The rows of its forward pass.
         """
-        if torch.get_num_threads() == 1 or _size(parameters, num_rows) >= _SMALL_UPDATE:
+        if torch.get_num_threads() == 1 or parallel.size(parameters, num_rows) >= _SMALL_UPDATE:
             return contextlib.nullcontext()
         if os.environ.get("OMP_WAIT_POLICY", "").upper() == "ACTIVE":
             return contextlib.nullcontext()
@@ -151,7 +150,7 @@ class Acceleration:
         Returns:
             Their results, in order.
         """
-        sizes = [_size(parameters, num_rows) for _, parameters, num_rows in updates]
+        sizes = [parallel.size(parameters, num_rows) for _, parameters, num_rows in updates]
         small = [self._is_on and size < _SMALL_UPDATE for size in sizes]
         reason = self._why_one_by_one(updates, max(sizes), in_order)
         if reason:
@@ -217,16 +216,6 @@ def _one_by_one(updates: Sequence[Update], are_small: Sequence[bool]) -> list[An
         with parallel.one_thread() if is_small else contextlib.nullcontext():
             results.append(make())
     return results
-
-
-def _size(parameters: Sequence[nn.Parameter], num_rows: int) -> float:
-    """Returns the multiplications in a forward pass.
-
-    Infinite on another device than a CPU and with convolutions, which use a weight many times.
-    """
-    if any(each.device.type != "cpu" or each.ndim > 2 for each in parameters):
-        return math.inf
-    return num_rows * sum(map(torch.Tensor.numel, parameters))
 
 
 def _share_parameters(updates: Sequence[Update]) -> bool:

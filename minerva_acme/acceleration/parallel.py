@@ -11,11 +11,12 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from typing import TypeVar
 
 import torch
+from torch import nn
 
 Result = TypeVar("Result")
 
@@ -98,6 +99,17 @@ def has_mode() -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._autograd._top_saved_tensors_default_hooks(True)
     )
+
+
+def size(parameters: Iterable[nn.Parameter], num_rows: int) -> float:
+    """Returns the multiplications in a forward pass of so many rows.
+
+    Infinite on another device than a CPU and with convolutions, which use a weight many times.
+    """
+    parameters = [*parameters]
+    if any(each.device.type != "cpu" or each.ndim > 2 for each in parameters):
+        return math.inf
+    return num_rows * sum(map(torch.Tensor.numel, parameters))
 
 
 def available() -> int:

@@ -90,9 +90,9 @@ class TargetCritic:
         inputs = critic.inputs(observation, *action)
         rows_RI = inputs.reshape(-1, inputs.shape[-1])
         max_rows = _MAX_ROWS if inputs.device.type == "cpu" else None
-        size = len(rows_RI) * sum(parameter.numel() for parameter in critic.torso.parameters())
+        is_large = parallel.size(critic.torso.parameters(), len(rows_RI)) >= _LARGE
         features_RF = parallel.map_rows(
-            critic.torso, rows_RI, max_rows=max_rows, num_threads=1 if size < _LARGE else None
+            critic.torso, rows_RI, max_rows=max_rows, num_threads=None if is_large else 1
         )
         return critic.head(features_RF.view(*inputs.shape[:-1], features_RF.shape[-1]))
 

@@ -297,7 +297,7 @@ def _find_modules_here() -> None:
 
 
 def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
-    """Parses what is typed alone: the parser takes half a millisecond for each flag that a command has."""
+    """Parses only what was typed, since tyro takes half a millisecond for each flag that a command has."""
     flags_typed = {word.partition("=")[0] for word in arguments if word.startswith("--")}
     typed = dataclasses.make_dataclass("Typed", _typed_fields(command, None, flags_typed), kw_only=True)
     config = (tyro.conf.OmitArgPrefixes,)
@@ -311,7 +311,7 @@ def _parse(command: type[Any], program: str, arguments: Sequence[str]) -> Any:
 
 
 def _typed_fields(kind: type[Any], default: Any, typed: Set[str]) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, type and default of the positional arguments and of the flags that are typed."""
+    """Yields the name, type and default of each positional argument and of each flag that was typed."""
     for name, hint, value in _fields(kind, default):
         flag = name.replace("_", "-")
         if dataclasses.is_dataclass(hint):
@@ -326,7 +326,7 @@ def _typed_fields(kind: type[Any], default: Any, typed: Set[str]) -> Iterator[tu
 
 
 def _make(kind: type[Any], default: Any, values: Mapping[str, Any]) -> Any:
-    """Makes a dataclass anew of typed values, by the names of their fields, and of defaults."""
+    """Makes a dataclass: the values that were typed, by field, and defaults for all others."""
     made = {
         name: _make(hint, value, values) if dataclasses.is_dataclass(hint) else values.get(name, value)  # type: ignore[arg-type]
         for name, hint, value in _fields(kind, default)
@@ -335,7 +335,7 @@ def _make(kind: type[Any], default: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _fields(kind: type[Any], default: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yields name, type and default of a dataclass's fields; without a `default`, those of the class."""
+    """Yields the name, type and default of each field; defaults come from `default`, or from the class."""
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         if default is not None and default is not dataclasses.MISSING:

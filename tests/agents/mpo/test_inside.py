@@ -32,7 +32,7 @@ class KnownCritic(torch.nn.Module):
 
 
 def improved_from(spec, bias, **settings):
-    """The mean's distance from the best action, before and after 60 steps from a mean driven outwards."""
+    """The mean's distance from the best action, before and after 90 steps from a mean driven outwards."""
     config = dataclasses.replace(
         SMALL,
         init_stddev=0.3,
@@ -54,14 +54,14 @@ def improved_from(spec, bias, **settings):
             return (nets.policy(batch.observation[:, 0]).mean - best).abs().mean().item()
 
     before = distance()
-    learner.run(num_steps=60)
+    learner.run(num_steps=90)
     return before, distance(), rows
 
 
 def test_a_mean_driven_to_its_bounds_comes_back(spec):
     before, after, rows = improved_from(spec, bias=3.0)  # tanh(3) = 0.995
     assert before > 0.8
-    assert after < 0.6 * before
+    assert after < 0.4 * before
     assert all(row["policy/clipped_means"] == 0.0 for row in rows)
 
 
