@@ -366,7 +366,6 @@ def test_what_is_replaced_in_a_policys_module_counts_from_the_next_call_on(name,
 
 
 @pytest.mark.parametrize("kind", ["missing", "left over", "repeated"])
-@pytest.mark.promise("Weights load only into a network of the same names and shapes")
 def test_weights_of_another_network_are_refused_and_none_is_taken(kind):
     policy = acting.Acting(gaussian_policy(16, 16), seeded())
     before = copy.deepcopy(policy.module.state_dict())

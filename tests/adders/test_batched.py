@@ -196,7 +196,6 @@ def make_ring(case, play, **settings):
 
 @pytest.mark.parametrize("resets_in_next_step", [False, True])
 @pytest.mark.parametrize("case", BY_EPISODE, ids=repr)
-@pytest.mark.promise("A ring of batched steps holds")
 def test_a_ring_holds_the_items_that_ordinary_adders_write(case, resets_in_next_step):
     play = Play(resets_in_next_step)
     client, layout, adder = make_ring(case, play)

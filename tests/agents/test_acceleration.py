@@ -151,7 +151,6 @@ def test_an_edited_formula_trains_as_without_acceleration(learner_scene, caplog)
 
 
 @pytest.mark.usefixtures("small_is_large")
-@pytest.mark.promise("Comparing an accelerated way with the plain one changes no number of a")
 def test_a_comparison_changes_no_number_of_a_run(learner_scene, monkeypatch):
     batches = [learner_scene.make_batch(seed) for seed in range(4)]
     states = []

@@ -135,7 +135,6 @@ def elsewhere():
         yield lambda function, *arguments: pool.submit(function, *arguments).result(SOON)
 
 
-@pytest.mark.promise("`get_variables` and `poll_variables`, from any thread, return the")
 def test_who_asks_within_a_step_gets_what_it_leaves():
     learner, answers = Square(), []
     learner.step()
