@@ -46,11 +46,13 @@ class NewestRow(base.Logger):
 
 
 class InMemoryLogger(base.Logger):
-    """Keeps all rows in `rows`, for notebooks and tests. Of a run, one for each label:
+    """Keeps all rows in `rows`, for notebooks and tests.
 
-    logs = collections.defaultdict(loggers.InMemoryLogger)
-    experiments.run_experiment(experiments.ExperimentConfig(..., logger_factory=logs.__getitem__))
-    logs["evaluator"].rows[-1]["episode_return"]
+    Of a run, one for each label:
+
+        logs = collections.defaultdict(loggers.InMemoryLogger)
+        experiments.run_experiment(experiments.ExperimentConfig(..., logger_factory=logs.__getitem__))
+        logs["evaluator"].rows[-1]["episode_return"]
     """
 
     def __init__(self) -> None:

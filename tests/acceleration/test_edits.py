@@ -14,6 +14,8 @@ from minerva_acme.networks import actor_critic
 
 from . import test_array_ppo as ppo
 
+pytestmark = pytest.mark.promise("An edited network or formula is what trains and acts")
+
 # Edits of a torso: layers 0, 3 and 5 are linear, 1 is a LayerNorm, 4 and 6 are ELUs.
 
 

@@ -9,6 +9,8 @@ import pytest
 from minerva_acme import adders, specs
 from minerva_acme.replay import layouts
 
+pytestmark = pytest.mark.promise("With a memory, every step is behind some burn-in")
+
 STATE_SPEC = (specs.Array((2,), np.float32), specs.Array((), np.float32))
 
 

@@ -14,6 +14,8 @@ from minerva_acme import testing
 
 from . import table, transition_scene
 
+pytestmark = pytest.mark.promise("`--acceleration compile` trains as without it")
+
 LOSSES = {
     "dqn": ["q_network"],
     "sac": ["critic", "policy"],

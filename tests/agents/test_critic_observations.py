@@ -88,6 +88,7 @@ def weights_of_policy(builder, nets, batch):
 
 
 @each_agent
+@pytest.mark.promise("Entries in `critic_observations` do not affect the policy")
 def test_what_the_critic_sees_changes_the_critic_and_nothing_of_the_policy(agent):
     builder, generator = make_builder(agent), torch.Generator().manual_seed(0)
     builder.check_spec(SPEC)

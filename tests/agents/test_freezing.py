@@ -9,6 +9,8 @@ from minerva_acme.agents import registry
 
 from . import table
 
+pytestmark = pytest.mark.promise("Frozen parameters do not change")
+
 OPTIMIZERS = {
     "Adam": None,  # The agent's own.
     "AdamW": lambda groups: acceleration.AdamW(

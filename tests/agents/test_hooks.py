@@ -9,6 +9,8 @@ from minerva_acme.agents import registry
 
 from . import table
 
+pytestmark = pytest.mark.promise("Overriding `make_encoder` and `learner_class` works for every agent")
+
 NUM_FEATURES = 5
 
 

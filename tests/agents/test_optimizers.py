@@ -1,8 +1,11 @@
 """The learning rates of optimisers of one's own fall as those of the agent's do."""
 
+import pytest
 import torch
 
 from minerva_acme import testing
+
+pytestmark = pytest.mark.promise("Every agent trains only with its builder's optimisers")
 
 
 def test_the_learning_rate_of_an_optimiser_of_ones_own_falls_from_where_it_starts(

@@ -82,6 +82,7 @@ def saved_tensors(folder):
 
 
 @pytest.mark.parametrize("field", ["reward", "observation"])
+@pytest.mark.promise("A reward or observation beyond 1e15 is refused like NaN")
 def test_a_number_that_float32_cannot_square_is_refused_and_the_run_can_go_on(train, tmp_path, field):
     with pytest.raises(ValueError) as raised:
         train(NUM_STEPS, field, 1.1e15, AT_STEP)

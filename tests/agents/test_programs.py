@@ -115,6 +115,7 @@ def observations_of(spec, number):
 
 
 @pytest.mark.parametrize(("name", "observation", "action"), CASES.values(), ids=CASES)
+@pytest.mark.promise("An exported program differs from the evaluation policy by at most 1e-5")
 def test_a_program_chooses_the_greedy_actions_for_batches_of_any_size(name, observation, action):
     kind, config, _ = AGENTS[name]
     spec = make_spec(observation, action)

@@ -174,6 +174,7 @@ def assert_close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.promise("Two learners of half a batch equal one of the whole")
 def test_two_learners_of_half_a_batch_equal_one_of_the_whole(scene, tmp_path):
     whole, expected = scene.learn(None)
     (first, rows), (second, _) = side_by_side.together(tmp_path / "ranks", scene.learn)

@@ -12,6 +12,8 @@ from minerva_acme.acceleration import array_ppo
 from . import table
 from .properties.test_learners import spoil
 
+pytestmark = pytest.mark.promise("A batch that is not finite is skipped whole")
+
 NAN, INF = math.nan, math.inf
 
 

@@ -150,6 +150,7 @@ OF_TRANSITIONS = {
 @pytest.mark.parametrize(
     ("name", "end"), [("sac", "time-limit"), ("td3", "terminal"), ("d4pg", "time-limit"), ("dqn", "terminal")]
 )
+@pytest.mark.promise("Agents bootstrap at a time limit and not at a terminal state")
 def test_the_critics_of_agents_over_transitions(run, name, end):
     last_discount, values = ENDS[end]
     agent = transition_scene.AGENTS[name]

@@ -107,6 +107,7 @@ def function_of(module, source, error):
         (IMPORT, None, 1, "No module named 'no_such_package'"),
     ],
 )
+@pytest.mark.promise("The library's own errors are one line")
 def test_what_fails_ends_with_its_words_and_its_status(monkeypatch, call, source, error, status, message):
     monkeypatch.setattr(cli, "_run", function_of("minerva_acme.some.module", source, error))
     assert call("doctor") == (status, "", f"minerva: {message}")

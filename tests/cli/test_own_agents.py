@@ -114,6 +114,7 @@ def install(here: pathlib.Path, monkeypatch: pytest.MonkeyPatch, **agents: str) 
     return folder
 
 
+@pytest.mark.promise("A builder in your own module trains with `--agent module")
 def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_command(
     here: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_com
     assert policy.__class__.__module__.startswith("minerva_acme.")
 
 
+@pytest.mark.promise("A run resumes after its config got a new field with a default")
 def test_the_same_command_resumes_also_once_the_agent_has_a_new_hyperparameter(
     here: pathlib.Path, call: Call
 ) -> None:

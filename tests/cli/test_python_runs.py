@@ -74,6 +74,7 @@ def test_such_a_run_is_evaluated(plain, call):
     assert "ppo on Pendulum-v1, 32 environment steps: return -" in out
 
 
+@pytest.mark.promise("A run made in Python with the library's agents and environments is")
 def test_it_is_resumed_for_longer_from_its_folder_alone(plain, tmp_path, call):
     directory = shutil.copytree(plain, tmp_path / "run")
     status, out, err = call("resume", directory, "--num-env-steps", 64)

@@ -232,6 +232,7 @@ def test_a_run_in_use_does_not_fail_its_trial(
     assert status == 0 and "1 trials: 1 complete, 0 pruned, 0 failed" in out
 
 
+@pytest.mark.promise("A search or sweep that is killed is continued by the same command")
 def test_a_killed_search_continues_its_trial_once_the_run_it_left_has_saved(
     tmp_path: pathlib.Path, call: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

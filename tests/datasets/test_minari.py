@@ -141,6 +141,7 @@ def test_a_checksum_is_of_the_data(path, make_episode):
     assert sums[0] == sums[1] != sums[2]
 
 
+@pytest.mark.promise("A folder of episodes is complete once it has its name")
 def test_nothing_has_the_final_name_before_everything_is_written(path, make_episode):
     with datasets.Writer(path, SPEC) as writer:
         writer.write(make_episode())

@@ -19,7 +19,12 @@ from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing
 from tests.distributed import small
 
-pytestmark = [pytest.mark.reverb, pytest.mark.timeout(300), pytest.mark.usefixtures("looks_often")]
+pytestmark = [
+    pytest.mark.promise("A run of one process continues in several and back"),
+    pytest.mark.reverb,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("looks_often"),
+]
 
 # Saved at the end alone, and evaluated before it and there.
 ONLY_AROUND: dict[str, Any] = {"checkpoint_period": 0, "evaluation_period": 0}

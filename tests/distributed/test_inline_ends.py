@@ -157,6 +157,7 @@ def test_best_weights_that_cannot_be_kept_end_nothing(
     ]
 
 
+@pytest.mark.promise("A run succeeds only if its last step is saved")
 def test_a_run_whose_last_save_fails_ends_in_a_sentence_with_what_is_left_of_it(
     tmp_path: pathlib.Path,
 ) -> None:

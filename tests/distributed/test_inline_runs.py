@@ -29,6 +29,7 @@ def run(config: experiments.ExperimentConfig, *callbacks: Any, num_actors: int =
     )
 
 
+@pytest.mark.promise("The ratio of samples per insert holds across processes")
 def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 from minerva_acme.distributed import counter_node, graph, reports
 from tests.distributed import test_counts
 
+pytestmark = pytest.mark.promise("Actors take the run's steps and at most one more per environment")
+
 NUM_STEPS = 600  # of `small.experiment`
 
 

@@ -35,6 +35,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
     return mark
 
 
+@pytest.mark.promise("With Ray and an off-policy agent")
 def test_any_process_may_be_killed_and_the_run_goes_on(tmp_path: pathlib.Path, mark: str) -> None:
     killer = killing.Killer(["actor/0", "learner", "replay", "evaluator", "counter"], tmp_path)
     config = small.experiment(tmp_path, small.sac_builder(), num_env_steps=10**6)
@@ -117,6 +118,7 @@ def start(repository: pathlib.Path) -> Iterator[Callable[..., subprocess.Popen[s
                 os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.promise("A killed driver takes its nodes along")
 def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves(
     tmp_path: pathlib.Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -110,6 +110,7 @@ def reference(distribution: Any) -> torch.distributions.Distribution:
     return torch.distributions.TransformedDistribution(base, transforms)
 
 
+@pytest.mark.promise("Log-densities and KLs equal torch's")
 def test_log_probabilities_are_those_of_torch_with_and_without_an_axis_in_front(make) -> None:
     distribution = make(0)
     for action in (distribution.sample(generator()), distribution.sample(generator(), 6)):

@@ -28,6 +28,7 @@ def trainings(folder: pathlib.Path) -> tuple[storm.Training, storm.Training]:
     return one, other
 
 
+@pytest.mark.promise("After 20 kills at random moments")
 def test_a_training_that_is_killed_twice_comes_out_as_one_that_is_not(killed):
     result, folder = killed
     assert result.faults == []
@@ -153,6 +154,7 @@ def test_what_grows_after_warm_up_is_found(grows, faults):
     assert "| a training | 5.0 |" in soak.table([result])
 
 
+@pytest.mark.promise("After a warm-up, memory grows by less than 2")
 def test_a_short_soak_measures_the_process(tmp_path):
     result = soak.run("ppo", "memory", tmp_path / "training", seconds=5.0)
     assert result.warm[-1].learner_steps > 0

@@ -176,6 +176,7 @@ class TestNextStepResets(testing.BatchedEnvironmentConformance):
 
 
 @pytest.mark.parametrize("dialect", ["final", "final in some", "next"])
+@pytest.mark.promise("The ways in which simulators end an episode give")
 def test_each_way_of_ending_an_episode_shows_the_same_transitions(dialect):
     for expected, found in zip(play(adapt("masked")), play(adapt(dialect)), strict=True):
         assert len(found) > 10

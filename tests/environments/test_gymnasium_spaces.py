@@ -78,6 +78,7 @@ BYTES = spaces.Box(0, 255, (2,), np.uint8)
         (spaces.Discrete(3), 1.5, "`seen`"),
     ],
 )
+@pytest.mark.promise("Gymnasium values are never silently truncated or dropped to fit a")
 def test_a_value_that_its_space_cannot_hold_is_refused_and_not_converted_in_silence(space, value, name):
     with pytest.raises(SpecError) as raised:
         gymnasium_spaces.from_gymnasium(space, value, "seen")

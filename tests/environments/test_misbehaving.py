@@ -51,6 +51,7 @@ class SameAction(testing.FakeActor):
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.promise("Whatever an environment does to its action array")
 def test_an_environment_that_writes_into_its_action_leaves_the_actors_as_it_is(spec, repeats):
     inner = Meddling(episode_length=12, action_spec=spec)
     environment = wrappers.ActionRepeatWrapper(inner, num_repeats=repeats)

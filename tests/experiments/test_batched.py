@@ -94,6 +94,7 @@ def make_config(directory, builder, factory, **overrides):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.promise("A run in a batch resumes bit for bit if the environment can be saved")
 def test_a_run_that_is_killed_becomes_the_run_that_was_not(tmp_path, case):
     builder, factory = CASES[case]
     straight = tmp_path / "straight"
@@ -251,6 +252,7 @@ class Poisoned(testing.FakeBatchedEnvironment):
 
 
 @pytest.mark.parametrize("checkpoint_period", [0, 40 * B])
+@pytest.mark.promise("A wrong step in a batch ends the run with its place")
 def test_a_run_ends_by_a_wrong_step_and_saves_nothing_that_may_hold_it(tmp_path, caplog, checkpoint_period):
     builder, _ = CASES["sac"]
     periods = {"checkpoint_period": checkpoint_period, "evaluation_episodes": 0, "evaluation_period": 0}

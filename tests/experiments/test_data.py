@@ -33,6 +33,7 @@ def arrays(replay_folder):
         return {name: stored[name] for name in stored.files if name != "described"}
 
 
+@pytest.mark.promise("Replay filled from a recording equals the run's own")
 def test_a_runs_replay_equals_the_one_that_is_filled_from_what_it_recorded(tmp_path, recording):
     data = datasets.read(recording / "data")
     # Each once, those at the end of the run and before a checkpoint too.
@@ -113,6 +114,7 @@ def test_a_folder_that_exists_is_told_before_anything_is_played(tmp_path, monkey
         experiments.run_experiment(config)
 
 
+@pytest.mark.promise("A refused start leaves `run.json` and the logs as they were")
 def test_a_start_that_is_refused_leaves_all_logged_rows(tmp_path):
     config = make_config(tmp_path / "run", num_env_steps=40, record=tmp_path / "data")
     experiments.run_experiment(config)

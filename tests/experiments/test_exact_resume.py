@@ -21,6 +21,8 @@ from minerva_acme.replay import dataset, memory
 from minerva_acme.runs import checkpointing
 from minerva_acme.wrappers import random_state
 
+pytestmark = pytest.mark.promise("So does one that is stopped where it saves anyway")
+
 NUM_STEPS = 40  # of each environment
 SMALL = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 MPO = mpo.MPOBuilder(
@@ -387,6 +389,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.promise("A run that is killed and resumed equals an uninterrupted one bit for")
 def test_a_run_that_is_killed_anywhere_becomes_the_run_that_was_not(tmp_path, case):
     builder, factory = CASES[case]
     straight = tmp_path / "straight"
@@ -416,6 +419,7 @@ def draw_globally():
     return drawn
 
 
+@pytest.mark.promise("A seed also reproduces draws from torch's")
 def test_a_seed_reproduces_an_agent_that_draws_from_global_generators(tmp_path):
     results = {}
     for name, seed in (("first", 1), ("second", 1), ("other", 2)):
@@ -519,6 +523,7 @@ def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_p
 
 @pytest.mark.reverb
 @pytest.mark.parametrize("case", ["mpo, amid episodes", "mpo, 3 environments", "ppo, 4 environments"])
+@pytest.mark.promise("With Reverb, a resumed run has the same counts")
 def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, case):
     builder, factory = CASES[case]
     # What Reverb samples, and so what is played, differs from run to run. The counts do not where the lengths
@@ -582,6 +587,7 @@ def test_environments_in_processes_resume_as_those_in_this_one(tmp_path, num_env
         assert_equal(kills.folders[0], straight, builder, make_cartpole)
 
 
+@pytest.mark.promise("A checkpoint ends open episodes as a time limit would")
 def test_an_episode_that_a_checkpoint_cuts_is_learned_from_but_not_logged(tmp_path):
     builder = make_ppo(4)
     kills = Kills(tmp_path / "run", tmp_path, lags=())

@@ -48,6 +48,7 @@ class HastyBuilder(mpo.MPOBuilder):
 
 
 @pytest.mark.parametrize("store", STORES)
+@pytest.mark.promise("A wait that only the waiting thread could end raises `ReplayDeadlock`")
 def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_path, store, monkeypatch):
     monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
     monkeypatch.setattr(waiting, "_STILL_SECONDS", STILL)
@@ -56,6 +57,7 @@ def test_a_learner_that_waits_for_what_nobody_writes_is_an_error_at_once(tmp_pat
 
 
 @pytest.mark.parametrize("store", STORES)
+@pytest.mark.promise("A run whose replay comes back with fewer items")
 def test_a_run_whose_replay_comes_back_empty_says_so_and_does_not_wait(tmp_path, store, monkeypatch):
     experiments.run_experiment(make_config(tmp_path, 40, replay=store))
     # As Reverb does, without a word, where files of a checkpoint are missing.
@@ -291,6 +293,7 @@ SLOW = """
         pytest.param("reverb", "save", signal.SIGHUP, "None 60", marks=pytest.mark.reverb),
     ],
 )
+@pytest.mark.promise("After one Ctrl-C, SIGTERM or SIGHUP, a run finishes")
 def test_a_step_and_a_save_may_take_as_long_as_they_need_after_one_signal(
     tmp_path, start, store, what, number, end
 ):
@@ -349,6 +352,7 @@ def test_a_signal_within_a_step_is_said_at_once_and_the_run_saved_after_the_step
 
 
 @pytest.mark.parametrize(("how", "status"), [("python", -signal.SIGINT), ("c", 130)])
+@pytest.mark.promise("A second Ctrl-C ends the run within 3 seconds with status 130")
 def test_the_second_signal_ends_a_step_that_hangs_and_names_the_last_checkpoint(tmp_path, start, how, status):
     process = start(HANGING, tmp_path, how)
     process.wait_for("HANGING")
@@ -449,6 +453,7 @@ def wait_for_end(process):
 
 
 @pytest.mark.parametrize(("number", "num_signals"), [(signal.SIGTERM, 1), (signal.SIGINT, 2)])
+@pytest.mark.promise("A signal to the process group saves a run with `environment_processes`")
 def test_a_signal_while_workers_are_in_a_step_saves_the_run(tmp_path, start, number, num_signals):
     process = start(IN_PROCESSES, tmp_path)
     process.wait_for("HANGING")

@@ -61,6 +61,7 @@ def fail(error):
     return do
 
 
+@pytest.mark.promise("If an environment, observer, evaluation or callback raises, the")
 def test_an_error_of_the_environment_saves_the_steps_before_it_and_surfaces_as_it_is(tmp_path, caplog):
     with pytest.raises(ValueError, match="^a joint broke$") as raised:
         experiments.run_experiment(make_config(tmp_path, environment_factory=break_at(30)))
@@ -227,6 +228,7 @@ def test_an_error_of_an_evaluation_saves_the_training_and_it_is_made_again(tmp_p
     assert resumed.before == straight.before
 
 
+@pytest.mark.promise("After an error in a learner step or in replay")
 def test_an_error_in_a_learner_step_saves_nothing_and_names_what_is_left(tmp_path, caplog, monkeypatch):
     config, made = make_config(tmp_path, checkpoint_period=40), []
     make_learner = config.builder.make_learner

@@ -160,6 +160,7 @@ LOGGED = {
 }
 
 
+@pytest.mark.promise("Steps that a resumed run repeats appear once in the CSV files and")
 def test_the_steps_after_a_checkpoint_are_made_again_and_logged_once(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     straight = experiments.run_experiment(make_config(tmp_path / "straight", 120, **LOGGED))
@@ -221,6 +222,7 @@ def test_an_evaluation_that_a_stop_cuts_short_is_made_when_the_run_resumes(tmp_p
     assert kept[0] == kept[1]
 
 
+@pytest.mark.promise("A second run in a folder is refused before it changes anything")
 def test_a_second_run_in_a_folder_is_refused_before_it_touches_anything(tmp_path):
     config = make_config(tmp_path, 20, NEVER_LEARNS)
     left = [tmp_path / "checkpoints" / ".unfinished-000000020", tmp_path / ".replay" / "files"]
@@ -277,6 +279,7 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
     assert seen == [20, 40, 60, 70]
 
 
+@pytest.mark.promise("The newest checkpoints and the best are kept")
 def test_the_best_evaluation_has_its_weights_and_can_be_resumed_from(tmp_path, monkeypatch):
     means = iter([0.0, 0.0, 1.0, 9.0, 3.0, 2.0, 1.0, 5.0, 12.0])
 
@@ -371,6 +374,7 @@ def test_a_missing_replay_is_not_passed_over(tmp_path, replay):
         "checkpoints/.replay",
     ],
 )
+@pytest.mark.promise("Nothing in a run's folder is written or deleted through a symbolic")
 def test_what_a_run_writes_is_no_link_to_what_is_not_its_own(tmp_path, name):
     theirs = tmp_path / "theirs"
     victim = theirs / name.replace("/", "-")

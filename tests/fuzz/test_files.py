@@ -18,6 +18,7 @@ def server():
 
 
 @pytest.mark.timeout(900)  # a quarter of a minute where nothing else runs
+@pytest.mark.promise("A changed file of a run gives a correct run or a one-line error")
 def test_twenty_changed_files_end_in_a_sentence_or_a_correct_run(server):
     outcomes = collections.Counter(server.check(seed) for seed in range(_COUNT))
     # Otherwise the changes would not reach what they are to try.

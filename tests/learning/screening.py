@@ -1,4 +1,4 @@
-"""Compares changes of a preset, run by run: the table of docs/frontier.md.
+"""Compares changes of a preset, run by run: what docs/frontier.md says of them.
 
 python -m tests.learning.screening
 """

@@ -193,6 +193,7 @@ def compute(num_steps, double, burn_in=0, pad=0, weights=1.0):
 
 @CASES
 @pytest.mark.parametrize(("burn_in", "pad"), [(0, 0), (3, 2)])
+@pytest.mark.promise("V-trace's targets, and the losses of IMPALA and R2D2")
 def test_loss_gradient_and_priorities_are_those_of_rlax(num_steps, double, burn_in, pad):
     weights = torch.tensor([0.25, 1.0], dtype=torch.float64)
     loss, gradient = compute(num_steps, double, burn_in, pad, weights)

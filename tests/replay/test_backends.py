@@ -9,6 +9,8 @@ import pytest
 from minerva_acme import replay
 from minerva_acme.replay import backends
 
+pytestmark = pytest.mark.promise("A table that Reverb cannot sample as asked is refused")
+
 
 @pytest.fixture
 def without_reverb(monkeypatch):

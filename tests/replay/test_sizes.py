@@ -69,6 +69,7 @@ def test_small_replay_is_not_worth_a_word(backend, has, caplog):
         assert not [record for record in caplog.records if record.name == "minerva_acme.replay.sizes"]
 
 
+@pytest.mark.promise("`minerva train` prints the memory of a full replay")
 def test_replay_in_memory_that_cannot_grow_is_an_error(has, monkeypatch):
     monkeypatch.setattr(rows, "_CHECKED_BYTES", 1 << 20)
     has(free=2_000_000, total=24 * GB)

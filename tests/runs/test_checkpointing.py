@@ -145,6 +145,7 @@ def test_replay_files_on_another_disk_are_copied(run, monkeypatch):
     assert not (run / ".replay" / "stamp").exists()
 
 
+@pytest.mark.promise("No code in a checkpoint is executed")
 def test_code_in_a_checkpoint_is_not_executed_and_nobody_is_advised_to(checkpointer):
     class Evil:
         def __reduce__(self):
@@ -238,6 +239,7 @@ def test_of_a_link_the_link_is_removed_and_not_what_it_leads_to(tmp_path, caplog
     assert not caplog.records
 
 
+@pytest.mark.promise("A full disk is a one-line error that names the checkpoint to resume")
 def test_a_disk_that_is_full_leaves_no_half_checkpoint_and_names_the_good_one(
     checkpointer, run, capfd, disk_that_ends_at
 ):
@@ -276,6 +278,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+@pytest.mark.promise("A damaged checkpoint is passed over")
 def test_instead_of_a_damaged_checkpoint_the_one_before_it_is_used_which_is_said(run, caplog, damage):
     save(run, 10)
     save(run, 25)
@@ -487,6 +490,7 @@ SAVES = {
 
 
 @pytest.mark.parametrize(("steps", "options"), SAVES.values(), ids=list(SAVES))
+@pytest.mark.promise("Whichever file operation a kill interrupts")
 def test_a_kill_at_any_operation_leaves_the_last_good_checkpoint(tmp_path, monkeypatch, steps, options):
     found = []
     prepare(tmp_path / "prepared")

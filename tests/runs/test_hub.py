@@ -57,6 +57,7 @@ def test_another_name_is_refused(text):
 
 
 @pytest.mark.parametrize("revision", ["", "@main"])
+@pytest.mark.promise("`hf:` names read only `policy.safetensors`, at one commit; `minerva")
 def test_the_newest_commit_is_resolved_said_and_read(stand_in, caplog, revision):
     stand_in.commit("me/pole", {hub.WEIGHTS: STORED.read_bytes()})
     newest = stand_in.commit("me/pole", {hub.WEIGHTS: other_weights(), "other.py": b"raise SystemExit"})

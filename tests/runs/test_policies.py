@@ -233,6 +233,7 @@ def test_a_checkpoint_is_chosen_by_its_steps_or_its_folder(make_run):
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.promise("`load_policy` needs no builder, environment or Reverb; exported")
 def test_weights_that_are_shared_give_the_same_policy_without_the_run(make_run, name, tmp_path):
     run = make_run(name)
     runs.export_policy(run.directory, file := tmp_path / "new" / "policy.safetensors")
@@ -551,6 +552,7 @@ def test_training_observations_arrive_as_they_are():
         ((VECTOR, VECTOR), [np.zeros(3)], "must have 2 elements, got 1 elements"),
     ],
 )
+@pytest.mark.promise("A loaded policy takes observations as in training or as the bare")
 def test_an_observation_unlike_those_of_training_is_refused_by_name(spec, given, message):
     policy, inner = checked(spec)
     with pytest.raises(specs.SpecError, match=message):
@@ -631,6 +633,7 @@ def test_actions_are_the_agents_within_one_or_the_tasks_own(make_run, name, tmp_
         )
 
 
+@pytest.mark.promise("`actions=")
 def test_the_task_takes_what_its_wrappers_make_of_the_agents_action(make_run):
     run = make_run("MPO")
     bare, wrapped = (

@@ -227,6 +227,7 @@ def test_observers_are_not_known_to_the_folder(tmp_path):
     assert list(description.unknown) == ["observers"]
 
 
+@pytest.mark.promise("A folder holds one run")
 def test_another_run_in_the_folder_is_refused_and_more_steps_are_not(tmp_path):
     describe(tmp_path, None, make_cartpole)
     describe(tmp_path, None, make_cartpole, num_env_steps=99, evaluation_period=1)

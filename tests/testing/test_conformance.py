@@ -1149,6 +1149,7 @@ class SeedsNumpysNoise(testing.FakeLearner):
         ),
     ],
 )
+@pytest.mark.promise("A subtly wrong part fails its conformance class")
 def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()
     with pytest.raises(AssertionError) as caught:

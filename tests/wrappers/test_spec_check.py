@@ -235,6 +235,7 @@ def test_a_wrong_reward_is_told_by_environment_step_and_episode(reward, message,
         environment.step(STAY)
 
 
+@pytest.mark.promise("A timestep of wrong structure")
 def test_a_wrong_observation_is_told_by_environment_step_and_episode():
     inner, environment = trained_in()
     play(environment, 5)
@@ -363,6 +364,7 @@ def test_what_is_as_it_should_be_is_not_looked_at_twice(told):
         assert len(play(environment, 9)) == 9
 
 
+@pytest.mark.promise("An environment's error, or its `sys.exit()`, carries a note")
 def test_what_an_environment_raises_has_a_note_of_where_that_was():
     _, environment = trained_in([1.0] * 4 + [KeyError("hinge")])
     environment.set_index(3)

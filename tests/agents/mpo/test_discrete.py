@@ -116,6 +116,7 @@ class Masked(nn.Module):
         return self.policy(features[..., :-K]).masked(features[..., -K:])
 
 
+@pytest.mark.promise("For policies that call `masked`")
 def test_illegal_actions_are_neither_valued_nor_learned_nor_taken(spec):
     spec = spec._replace(observations=specs.Array((6,), np.float32, name="observation"))
     config = dataclasses.replace(SMALL, init_log_temperature=-3.0, policy_learning_rate=1e-2)

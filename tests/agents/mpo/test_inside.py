@@ -111,6 +111,7 @@ def test_the_floor_is_a_share_of_the_largest_reward_that_happened():
 
 
 @pytest.mark.parametrize("unit", [1e-3, 1e5])
+@pytest.mark.promise("MPO's mean stays in bounds")
 def test_the_bound_of_the_e_step_holds_in_any_unit_of_the_reward_and_after_a_jump(spec, unit):
     def batches():
         for seed in range(16):

@@ -24,6 +24,8 @@ from .test_reference_step import (
     spec,
 )
 
+pytestmark = pytest.mark.promise("A learner step equals its paper's")
+
 __all__ = ["spec"]
 
 BURN_IN, SIZE = 2, 7

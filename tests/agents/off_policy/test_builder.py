@@ -361,6 +361,7 @@ def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_object
 
 
 @pytest.mark.parametrize("change", [{"n_step": 3}, {"discount": 0.5}])
+@pytest.mark.promise("Replay made with another `n_step` or `discount` is refused by name")
 def test_the_replay_of_a_run_with_another_n_step_or_discount_is_not_read(tmp_path, change):
     def train(folder, config, **options):
         return experiments.run_experiment(

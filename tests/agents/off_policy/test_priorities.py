@@ -88,6 +88,7 @@ def test_new_items_are_drawn_alike(learn):
     np.testing.assert_allclose(info.priority, 1.0)
 
 
+@pytest.mark.promise("Items are sampled in proportion to priority^alpha")
 def test_items_are_drawn_by_their_td_errors_once_these_are_known(learn):
     learner, samples = learn(priority_exponent=1.0, importance_exponent=1.0)
     assert is_drawn_by(learner, samples, lambda reward: reward / 10.0)

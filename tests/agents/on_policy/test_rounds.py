@@ -16,6 +16,8 @@ from minerva_acme.agents.on_policy import rounds
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import dataset as dataset_module
 
+pytestmark = pytest.mark.promise("PPO and V-MPO learn from complete rounds of one version of the weights")
+
 T = 3  # steps of a rollout
 
 

@@ -17,6 +17,8 @@ from minerva_acme.agents import mpo, registry
 
 from .. import table
 
+pytestmark = pytest.mark.promise("A learner step on a GPU waits for no number")
+
 META = torch.device("meta")
 MEMORY = {"memory": "lstm", "memory_size": 4, "burn_in": 2, "sequence_length": 4, "sequence_period": 2}
 SMALL = {"policy_layer_sizes": (8, 8), "critic_layer_sizes": (8, 8), "num_samples": 3, **table.SEQUENCES}

@@ -11,6 +11,8 @@ import pytest
 
 from minerva_acme import replay
 
+pytestmark = pytest.mark.promise("Forged replay in memory is refused before anything of its claimed size")
+
 NUMBER = replay.ItemSignature(
     columns={"number": replay.ColumnSpec((), np.dtype(np.int64))},
     fields={"window": replay.FieldSpec("number", 3, variable=True)},
