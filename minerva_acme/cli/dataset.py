@@ -16,7 +16,7 @@ def run(command: commands.Dataset) -> int:
     """Plays and records episodes; returns the exit status.
 
     Raises:
-        ValueError: There is no such policy, `out` exists, or it cannot hold the environment's episodes.
+        ValueError: There is no such policy, `output` exists, or it cannot hold the environment's episodes.
     """
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
@@ -47,5 +47,6 @@ def run(command: commands.Dataset) -> int:
             actor = builder.make_actor(policy, adder=datasets.RecordingAdder(writer.write))
             loop = environments.EnvironmentLoop(environment=environment, actor=actor)
             loop.run(num_episodes=command.episodes)
-    console.print(f"{description.agent} on {description.task}, {found.env_steps:,} steps, in {command.output}")
+    played = f"{description.agent} on {description.task}, {found.env_steps:,} steps"
+    console.print(f"{played}, in {command.output}")
     return 0

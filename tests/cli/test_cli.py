@@ -437,7 +437,10 @@ MISTAKES = [
         )
         for name in ("eval", "resume", "export", "video", "publish", "dataset --output data --episodes 1")
     ),
-    ("dataset run", "`minerva dataset` must have --output, got none. For all arguments: minerva dataset --help"),
+    (
+        "dataset run",
+        "`minerva dataset` must have --output, got none. For all arguments: minerva dataset --help",
+    ),
     ("completion", "`minerva completion` must have SHELL, got none."),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
     ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),
