@@ -34,11 +34,14 @@ demo: $(INSTALLED)  ## Train MPO on a dm_control task and show what it learned (
 
 # What measures and strains the library from outside: its own tests, and short runs. ARGS may name them.
 TOOLS := tests/benchmarks tests/endurance tests/fuzz tests/learning tests/mutants
+# What looks at the files of the tree, and what is built of them: `make check` runs it.
+STRUCTURE := $(addprefix tests/test_,imports.py layering.py packaging.py private_names.py public_names.py) \
+	tests/agents/test_named_once.py
 PYTEST := python -m pytest -m "not learning and not ray and not compile" -o faulthandler_timeout=600
 
 .PHONY: test
 test: $(INSTALLED)  ## Run the tests on all cores, except the long trainings, those with Ray and most that compile
-	$(PYTEST) $(PARALLEL) --durations 10 $(if $(findstring tests/,$(ARGS)),,$(TOOLS:%=--ignore=%)) $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations 10 $(if $(findstring tests/,$(ARGS)),,$(addprefix --ignore=,$(TOOLS) $(STRUCTURE))) $(ARGS)
 
 .PHONY: test-tools
 test-tools: $(INSTALLED)  ## Try benchmarks, fuzzers, storms, mutants and the scripts behind the results for a moment (a minute)
@@ -86,7 +89,7 @@ types: $(INSTALLED)
 .PHONY: structure
 structure: $(INSTALLED)
 	python -m pip check
-	python -m pytest tests/test_imports.py tests/test_layering.py tests/test_packaging.py tests/test_public_names.py
+	python -m pytest $(STRUCTURE)
 
 .PHONY: wheel
 wheel: $(INSTALLED)  ## Build both archives in dist/, install the wheel in a new environment and train there

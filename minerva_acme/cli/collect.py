@@ -25,7 +25,7 @@ def run(command: commands.Collect) -> int:
         num_episodes=command.episodes,
         import_code=command.import_code,
     )
-    add(command.out, collected, console)
+    add(command.output, collected, console)
     return 0
 
 

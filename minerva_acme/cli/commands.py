@@ -224,11 +224,11 @@ class Video:
     step or a folder. Several, such as first middle best, are shown side by side."""
     episodes: int = 5
     """Episodes to play; the best is recorded."""
-    out: pathlib.Path | None = None
+    output: pathlib.Path | None = None
     """Path of the video; by default in videos/ of the run's folder, or of the current one for a file of
     weights, named after the checkpoints."""
     format: tuple[Literal["mp4", "gif"], ...] = ("mp4", "gif")
-    """Formats to write, separated by commas, if --out has no suffix."""
+    """Formats to write, separated by commas, if --output has no suffix."""
     camera: str | None = None
     """Number or name of one of the model's cameras."""
     height: int | None = None
@@ -256,7 +256,7 @@ class Dataset:
     function: ClassVar = "dataset:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
-    out: pathlib.Path
+    output: pathlib.Path
     """The folder to write, which must be new."""
     episodes: int
     """Episodes to play."""
@@ -282,7 +282,7 @@ class Plot:
     function: ClassVar = "plotting:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
-    out: pathlib.Path = pathlib.Path("curve")
+    output: pathlib.Path = pathlib.Path("curve")
     """Path of the figure; without a suffix both PNG and SVG are written."""
     metric: str = "evaluator/episode_return"
     """The metric to plot: <csv file>/<column>."""
@@ -347,7 +347,7 @@ class Collect:
     function: ClassVar = "collect:run"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
-    out: pathlib.Path = pathlib.Path("results")
+    output: pathlib.Path = pathlib.Path("results")
     """The folder for the files; runs are added to the experiments that it already holds. Files of an older
     format, whose steps count decisions, are rewritten."""
     name: str = ""

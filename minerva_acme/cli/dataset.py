@@ -16,7 +16,7 @@ def run(command: commands.Dataset) -> int:
     """Plays and records episodes; returns the exit status.
 
     Raises:
-        ValueError: There is no such policy, `out` exists, or it cannot hold the environment's episodes.
+        ValueError: There is no such policy, `output` exists, or it cannot hold the environment's episodes.
     """
     if command.episodes < 1:
         raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
@@ -43,9 +43,10 @@ def run(command: commands.Dataset) -> int:
     with contextlib.closing(make_environment(seed)) as environment, extras.needed("dataset", "datasets"):
         spec = specs.make_environment_spec(environment)
         policy = runs.load_policy(found.path, builder, spec, seed=seed, explore=not command.greedy)
-        with datasets.Writer(command.out, spec, settings=settings, progress=report) as writer, progress:
+        with datasets.Writer(command.output, spec, settings=settings, progress=report) as writer, progress:
             actor = builder.make_actor(policy, adder=datasets.RecordingAdder(writer.write))
             loop = environments.EnvironmentLoop(environment=environment, actor=actor)
             loop.run(num_episodes=command.episodes)
-    console.print(f"{description.agent} on {description.task}, {found.env_steps:,} steps, in {command.out}")
+    played = f"{description.agent} on {description.task}, {found.env_steps:,} steps"
+    console.print(f"{played}, in {command.output}")
     return 0

@@ -168,7 +168,7 @@ def _film(directory: pathlib.Path, env_name: str, console: Console) -> None:
         directory=directory,
         checkpoint=("first", "middle", "best"),
         episodes=1,
-        out=directory / "videos" / "demo.mp4",
+        output=directory / "videos" / "demo.mp4",
         height=_FILM_HEIGHT if has_sizes else None,
         width=_FILM_WIDTH if has_sizes else None,
     )

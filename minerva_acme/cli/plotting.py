@@ -26,7 +26,7 @@ def run(command: commands.Plot) -> int:
         note=console.print,
     )
     files = figure.save(
-        figure.draw(content.panels, y_label=content.y_label, x_label=content.x_label), command.out
+        figure.draw(content.panels, y_label=content.y_label, x_label=content.x_label), command.output
     )
     console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {plotting.make_caption(*content)}")
     return 0

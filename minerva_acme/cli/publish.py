@@ -115,7 +115,7 @@ def _record(command: commands.Publish, checkpoint: pathlib.Path, out: pathlib.Pa
         directory=command.directory,
         checkpoint=(str(checkpoint),),
         episodes=_VIDEO_EPISODES,
-        out=out,
+        output=out,
         import_code=command.import_code,
     )
     try:

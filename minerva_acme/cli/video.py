@@ -42,8 +42,8 @@ def run(command: commands.Video) -> int:
     beside = pathlib.Path() if found.path.is_file() else command.directory
     name = "+".join(path.name.removesuffix(".safetensors") for path in shown)
     files = _files(command, beside / "videos" / name)
-    if command.out is not None:
-        command.out.parent.mkdir(parents=True, exist_ok=True)  # before the episodes are played
+    if command.output is not None:
+        command.output.parent.mkdir(parents=True, exist_ok=True)  # before the episodes are played
     recording.choose_renderer()
     builder = found.description.make_builder(import_code=command.import_code)
     description, make_environment = environment_choice.choose(found.description, command)
@@ -164,7 +164,7 @@ def run(command: commands.Video) -> int:
 
 def _files(command: commands.Video, by_default: pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns the paths of the videos to write, by format."""
-    out = command.out or by_default
+    out = command.output or by_default
     suffix = out.suffix.removeprefix(".")
     wanted = (suffix,) if suffix else command.format
     unknown = [name for name in wanted if name not in _FORMATS]

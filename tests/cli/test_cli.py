@@ -117,7 +117,7 @@ def test_another_environment_must_fit_the_run(tmp_path, monkeypatch, trained, ca
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "some_choices.py").write_text(CHOICES)
-    for command in (("eval",), ("dataset", "--out", "data", "--episodes", 1)):
+    for command in (("eval",), ("dataset", "--output", "data", "--episodes", 1)):
         status, _, err = call(*command, trained, "--env", name)
         assert status == 2 and f"`--env` must have the run's {differs}, " in err, err
         assert f"got {name} with " in err and "MPO needs" not in err
@@ -170,7 +170,7 @@ def test_a_run_is_evaluated_where_what_only_the_critic_sees_is_unknown(
     for name in ("hints:Simulated", "hints:Deployed"):
         status, out, err = call("eval", "run", "--env", name, "--episodes", 2)
         assert status == 0 and "over 2 episodes" in out, err
-    for command in (("eval",), ("dataset", "--out", "data")):
+    for command in (("eval",), ("dataset", "--output", "data")):
         status, _, err = call(*command, "run", "--env", "hints:Other", "--episodes", 1)
         assert status == 2 and "`--env` must have the run's observations, " in err, err
     status, _, err = call(*train[:-1], "other", "--env", "hints:Deployed")
@@ -435,9 +435,12 @@ MISTAKES = [
             f"minerva: `minerva {name.split()[0]}` must have the folder of a run, got none. Those that "
             "are here: minerva list runs",
         )
-        for name in ("eval", "resume", "export", "video", "publish", "dataset --out data --episodes 1")
+        for name in ("eval", "resume", "export", "video", "publish", "dataset --output data --episodes 1")
     ),
-    ("dataset run", "`minerva dataset` must have --out, got none. For all arguments: minerva dataset --help"),
+    (
+        "dataset run",
+        "`minerva dataset` must have --output, got none. For all arguments: minerva dataset --help",
+    ),
     ("completion", "`minerva completion` must have SHELL, got none."),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
     ("eval nowhere --episode 3", "`minerva eval` has no flag --episode. Did you mean '--episodes'"),

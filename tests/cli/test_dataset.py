@@ -15,7 +15,7 @@ UNEVALUATED = ("--evaluation-episodes", "0")  # the last one of a flag counts
 
 
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
-    status, out, _ = call("dataset", trained, "--out", tmp_path / "data", "--episodes", 2, "--seed", 5)
+    status, out, _ = call("dataset", trained, "--output", tmp_path / "data", "--episodes", 2, "--seed", 5)
     assert status == 0
     assert "2 of 2 episodes, 400 steps" in out
     assert f"mpo on Pendulum-v1, 60 steps, in {tmp_path / 'data'}" in out.replace("\n", "")
@@ -27,13 +27,13 @@ def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(ca
         assert not episode.terminated
         assert np.isfinite(episode.extras["log_prob"]).all()
         np.testing.assert_array_equal(episode.action, episode.extras["raw_action"].clip(-1.0, 1.0))
-    again = call("dataset", trained, "--out", tmp_path / "again", "--episodes", 2, "--seed", 5)
+    again = call("dataset", trained, "--output", tmp_path / "again", "--episodes", 2, "--seed", 5)
     assert again[0] == 0
     assert datasets.read(tmp_path / "again").checksum() == found.checksum()
 
 
 def test_greedy_episodes_have_none(call, trained, tmp_path):
-    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1, "--greedy")[0] == 0
+    assert call("dataset", trained, "--output", tmp_path / "data", "--episodes", 1, "--greedy")[0] == 0
     (episode,) = datasets.read(tmp_path / "data")
     assert episode.extras == {}
     assert datasets.read(tmp_path / "data").settings["policy"] == "greedy"
@@ -44,7 +44,7 @@ def test_greedy_episodes_have_none(call, trained, tmp_path):
     [(("--episodes", 0), "`episodes` must be >= 1, got 0"), (("--episodes", 1), "must be a new folder")],
 )
 def test_what_cannot_be_recorded_is_told(call, trained, tmp_path, words, message):
-    status, _, err = call("dataset", trained, "--out", tmp_path, *words)
+    status, _, err = call("dataset", trained, "--output", tmp_path, *words)
     assert status == 2
     assert message in err
 
@@ -87,7 +87,7 @@ def test_a_run_without_steps_and_without_data_is_refused_before_it_begins(agent,
 
 
 def test_a_run_on_recorded_episodes_alone_counts_learner_steps(call, trained, tmp_path):
-    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
+    assert call("dataset", trained, "--output", tmp_path / "data", "--episodes", 1)[0] == 0
     learn = ("train", "bc", "--dataset", f"{tmp_path / 'data'}/", "--num-learner-steps", 30)
     run = tmp_path / "run"
     status, out, _ = call(*learn, "--dry-run")
@@ -110,7 +110,7 @@ def test_a_run_on_recorded_episodes_alone_counts_learner_steps(call, trained, tm
     assert status == 2 and "If it was moved: " in err and "--dataset ..." in err
     assert call(*longer, "--dataset", again)[0] == 0
     assert call("resume", run, "--num-learner-steps", 60)[0] == 0
-    played = ("dataset", run, "--env", "Pendulum-v1", "--episodes", 1, "--out", tmp_path / "played")
+    played = ("dataset", run, "--env", "Pendulum-v1", "--episodes", 1, "--output", tmp_path / "played")
     assert call(*played)[0] == 0
     assert datasets.read(tmp_path / "played").settings["learner_steps"] == 60
 
@@ -171,7 +171,7 @@ def test_a_policy_that_acts_in_other_bounds_is_not_played(call, tmp_path):
     directory = ("--directory", tmp_path / "own")
     assert call(*learn, *directory, "--env", "Pendulum-v1", "--evaluation-episodes", 1)[0] == 0
     for command in ("eval", "dataset", "video"):
-        out = ("--out", tmp_path / "out.mp4") if command != "eval" else ()
+        out = ("--output", tmp_path / "out.mp4") if command != "eval" else ()
         status, _, err = call(command, tmp_path / "run", "--env", "Pendulum-v1", "--episodes", 1, *out)
         assert status == 2 and "in [-2, 2], as " in err and "train with `--env ID`" in err
         if command != "video":  # it asks as the others do, and takes longer
@@ -181,7 +181,7 @@ def test_a_policy_that_acts_in_other_bounds_is_not_played(call, tmp_path):
 def test_a_sweep_on_other_recorded_episodes_is_another_one(call, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "run_all", lambda jobs, **_: [main(job.words) for job in jobs] and None)
     for seed in (1, 2):
-        words = ("--out", tmp_path / f"data{seed}", "--episodes", 1, "--seed", seed)
+        words = ("--output", tmp_path / f"data{seed}", "--episodes", 1, "--seed", seed)
         assert call("dataset", trained, *words)[0] == 0
     sweep = ["sweep", "bc", "--env", "Pendulum-v1", "--num-learner-steps", 4, "--evaluation-episodes", 0]
     sweep += ["--seeds", 0, "--no-report", "--directory", tmp_path / "sweep", "--log", "csv"]
@@ -215,7 +215,7 @@ def test_a_recording_that_was_not_written_is_written_by_resuming(call, train, tm
 
 
 def test_demonstrations_may_be_moved(call, train, trained, tmp_path):
-    assert call("dataset", trained, "--out", tmp_path / "data", "--episodes", 1)[0] == 0
+    assert call("dataset", trained, "--output", tmp_path / "data", "--episodes", 1)[0] == 0
     run = tmp_path / "run"
     assert train(run, "--demonstrations", str(tmp_path / "data"), *UNEVALUATED) == 0
     (tmp_path / "data").rename(tmp_path / "moved")

@@ -60,7 +60,7 @@ def test_a_run_that_repeats_actions_is_reported_at_frames_of_its_task(
     np.testing.assert_array_equal(logged.x, DECISIONS)  # as its flags and logs count
 
     out = tmp_path / "results"
-    assert call("collect", repeated, "--out", out, "--name", "tiny")[0] == 0
+    assert call("collect", repeated, "--output", out, "--name", "tiny")[0] == 0
     (experiment,) = results.read(out / "tiny+repeat=2.csv")
     assert experiment.action_repeat == 2 and experiment.decisions == {TASK: 200}
     (steps,) = (row.value for row in experiment.rows if row.metric == "learner_steps")
@@ -75,7 +75,7 @@ def test_a_run_that_repeats_actions_is_reported_at_frames_of_its_task(
     assert label == "Frames"
     assert_is_over_the_published_curve(panel, list(returns.values()))
 
-    assert call("plot", repeated, "--published", "mpo", "--out", tmp_path / "curve.svg")[0] == 0
+    assert call("plot", repeated, "--published", "mpo", "--output", tmp_path / "curve.svg")[0] == 0
     ((panel,), label) = drawn.pop()
     assert label == "Frames"
     assert_is_over_the_published_curve(panel, logged.values)

@@ -137,7 +137,7 @@ def test_a_builder_in_the_current_folder_trains_and_its_run_is_used_by_every_com
         status, _, err = call(*words.split(), "--import-code")
         assert status == 0, err
     forget(here)
-    assert call("plot", "run", "--out", "curve.png")[0] == 0
+    assert call("plot", "run", "--output", "curve.png")[0] == 0
     assert "my_agent" not in sys.modules
     sys.path.append(str(here))
     policy = minerva_acme.load_policy("run", import_code=True)
@@ -178,7 +178,7 @@ def test_an_agent_of_an_installed_package_needs_no_leave_to_be_imported(
     assert minerva_acme.load_policy("run") is not None
     (metadata / "entry_points.txt").unlink()
     monkeypatch.setattr(sys, "path", [*sys.path, "/elsewhere"])  # a new process
-    assert call("plot", "run", "--out", "curve.png")[0] == 0
+    assert call("plot", "run", "--output", "curve.png")[0] == 0
     status, _, err = call("eval", "run", "--episodes", 1)
     known = ", ".join(registry.AGENTS)
     assert (status, f"no agent 'mine'; there are {known}. Install" in err) == (2, True)

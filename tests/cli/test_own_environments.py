@@ -57,7 +57,7 @@ def test_every_command_takes_it_and_only_a_typed_name_is_imported(name, argument
     assert (status, "Resuming at 32 steps" in out) == (0, True)
     status, _, err = call(*command.replace("=2", "=3").split())
     assert (status, f"environment_settings is {{'{key}': 2}} there, {{'{key}': 3}} here" in err) == (2, True)
-    for words in ("eval run/run.json --episodes 1", "collect run --episodes 1 --out rows"):
+    for words in ("eval run/run.json --episodes 1", "collect run --episodes 1 --output rows"):
         forget(here)
         status, _, err = call(*words.split())
         assert (status, "allow that with --import-code" in err) == (2, True)

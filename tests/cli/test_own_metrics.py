@@ -73,7 +73,7 @@ def test_scores_of_exported_weights_and_videos_go_by_it(trained, call, tmp_path)
     assert status == 1 and METRIC in "".join(out.split()) and "DIFFERS" in out
     card = "\n".join(publish.make_card(policies.find(weights), score, "me/mine", []))
     assert f"**Mean {METRIC} {score.mean:.4g} +/- " in card and f'"type": "{METRIC}"' in card
-    words = ("video", directory, "--episodes", 2, "--import-code", "--out", tmp_path / "film.gif")
+    words = ("video", directory, "--episodes", 2, "--import-code", "--output", tmp_path / "film.gif")
     status, out, err = call(*words)
     assert status == 0 and f"return 0.00, {METRIC} " in " ".join(out.split()), err
 
@@ -93,7 +93,7 @@ def test_list_and_plot_name_it(trained, call, tmp_path):
     directory, _ = trained
     status, out, _ = call("list", "runs", "--directory", directory)
     assert status == 0 and f"64 of 64 steps, {METRIC} {means(directory)[64]:.4g}" in out
-    words = ("plot", directory, "--metric", f"evaluator/{METRIC}", "--out", tmp_path / "curve.svg")
+    words = ("plot", directory, "--metric", f"evaluator/{METRIC}", "--output", tmp_path / "curve.svg")
     status, _, err = call(*words)
     assert status == 0, err
     assert "info/is success/max" in (tmp_path / "curve.svg").read_text()
@@ -130,7 +130,7 @@ def test_a_metric_that_is_unknown_is_told_with_those_that_are(call, tmp_path):
 def test_rows_hold_the_metric_and_a_report_compares_it(trained, call, tmp_path, unpainted):
     unpainted()
     directory, _ = trained
-    assert call("collect", directory, "--name", "mine", "--out", tmp_path / "rows")[0] == 0
+    assert call("collect", directory, "--name", "mine", "--output", tmp_path / "rows")[0] == 0
     (one,) = results.read(tmp_path / "rows" / "mine.csv")
     assert {row.env_step: row.value for row in one.rows if row.metric == METRIC} == means(directory)
     words = ("report", tmp_path / "rows", "--metric", METRIC, "--output", tmp_path / "report")

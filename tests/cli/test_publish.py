@@ -44,7 +44,7 @@ def films(monkeypatch):
         (checkpoint,) = command.checkpoint
         assert policies.find(command.directory, checkpoint).path.exists()
         asked.append(command)
-        command.out.write_bytes(b"film")
+        command.output.write_bytes(b"film")
 
     monkeypatch.setattr(video, "run", run)
     return asked
@@ -62,7 +62,7 @@ def test_a_folder_is_written_and_shown_and_nothing_is_uploaded(trained, stand_in
     for name in (hub.WEIGHTS, "run.json", "README.md", "replay.mp4"):
         assert f"{name} {(output / name).stat().st_size:,} bytes" in out
     assert json.loads((output / "run.json").read_text()) == json.loads((trained / "run.json").read_text())
-    assert (films[0].directory, films[0].out) == (trained, output / "replay.mp4")
+    assert (films[0].directory, films[0].output) == (trained, output / "replay.mp4")
 
     _, header, text = card.split("---\n", 2)
     metadata = yaml.safe_load(header)

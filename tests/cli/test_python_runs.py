@@ -95,7 +95,7 @@ def test_the_command_line_goes_on_with_it_where_the_settings_are_the_same(plain,
 
 
 def test_it_is_plotted_also_without_its_code(plain, theirs, tmp_path, call):
-    status, _, err = call("plot", plain, theirs, "--out", tmp_path / "curve.png")
+    status, _, err = call("plot", plain, theirs, "--output", tmp_path / "curve.png")
     assert status == 0 and (tmp_path / "curve.png").exists(), err
     assert "their_module" not in sys.modules
 

@@ -92,7 +92,7 @@ def test_data_and_weights_that_cannot_be_used_are_told(
     tmp_path: pathlib.Path, call: Any, trained: pathlib.Path, words: str, message: str
 ) -> None:
     data = tmp_path / "data"
-    assert call("dataset", trained, "--out", data, "--episodes", 1)[0] == 0
+    assert call("dataset", trained, "--output", data, "--episodes", 1)[0] == 0
     if "--env" not in words:
         words += " --env Pendulum-v1"
     words = words.replace("DATA", str(data)).replace("NONE", str(tmp_path / "none"))

@@ -78,7 +78,7 @@ def try_case(folder: pathlib.Path, seed: int) -> _server.Outcome:
     arguments = {
         "resume": ["--num-env-steps", "280"],
         "eval": ["--episodes", "1"],
-        "plot": ["--out", folder / "plot"],
+        "plot": ["--output", folder / "plot"],
     }
     status, printed = _server.call(folder / "printed", [command, case, *arguments[command]])
     changed = f"{change.__name__}{detail} of {file.relative_to(case)}{' and the manifest' * is_forged}"

@@ -62,10 +62,10 @@ _KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
             "eval {case} --episodes 1",
             "resume {case} --num-env-steps 96",
             "list runs {case}",
-            "plot {case} --out {case}/curve",
-            "collect {case} --out {case}/rows",
+            "plot {case} --output {case}/curve",
+            "collect {case} --output {case}/rows",
             "export {case} --output {case}/policy.safetensors",
-            "dataset {case} --episodes 1 --out {case}/data",
+            "dataset {case} --episodes 1 --output {case}/data",
             "publish {case} --no-video --episodes 2",
             "train --config {case}/run.json --directory {case}/again",
             f"train ppo --env CartPole-v1 {_PPO} --from {{case}} --directory {{case}}/next",
@@ -76,7 +76,7 @@ _KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
         (
             "eval {case}/policy.safetensors --episodes 1",
             "verify {case}/policy.safetensors",
-            "dataset {case}/policy.safetensors --episodes 1 --out {case}/data",
+            "dataset {case}/policy.safetensors --episodes 1 --output {case}/data",
         ),
     ),
     "data": (
@@ -92,7 +92,7 @@ _KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
         "rows/*",
         (
             "report {case}/rows/ppo.csv --range CartPole-v1=0:500 --output {case}/report",
-            "collect {case}/run --name ppo --out {case}/rows",
+            "collect {case}/run --name ppo --output {case}/rows",
         ),
     ),
 }
@@ -117,7 +117,7 @@ def prepare(folder: pathlib.Path) -> None:
     data = folder / "data" / "data"
     call(f"{_TRAIN} --directory {run} --record {data}")
     call(f"export {run} --output {folder}/policy/policy.safetensors --episodes 2")
-    call(f"collect {run} --name ppo --out {folder}/rows/rows")
+    call(f"collect {run} --name ppo --output {folder}/rows/rows")
     shutil.copytree(run, folder / "rows" / "run")
     (folder / "settings").mkdir()
     (folder / "settings" / "settings.toml").write_text(_SETTINGS)

@@ -286,7 +286,7 @@ class Study:
 
     def _play(self, task: Task, kind: str, name: str) -> None:
         run = self._run(task, name, task.maker_seed)
-        words = ["dataset", run, "--out", self.data(task, kind), "--episodes"]
+        words = ["dataset", run, "--output", self.data(task, kind), "--episodes"]
         assert cli.main([*map(str, words), str(task.num_episodes)]) == 0
 
     def _collect(self, name: str, task: Task, run: pathlib.Path) -> results.Experiment:

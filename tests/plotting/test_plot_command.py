@@ -49,7 +49,7 @@ def panels(monkeypatch):
 def test_runs_are_grouped_by_agent_and_environment(make_run, panels, tmp_path, capsys):
     directories = [make_run(f"mpo{seed}", seed=seed) for seed in range(3)]
     directories += [make_run("ppo", "ppo"), make_run("other", environment="CartPole-v1")]
-    assert plot(directories, out=tmp_path / "curve") == 0
+    assert plot(directories, output=tmp_path / "curve") == 0
     shown = {panel.title: {group.label: group.seeds_by_task for group in panel.groups} for panel in panels}
     assert shown == {"CartPole-v1": {"MPO": [1]}, "Walker walk": {"MPO": [3], "PPO": [1]}}
     walker = panels[1]
@@ -68,7 +68,7 @@ def test_a_range_is_of_the_named_environment_or_of_all(make_run, panels, tmp_pat
         (("CartPole-v1=0:500", "-1:9"), [(0.0, 500.0), (-1.0, 9.0)]),
     ]:
         panels.clear()
-        assert plot(directories, out=tmp_path / "curve.svg", range=words) == 0
+        assert plot(directories, output=tmp_path / "curve.svg", range=words) == 0
         assert [panel.limits for panel in panels] == limits
     with pytest.raises(ValueError, match="`range` must be of CartPole-v1, dm_control/walker/walk, got Pong"):
         plot(directories, range=("Pong=0:1",))
@@ -79,17 +79,17 @@ def test_a_range_is_of_the_named_environment_or_of_all(make_run, panels, tmp_pat
 def test_a_folder_of_runs_stands_for_its_runs_and_none_counts_twice(make_run, panels, tmp_path):
     directory = make_run("a")
     make_run("b", seed=1)
-    plot([tmp_path, directory, directory / ".." / "a"], out=tmp_path / "curve.png")
+    plot([tmp_path, directory, directory / ".." / "a"], output=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [2]
 
 
 def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, capsys):
     directories = [make_run(target, critic_target=target) for target in ("retrace", "n_step")]
-    plot(directories, out=tmp_path / "curve.png")
+    plot(directories, output=tmp_path / "curve.png")
     err = capsys.readouterr().err
     assert "differ in critic_target; --group agent,critic_target gives each its own curve" in err
     panels.clear()
-    plot(directories, out=tmp_path / "curve.png", group="agent,critic_target")
+    plot(directories, output=tmp_path / "curve.png", group="agent,critic_target")
     labels = [group.label for group in panels[0].groups]
     assert labels == ["MPO, critic target retrace", "MPO, critic target n-step"]
     assert "differ" not in capsys.readouterr().err
@@ -98,7 +98,7 @@ def test_hyperparameters_can_tell_the_curves_apart(make_run, panels, tmp_path, c
 def test_runs_are_drawn_at_frames_in_the_panel_of_their_base_task(make_run, panels, tmp_path, capsys):
     walk = "dm_control/walker/walk"
     directories = [make_run("a"), make_run("b", environment=f"{walk}/repeat=2", seed=1)]
-    plot(directories, out=tmp_path / "curve.png", published=["mpo"])
+    plot(directories, output=tmp_path / "curve.png", published=["mpo"])
     (panel,) = panels
     assert panel.title == "Walker walk" and len(panel.published) == 1
     (group,) = panel.groups
@@ -106,11 +106,11 @@ def test_runs_are_drawn_at_frames_in_the_panel_of_their_base_task(make_run, pane
     assert frames == {(0, 50_000, 100_000): 300.0, (0, 100_000, 200_000): 301.0}
     assert "differ in repeat; --group agent,repeat gives each its own curve" in capsys.readouterr().err
     panels.clear()
-    plot(directories, out=tmp_path / "curve.png", group="agent,repeat")
+    plot(directories, output=tmp_path / "curve.png", group="agent,repeat")
     assert [group.label for group in panels[0].groups] == ["MPO, repeat 1", "MPO, repeat 2"]
     assert "differ" not in capsys.readouterr().err
     panels.clear()
-    plot(directories[1:], out=tmp_path / "curve.png", x="updates")
+    plot(directories[1:], output=tmp_path / "curve.png", x="updates")
     np.testing.assert_array_equal(panels[0].groups[0].mean.x, [0, 100, 200])
 
 
@@ -120,21 +120,21 @@ def test_both_repeats_of_a_task_are_one_task_of_an_aggregate(make_run, panels, t
         for task in ("walker/walk", "cheetah/run")
         for seed in range(2)
     ]
-    plot(directories, out=tmp_path / "curve.png", aggregate=True)
+    plot(directories, output=tmp_path / "curve.png", aggregate=True)
     assert panels[0].title == "2 tasks" and panels[0].groups[0].seeds_by_task == [2, 2]
     assert panels[0].groups[0].mean.x[-1] == 100_000  # frames, where the first ends
 
 
 def test_what_makes_seeds_less_than_independent_and_curves_short_is_said(make_run, tmp_path, capsys):
     directories = [make_run("long"), make_run("short", returns=[1.0, 2.0])]
-    plot(directories, out=tmp_path / "curve.png")
+    plot(directories, output=tmp_path / "curve.png")
     err = capsys.readouterr().err
     assert "have seeds [0, 0]: runs with equal seeds are not independent" in err
     assert "ends at 50,000 frames with" in err and "others continue to 100,000" in err
 
 
 def test_a_run_without_numbers_is_left_out_with_a_word(make_run, panels, tmp_path, capsys):
-    plot([make_run("a"), make_run("b", seed=1, returns=[])], out=tmp_path / "curve.png")
+    plot([make_run("a"), make_run("b", seed=1, returns=[])], output=tmp_path / "curve.png")
     assert panels[0].groups[0].seeds_by_task == [1]
     assert "b: it has no values of 'evaluator/episode_return' yet" in capsys.readouterr().err
 
@@ -143,7 +143,7 @@ def test_random_actions_are_shown_where_a_checkpoint_knows_them(make_run, panels
     directory = make_run("a")
     saver = checkpointing.Checkpointer(directory / "checkpoints")
     saver.save(5, {"random": ([30.0, 50.0], [5, 5])})
-    plot([directory], out=tmp_path / "curve.png")
+    plot([directory], output=tmp_path / "curve.png")
     assert panels[0].random == 40.0
 
 
@@ -151,7 +151,7 @@ def test_plotting_leaves_a_checkpoint_alone_that_is_being_written(make_run, tmp_
     directory = make_run("a")
     unfinished = directory / "checkpoints" / ".unfinished-000000005"
     unfinished.mkdir(parents=True)
-    plot([directory], out=tmp_path / "curve.png")
+    plot([directory], output=tmp_path / "curve.png")
     assert unfinished.exists()
 
 
@@ -159,7 +159,7 @@ def test_the_backdrop_can_be_chosen_or_left_out(make_run, panels, tmp_path):
     directory = make_run("a")
     for published, labels in ((["none"], []), (["sac_1024", "mpo"], ["SAC with 1024 units", "MPO"])):
         panels.clear()
-        plot([directory], out=tmp_path / "curve.png", published=published)
+        plot([directory], output=tmp_path / "curve.png", published=published)
         assert [label.split(", published")[0] for label, _ in panels[0].published] == labels
 
 
@@ -167,7 +167,7 @@ def test_the_backdrop_can_be_chosen_or_left_out(make_run, panels, tmp_path):
 def test_runs_can_be_drawn_against_updates_or_time_and_nothing_published_with_them(
     make_run, panels, tmp_path, x, places
 ):
-    plot([make_run("a", seed=1)], out=tmp_path / "curve.svg", x=x)
+    plot([make_run("a", seed=1)], output=tmp_path / "curve.svg", x=x)
     np.testing.assert_array_equal(panels[0].groups[0].mean.x, places)
     assert not panels[0].published
     with pytest.raises(ValueError, match=f"`published` must be none if `x` is {x}, because"):
@@ -182,7 +182,7 @@ def test_a_run_of_an_older_version_has_no_time_to_be_drawn_against(make_run, tmp
 
 
 def test_another_metric_has_neither_backdrop_nor_limits(make_run, panels, tmp_path):
-    plot([make_run("a")], out=tmp_path / "curve.png", metric="evaluator/episode_length")
+    plot([make_run("a")], output=tmp_path / "curve.png", metric="evaluator/episode_length")
     assert not panels[0].published and panels[0].limits is None
     np.testing.assert_array_equal(panels[0].groups[0].mean.values, [5.0] * 3)
 
@@ -193,7 +193,7 @@ def test_tasks_can_be_drawn_as_one(make_run, panels, tmp_path):
         for task, value in (("walker/walk", 100.0), ("cheetah/run", 200.0))
         for seed in range(2)
     ]
-    plot(directories, out=tmp_path / "curve.png", aggregate=True)
+    plot(directories, output=tmp_path / "curve.png", aggregate=True)
     (panel,) = panels
     (group,) = panel.groups
     assert panel.title == "2 tasks" and group.seeds_by_task == [2, 2]
@@ -224,7 +224,7 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
         make("early", "walker/walk", "ppo", (0, 40_000), 0),
         make("late", "cheetah/run", "ppo", (45_000, 90_000), 2),
     ]
-    plot(directories, out=tmp_path / "curve.png", aggregate=True)
+    plot(directories, output=tmp_path / "curve.png", aggregate=True)
     shown = " ".join(capsys.readouterr().err.split())
     assert [(group.label, group.mean.x[-1]) for group in panels[0].groups] == [("MPO", 50_000)]
     assert (
@@ -236,11 +236,11 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
         f"frames, before dm_control/cheetah/run, {tmp_path}/late begins at 45,000."
     ) in shown
     with pytest.raises(ValueError, match="must have steps in common, got none. Train .* or plot them apart"):
-        plot(directories[2:], out=tmp_path / "none.png", aggregate=True)
+        plot(directories[2:], output=tmp_path / "none.png", aggregate=True)
     assert "There is no curve of PPO" in capsys.readouterr().err and not (tmp_path / "none.png").exists()
     # In a panel of its own, a task is drawn as far as its own runs go.
     panels.clear()
-    plot(directories, out=tmp_path / "each.png")
+    plot(directories, output=tmp_path / "each.png")
     assert [[group.mean.x[-1] for group in panel.groups] for panel in panels] == [
         [50_000, 90_000],
         [100_000, 40_000],
@@ -261,7 +261,7 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
             "every run, got 'agnet'",
         ),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
-        ([("a", {})], {"out": pathlib.Path("curve.doc")}, "`out` must have the suffix .* got 'curve.doc'"),
+        ([("a", {})], {"output": pathlib.Path("curve.doc")}, "`output` must have the suffix .* got 'curve.doc'"),
         (
             [("a", {}), ("b", {"environment": "CartPole-v1"})],
             {"aggregate": True},
@@ -295,7 +295,7 @@ def test_a_folder_without_a_run_is_told(tmp_path):
 
 def test_python_draws_the_same_figure_as_the_command(make_run, panels, tmp_path, caplog):
     directories = [make_run("a"), make_run("b")]
-    plot(directories, out=tmp_path / "curve.png", metric="evaluator/episode_length", x="wall")
+    plot(directories, output=tmp_path / "curve.png", metric="evaluator/episode_length", x="wall")
     drawn = plotting_api.draw_runs(
         [str(directory) for directory in directories], metric="evaluator/episode_length", x="wall"
     )

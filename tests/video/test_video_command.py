@@ -110,7 +110,7 @@ def test_the_steps_are_those_that_the_run_made(num_env_steps, kind, cartpole, tm
 
 
 def test_one_in_so_many_steps_is_drawn_in_real_time(cartpole, drawn, tmp_path):
-    film(cartpole, episodes=1, out=tmp_path / "film.mp4", every=4)
+    film(cartpole, episodes=1, output=tmp_path / "film.mp4", every=4)
     assert drawn == [f"return {4 * picture}.0" for picture in range(len(drawn))] and len(drawn) > 1
     words = describe(tmp_path / "film.mp4")
     assert "12.50 fps" in words and re.search(rf"frame= *{len(drawn)}\b", words)
@@ -125,13 +125,13 @@ def test_repeated_actions_are_filmed_at_the_rate_of_what_is_drawn(cartpole, draw
         "make_for_run",
         lambda *args, **more: wrappers.ActionRepeatWrapper(make(*args, **more), num_repeats=2),
     )
-    film(cartpole, episodes=1, out=tmp_path / "film.mp4")
+    film(cartpole, episodes=1, output=tmp_path / "film.mp4")
     assert "25 fps" in describe(tmp_path / "film.mp4")
 
 
 def test_only_what_was_asked_for_is_written(cartpole, drawn, tmp_path):
-    film(cartpole, episodes=1, out=tmp_path / "film.gif", every=8)
-    film(cartpole, episodes=1, out=tmp_path / "other", format=("mp4",), every=8)
+    film(cartpole, episodes=1, output=tmp_path / "film.gif", every=8)
+    film(cartpole, episodes=1, output=tmp_path / "other", format=("mp4",), every=8)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["film.gif", "other.mp4"]
 
 
@@ -170,7 +170,7 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
 
     monkeypatch.setattr(factories, "make_for_run", lambda *args, **more: Unseeded())
     directory = make_run(tmp_path / "run", "CartPole-v1", Unseeded())
-    film(directory, episodes=1, out=tmp_path / "film.mp4")
+    film(directory, episodes=1, output=tmp_path / "film.mp4")
     assert (
         "return was 45.00: the environment has randomness that its seed does not control"
         in capsys.readouterr().out
@@ -190,14 +190,14 @@ def test_an_environment_with_randomness_beyond_its_seed_is_reported(tmp_path, mo
 )
 def test_a_mistake_is_told(cartpole, tmp_path, settings, message):
     with pytest.raises(ValueError, match=message):
-        film(cartpole, out=tmp_path / "film", **settings)
+        film(cartpole, output=tmp_path / "film", **settings)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_an_episode_is_played(cartpole, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError):
-        film(cartpole, episodes=1, out=tmp_path / "file" / "film.mp4")
+        film(cartpole, episodes=1, output=tmp_path / "file" / "film.mp4")
     assert "episode" not in capsys.readouterr().out
 
 
