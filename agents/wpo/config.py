@@ -31,6 +31,8 @@ class WPOConfig(
     is clamped to [-7, 2], see `networks.GaussianPolicy`."""
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy and critic."""
+    max_grad_norm: constraints.Positive = 40.0
+    """Global norm to which the gradients of policy and critic are each clipped."""
     target_update_period: constraints.Count = 100
     """Learner steps between copies of policy and critic to their targets."""
     num_samples: constraints.Count = 20

@@ -221,6 +221,17 @@ def test_the_table_of_mpo_is_of_the_rows():
     assert table[first : first + len(expected)] == expected
 
 
+def test_the_table_of_wpo_beside_mpo_is_of_all_rows():
+    names = "wpo_beside_mpo+repeat=4", "mpo_beside_wpo+repeat=4"
+    expected = []
+    for env_name, seed in sorted(OWN[names[0]].trainings):
+        returns = [values(name, env_name, "avg_return") for name in names]
+        at = [", ".join(f"{of[seed, steps]:.0f}" for steps in (20_000, 40_000)) for of in returns]
+        expected.append([env_name.removeprefix("dm_control/"), str(seed), *at])
+    assert [row for row in cells("agents/wpo/README.md") if row[1].isdigit()] == expected
+    assert sorted(OWN[names[1]].trainings) == sorted(OWN[names[0]].trainings)
+
+
 def test_the_table_of_recorded_data_is_of_the_rows():
     """Of all agents but BC, to which they are compared."""
     header, rule, *rows = offline.main(["--stored"]).split("\n\n")[0].splitlines()

@@ -26,5 +26,6 @@ def test_a_preset_is_acmes_script():
     assert config.policy_layer_sizes == config.critic_layer_sizes == (256, 256, 256)
     assert (config.learning_rate, config.n_step, config.target_update_period) == (3e-4, 5, 100)
     assert (config.batch_size, config.samples_per_insert, config.init_stddev) == (256, 64.0, 0.5)
+    assert config.max_grad_norm == 40.0
     # Weights of softplus(0) and 10,000 beside a sum over 20 samples.
     assert (round(20 * config.kl_weight_mean, 2), 20 * config.kl_weight_stddev) == (0.7, 10_000.0)
