@@ -168,7 +168,8 @@ $(INSTALLED): setup.cfg pyproject.toml constraints.txt minerva_acme/_version.py 
 	@echo "Installing minerva-acme and what it needs into $(VENV) (the first time: a few minutes, about 3 GB;"
 	@echo "of these 1.4 GB are TensorFlow, which Reverb needs. PyTorch for CUDA takes 4 GB more: docs/installing.md)"
 	@python -m pip install --disable-pip-version-check -c constraints.txt -e ".[dev]" \
-	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()}'
+	    | awk '/^Collecting/ {print "  " $$2; fflush()} /^Installing collected/ {print "  unpacking ..."; fflush()} \
+	        /^The conflict is/,0'
 	@printf '%s' "$(CURDIR)" > "$@"
 
 .venv/bin/python:
