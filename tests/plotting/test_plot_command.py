@@ -261,7 +261,11 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
             "every run, got 'agnet'",
         ),
         ([("a", {})], {"published": ["acme"]}, "`published` must be among .* got 'acme'"),
-        ([("a", {})], {"output": pathlib.Path("curve.doc")}, "`output` must have the suffix .* got 'curve.doc'"),
+        (
+            [("a", {})],
+            {"output": pathlib.Path("curve.doc")},
+            "`output` must have the suffix .* got 'curve.doc'",
+        ),
         (
             [("a", {}), ("b", {"environment": "CartPole-v1"})],
             {"aggregate": True},
