@@ -112,7 +112,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = _by_name(
         "log_every": ("log_period_seconds",),
         "logger": ("logger_factory",),
         "log_dir logdir log_path log_folder exp_name checkpoint_directory": ("directory",),
-        "save_path save_dir out_dir output_dir": ("directory", "out", "output"),
+        "save_path save_dir out out_dir output_dir": ("directory", "output"),
         "tensorboard_log": ("log tensorboard", "directory"),
         "tensorboard": ("log tensorboard",),
         "wandb track": ("log wandb",),
