@@ -154,7 +154,7 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
         }
 
 
-# The methods that a plain step calls; `acceleration` knows those of networks and losses.
+# The methods that a plain step calls; `acceleration` watches the functions of networks and losses.
 _WRITTEN = acceleration.Originals(
     (PPOLearner, "_step_on"),
     (on_policy.RolloutLearner, "normalized"),

@@ -377,9 +377,8 @@ def anchors(path: pathlib.Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def test_every_name_of_the_library_that_a_page_names_exists() -> None:
+def test_every_name_of_the_library_that_a_page_names_exists(hooks: types.ModuleType) -> None:
     """The page on migrating has Acme's names too, and its own test."""
-    hooks = load_hooks()
     modules = {name.removeprefix("minerva_acme."): name for name in hooks.public_modules()}
     missing, found = [], 0
     for page in PAGES:
@@ -463,27 +462,21 @@ def test_the_scores_of_modern_are_of_its_rows() -> None:
     assert shown and shown == [(task, seed, f"{scores[task, seed]:,.0f}") for task, seed, _ in shown]
 
 
-def test_searches_of_the_site_list_guides_before_the_reference() -> None:
+def test_searches_of_the_site_list_guides_before_the_reference(hooks: types.ModuleType) -> None:
     boosts = {}
     for path in ("api/minerva_acme.losses.md", "how-to/runs.md", "index.md"):
         page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=path), meta={})
-        load_hooks().on_page_markdown("# A page\n", page=page)
+        hooks.on_page_markdown("# A page\n", page=page)
         boosts[path] = page.meta.get("search", {}).get("boost", 1.0)
     assert 1_000 * boosts["api/minerva_acme.losses.md"] < 0.1  # a word in a title counts 1,000 times
     assert boosts["how-to/runs.md"] == boosts["index.md"] == 1.0
 
 
-def load_hooks() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs" / "site_hooks.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("agent", list(registry.AGENTS))
-def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(agent: str) -> None:
-    table = load_hooks().defaults_table(agent)
+def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(
+    agent: str, hooks: types.ModuleType
+) -> None:
+    table = hooks.defaults_table(agent)
     rows = {row.split("`")[1]: row for row in table.splitlines() if row.startswith("| `")}
     config = registry.AGENTS[agent].presets["default"]
     assert list(rows) == [field.name for field in dataclasses.fields(config)]
@@ -501,8 +494,8 @@ def test_the_table_of_defaults_has_every_field_with_its_value_and_meaning(agent:
         assert len(re.findall(r"(?<!\\)\|", row)) == len(re.findall(r"(?<!\\)\|", table.splitlines()[-1]))
 
 
-def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry() -> None:
-    text = load_hooks().on_page_markdown(
+def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry(hooks: types.ModuleType) -> None:
+    text = hooks.on_page_markdown(
         read("docs/results.md"), page=types.SimpleNamespace(file=types.SimpleNamespace(src_uri="results.md"))
     )
     rows = re.findall(r"^\| [\w/.-]+ \| `.*$", text, re.MULTILINE)
@@ -518,8 +511,8 @@ def test_the_tables_of_results_have_every_run_and_a_command_of_every_entry() -> 
         assert task.command(task.runs[0].seed) in by_agent[task.agent].splitlines()
 
 
-def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
-    mend = load_hooks()._rewrite_links
+def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in(hooks: types.ModuleType) -> None:
+    mend = hooks._rewrite_links
     text = "[a](../../README.md#results) [b](../ppo/README.md) [c](config.py) [d](https://e.org)"
     assert mend(text, "agents/mpo/README.md", "agents/mpo.md") == (
         "[a](../index.md#results) [b](ppo.md) c [d](https://e.org)"
@@ -529,8 +522,8 @@ def test_links_of_an_included_page_are_pointed_from_the_page_it_is_in() -> None:
     assert mend(fenced, "README.md", "index.md") == fenced
 
 
-def test_code_wraps_behind_the_parts_of_a_path_and_not_within_a_flag() -> None:
-    mend = load_hooks().on_page_content
+def test_code_wraps_behind_the_parts_of_a_path_and_not_within_a_flag(hooks: types.ModuleType) -> None:
+    mend = hooks.on_page_content
     code = "<code>minerva train --num-env-steps 5 a/b_c::d</code>"
     wrapped = mend(f"<p>a_b --c {code}</p>")
     assert re.sub(r"</?span[^>]*>|<wbr>", "", wrapped) == f"<p>a_b --c {code}</p>"
@@ -542,17 +535,14 @@ def test_code_wraps_behind_the_parts_of_a_path_and_not_within_a_flag() -> None:
     assert mend(block) == block.replace("--y-z", '<span class="flag">--y-z</span>')
 
 
-def test_equations_are_drawn_without_anything_from_elsewhere() -> None:
-    drawn = load_hooks().on_page_content(
-        r'<p><span class="arithmatex">\(\frac{a}{b} &lt; \epsilon\)</span></p>'
-    )
+def test_equations_are_drawn_without_anything_from_elsewhere(hooks: types.ModuleType) -> None:
+    drawn = hooks.on_page_content(r'<p><span class="arithmatex">\(\frac{a}{b} &lt; \epsilon\)</span></p>')
     assert drawn.startswith("<p><svg") and drawn.endswith("</svg></p>")
     assert r'aria-label="\frac{a}{b} &lt; \epsilon"' in drawn
     assert "currentColor" in drawn and "<script" not in drawn
 
 
-def test_every_equation_can_be_drawn() -> None:
-    hooks = load_hooks()
+def test_every_equation_can_be_drawn(hooks: types.ModuleType) -> None:
     lines = [
         line
         for page in registry.AGENTS

@@ -1,18 +1,14 @@
 """Each promise of docs/promises.md has a test: one that was renamed, removed or reworded is found here."""
 
-import importlib.util
 import pathlib
 import re
+import types
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
-
-def test_each_promise_has_a_test_and_each_marked_test_a_promise() -> None:
-    spec = importlib.util.spec_from_file_location("site_hooks", REPOSITORY / "docs" / "site_hooks.py")
-    assert spec and spec.loader
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    page = hooks.name_tests((REPOSITORY / "docs/promises.md").read_text())
+def test_each_promise_has_a_test_and_each_marked_test_a_promise(
+    hooks: types.ModuleType, repository: pathlib.Path
+) -> None:
+    page = hooks.name_tests((repository / "docs/promises.md").read_text())
     promises, _ = page.split("\n## Longer tests\n")
     rows = re.findall(r"^\| (?!Promise ).*$", promises, re.MULTILINE)
     assert len(rows) > 70
