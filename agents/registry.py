@@ -98,107 +98,39 @@ class AgentEntry(NamedTuple):
         return config()
 
 
+def _own(title: str, use: str, *compared_with: str) -> AgentEntry:
+    """Returns the entry of an agent of this library, whose names follow from its title."""
+    name = title.replace("-", "")
+    package = f"minerva_acme.agents.{name.lower()}"
+    return AgentEntry(title, package, f"{name}Config", f"{name}Builder", compared_with, use)
+
+
+_OWN = (
+    _own("MPO", "sample-efficient continuous control; also takes discrete and hybrid actions", "mpo", "dmpo"),
+    _own(
+        "V-MPO",
+        "on-policy learning in many parallel environments, with bounded updates; any actions",
+        "mpo",
+        "ppo_acme_fixhp",
+    ),
+    _own("WPO", "as MPO, with a policy that follows the critic's gradient by the action", "mpo", "dmpo"),
+    _own(
+        "PPO",
+        "a first try at anything: fast where environment steps are cheap; any actions",
+        "ppo_acme_fixhp",
+    ),
+    _own("IMPALA", "many actors in their own processes that never wait for the learner; any actions"),
+    _own("SAC", "few environment steps in continuous control, with exploration by entropy", "sac_1024"),
+    _own("TD3", "few environment steps in continuous control, with a deterministic policy", "ddpg"),
+    _own("D4PG", "as TD3, with a critic of the return's whole distribution", "d4pg"),
+    _own("DQN", "few environment steps with discrete actions; images too"),
+    _own("R2D2", "DQN with a recurrent network, for partial observations"),
+    _own("BC", "a policy that acts as recorded data does, without rewards; any actions"),
+    _own("CRR", "continuous control from recorded data alone: follows its better actions"),
+    _own("IQL", "as CRR, with critics that never value an action outside the data"),
+)
 AGENTS: Mapping[str, AgentEntry] = MappingProxyType(
-    {
-        "mpo": AgentEntry(
-            "MPO",
-            "minerva_acme.agents.mpo",
-            "MPOConfig",
-            "MPOBuilder",
-            ("mpo", "dmpo"),
-            "sample-efficient continuous control; also takes discrete and hybrid actions",
-        ),
-        "vmpo": AgentEntry(
-            "V-MPO",
-            "minerva_acme.agents.vmpo",
-            "VMPOConfig",
-            "VMPOBuilder",
-            ("mpo", "ppo_acme_fixhp"),
-            "on-policy learning in many parallel environments, with bounded updates; any actions",
-        ),
-        "wpo": AgentEntry(
-            "WPO",
-            "minerva_acme.agents.wpo",
-            "WPOConfig",
-            "WPOBuilder",
-            ("mpo", "dmpo"),
-            "as MPO, with a policy that follows the critic's gradient by the action",
-        ),
-        "ppo": AgentEntry(
-            "PPO",
-            "minerva_acme.agents.ppo",
-            "PPOConfig",
-            "PPOBuilder",
-            ("ppo_acme_fixhp",),
-            "a first try at anything: fast where environment steps are cheap; any actions",
-        ),
-        "impala": AgentEntry(
-            "IMPALA",
-            "minerva_acme.agents.impala",
-            "IMPALAConfig",
-            "IMPALABuilder",
-            use="many actors in their own processes that never wait for the learner; any actions",
-        ),
-        "sac": AgentEntry(
-            "SAC",
-            "minerva_acme.agents.sac",
-            "SACConfig",
-            "SACBuilder",
-            ("sac_1024",),
-            "few environment steps in continuous control, with exploration by entropy",
-        ),
-        "td3": AgentEntry(
-            "TD3",
-            "minerva_acme.agents.td3",
-            "TD3Config",
-            "TD3Builder",
-            ("ddpg",),
-            "few environment steps in continuous control, with a deterministic policy",
-        ),
-        "d4pg": AgentEntry(
-            "D4PG",
-            "minerva_acme.agents.d4pg",
-            "D4PGConfig",
-            "D4PGBuilder",
-            ("d4pg",),
-            "as TD3, with a critic of the return's whole distribution",
-        ),
-        "dqn": AgentEntry(
-            "DQN",
-            "minerva_acme.agents.dqn",
-            "DQNConfig",
-            "DQNBuilder",
-            use="few environment steps with discrete actions; images too",
-        ),
-        "r2d2": AgentEntry(
-            "R2D2",
-            "minerva_acme.agents.r2d2",
-            "R2D2Config",
-            "R2D2Builder",
-            use="DQN with a recurrent network, for partial observations",
-        ),
-        "bc": AgentEntry(
-            "BC",
-            "minerva_acme.agents.bc",
-            "BCConfig",
-            "BCBuilder",
-            use="a policy that acts as recorded data does, without rewards; any actions",
-        ),
-        "crr": AgentEntry(
-            "CRR",
-            "minerva_acme.agents.crr",
-            "CRRConfig",
-            "CRRBuilder",
-            use="continuous control from recorded data alone: follows its better actions",
-        ),
-        "iql": AgentEntry(
-            "IQL",
-            "minerva_acme.agents.iql",
-            "IQLConfig",
-            "IQLBuilder",
-            use="as CRR, with critics that never value an action outside the data",
-        ),
-    }
+    {entry.package.rpartition(".")[2]: entry for entry in _OWN}
 )
 """This library's own agents."""
 

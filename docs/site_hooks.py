@@ -23,11 +23,11 @@ from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _SOURCES = ROOT / "build" / "docs-sources"  # the package folders in their installed layout
-_AGENTS = sorted(ROOT.glob("agents/*/README.md"))
-# Files outside docs/ that are pages, or parts of pages.
+_AGENTS = sorted(page.parent.name for page in ROOT.glob("agents/*/README.md"))
+# Files outside docs/ that are pages.
 PAGE_OF = {
     "README.md": "index.md",
-    **{f"agents/{page.parent.name}/README.md": f"agents/{page.parent.name}.md" for page in _AGENTS},
+    **{f"agents/{agent}/README.md": f"agents/{agent}.md" for agent in _AGENTS},
 }
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
@@ -61,15 +61,21 @@ def on_startup(**_: Any) -> None:
 
 
 def on_config(config: Any) -> None:
-    """Adds the pages of the API reference to the navigation."""
+    """Adds the agents' pages and those of the API reference to the navigation."""
+    from minerva_acme.agents import registry
+
+    (agents,) = (section["Agents"] for section in config.nav if "Agents" in section)
+    agents.extend(f"agents/{agent}.md" for agent in registry.AGENTS)
     config.nav.append({"API": [{name: f"api/{name}.md"} for name in public_modules()]})
 
 
 def on_files(files: Any, config: Any) -> None:
-    """Adds the README as the first page, and the pages of the API reference."""
+    """Adds the README as the first page, the agents' pages, and the pages of the API reference."""
     from mkdocs.structure import files as mkdocs_files
 
-    pages = {"index.md": "<!-- include: README.md -->\n"}
+    pages = {page: f"<!-- include: {source} -->\n" for source, page in PAGE_OF.items()}
+    for agent in _AGENTS:
+        pages[f"agents/{agent}.md"] += f"\n## Hyperparameters\n<!-- defaults: {agent} -->\n"
     for name, members in public_modules().items():
         pages[f"api/{name}.md"] = _api_page(name, members)
     for path, content in pages.items():
@@ -84,9 +90,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = _rewrite_links(markdown, f"docs/{path}", path)
     markdown = re.sub(
         r"<!-- include: (\S+) -->",
-        lambda match: _rewrite_links(
-            (ROOT / match[1]).read_text(), match[1], path, drop_title=path != "index.md"
-        ),
+        lambda match: _rewrite_links((ROOT / match[1]).read_text(), match[1], path),
         markdown,
     )
     # A second word after the language, such as `python ported`, is for the tests.
@@ -263,10 +267,8 @@ def _api_page(name: str, members: list[str] | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rewrite_links(markdown: str, source: str, page: str, drop_title: bool = False) -> str:
+def _rewrite_links(markdown: str, source: str, page: str) -> str:
     """Makes links in the file `source` relative to the page `page`; code is left unchanged."""
-    if drop_title:
-        markdown = re.sub(r"\A# .*\n", "", markdown)
 
     def fix(match: re.Match[str]) -> str:
         text, target = match[1], match[2]

@@ -1,6 +1,7 @@
 """What a person reads who looks at an object in a session."""
 
 import dataclasses
+import importlib
 import pathlib
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 
 import minerva_acme
 from minerva_acme import builders, experiments, readable, runs, specs
-from minerva_acme.agents import bc, crr, d4pg, dqn, iql, mpo, ppo, r2d2, sac, td3, wpo
+from minerva_acme.agents import mpo, off_policy, ppo, registry
 from minerva_acme.runs import loaded_policy
 
 WALKER = specs.EnvironmentSpec(
@@ -36,16 +37,9 @@ def test_networks_are_a_line_for_each_with_its_size() -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        mpo.MPONetworks,
-        sac.SACNetworks,
-        td3.TD3Networks,
-        d4pg.D4PGNetworks,
-        dqn.DQNNetworks,
-        r2d2.R2D2Networks,
-        bc.BCNetworks,
-        crr.CRRNetworks,
-        iql.IQLNetworks,
-        wpo.WPONetworks,
+        getattr(importlib.import_module(entry.package), entry.config_name.replace("Config", "Networks"))
+        for entry in registry.AGENTS.values()
+        if issubclass(entry.builder, off_policy.OffPolicyBuilder)
     ],
 )
 def test_the_networks_of_every_agent_are_readable(kind: type) -> None:

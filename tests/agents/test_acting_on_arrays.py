@@ -9,7 +9,9 @@ import tree
 
 from minerva_acme import specs
 from minerva_acme.acceleration import acting
-from minerva_acme.agents import bc, crr, d4pg, dqn, iql, sac, td3, wpo
+from minerva_acme.agents import bc, dqn, off_policy, registry, sac
+
+from . import transition_scene
 
 SIZE = 5
 
@@ -27,8 +29,17 @@ CONTINUOUS = make_spec(specs.BoundedArray((3,), np.float32, [-1.0, -2.0, 0.0], [
 DISCRETE = make_spec(specs.DiscreteArray(4))
 
 CRITIC = {"critic_layer_sizes": (16, 8)}
+POLICY = {"policy_layer_sizes": (16, 8)}
 AGENTS = {
-    "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**CRITIC), DISCRETE),
+    **{
+        entry.title: (
+            entry.builder,
+            entry.config(**transition_scene.of_fields(entry.config, POLICY) or CRITIC),
+            DISCRETE if entry.builder.takes_actions == "discrete" else CONTINUOUS,
+        )
+        for entry in registry.AGENTS.values()
+        if issubclass(entry.builder, off_policy.TransitionBuilder)
+    },
     "DQN, not dueling": (dqn.DQNBuilder, dqn.DQNConfig(**CRITIC, dueling=False, torso="relu"), DISCRETE),
     "DQN, SimBa": (dqn.DQNBuilder, dqn.DQNConfig(critic_layer_sizes=(8, 8), torso="simba"), DISCRETE),
     "DQN, smallest of two": (
@@ -36,15 +47,8 @@ AGENTS = {
         dqn.DQNConfig(**CRITIC, num_critics=2, critic_ensemble="min"),
         DISCRETE,
     ),
-    "SAC": (sac.SACBuilder, sac.SACConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "SAC, ReLU": (sac.SACBuilder, sac.SACConfig(policy_layer_sizes=(16, 8), torso="relu"), CONTINUOUS),
-    "TD3": (td3.TD3Builder, td3.TD3Config(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "BC, discrete": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(16, 8)), DISCRETE),
-    "CRR": (crr.CRRBuilder, crr.CRRConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "IQL": (iql.IQLBuilder, iql.IQLConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "WPO": (wpo.WPOBuilder, wpo.WPOConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
-    "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(policy_layer_sizes=(16, 8)), CONTINUOUS),
+    "SAC, ReLU": (sac.SACBuilder, sac.SACConfig(**POLICY, torso="relu"), CONTINUOUS),
+    "BC, discrete": (bc.BCBuilder, bc.BCConfig(**POLICY), DISCRETE),
 }
 
 

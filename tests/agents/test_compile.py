@@ -17,13 +17,7 @@ from . import table, transition_scene
 pytestmark = pytest.mark.promise("`--acceleration compile` trains as without it")
 
 LOSSES = {
-    "dqn": ["q_network"],
-    "sac": ["critic", "policy"],
-    "td3": ["critic", "policy"],
-    "d4pg": ["critic", "policy"],
-    "crr": ["critic", "policy"],
-    "iql": ["value", "critic", "policy"],
-    "wpo": ["critic", "policy"],
+    **{name: [*agent.make().make_objectives(agent.spec)] for name, agent in transition_scene.AGENTS.items()},
     "ppo": ["network"],
     "vmpo": ["network"],
     "impala": ["network"],

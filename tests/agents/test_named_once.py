@@ -60,7 +60,7 @@ def test_every_agent_has_one_entry_there_and_one_line_in_the_package_list(reposi
     packages = (repository / "setup.cfg").read_text()
     for name, entry in registry.AGENTS.items():
         assert name in dir(agents)
-        assert len(re.findall(rf'^        "{name}": AgentEntry\(', registered, re.MULTILINE)) == 1
+        assert len(re.findall(rf'^    _own\(\s*"{entry.title}"', registered, re.MULTILINE)) == 1
         assert packages.count(f"minerva_acme.agents.{name}\n") == 1
         assert (repository / "agents" / name / "__init__.py").exists()
         assert entry.package == f"minerva_acme.agents.{name}"

@@ -10,22 +10,20 @@ from minerva_acme import acceleration, environments, experiments, runs, specs
 from minerva_acme.agents import (
     acting,
     actions,
-    bc,
     choosing,
-    crr,
-    d4pg,
     dqn,
-    iql,
     mpo,
     off_policy,
     ppo,
     r2d2,
+    registry,
     sac,
     td3,
     vmpo,
-    wpo,
 )
 from minerva_acme.runs import programs
+
+from . import transition_scene
 
 VECTOR = specs.Array((5,), np.float32, name="observation")
 NEST = {
@@ -50,18 +48,19 @@ AGENTS = {
     "PPO, squashed": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS, squash_actions=True), [BOUNDED]),
     "V-MPO": (vmpo.VMPOBuilder, vmpo.VMPOConfig(**ROLLOUTS), [SEVERAL]),
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
-    "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
-    "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
-    "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(8,)), [BOUNDED]),
-    "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
-    "IQL": (iql.IQLBuilder, iql.IQLConfig(**REPLAY), [BOUNDED]),
-    "WPO": (wpo.WPOBuilder, wpo.WPOConfig(**REPLAY), [BOUNDED]),
-    "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
-    "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE]),
+    **{
+        entry.title: (
+            entry.builder,
+            entry.config(**transition_scene.of_fields(entry.config, REPLAY)),
+            [DISCRETE if entry.builder.takes_actions == "discrete" else BOUNDED],
+        )
+        for entry in registry.AGENTS.values()
+        if issubclass(entry.builder, off_policy.TransitionBuilder)
+    },
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }
-# V-MPO makes its policy as PPO does, and MPO, BC, TD3, CRR, IQL, WPO and D4PG as SAC does.
+# V-MPO makes its policy as PPO does, and other agents over replay as SAC does.
 OTHER_OBSERVATIONS = {"PPO": ["nest"], "SAC": ["nest"], "DQN": ["picture"]}
 CASES = {
     f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (

@@ -97,7 +97,8 @@ class Reacher(testing.FakeEnvironment):
 
 @pytest.mark.learning
 def test_what_pays_is_found(name, agent, run):
-    builder = agent.make(discount=0.0, **LEARNS_FAST[name])
+    fast = scene.of_fields(agent.config, FAST) | FASTER.get(name, {})
+    builder = agent.make(discount=0.0, **fast)
     spec = agent.spec._replace(observations=CALM)
     num_env_steps = 180 if name in ("sac", "dqn") else 300
     result = run(builder, lambda seed: Reacher(spec, seed), num_env_steps, evaluation_episodes=5)
@@ -114,37 +115,25 @@ def test_a_run_on_reverb_makes_the_same_number_of_steps(agent, run):
 
 
 CALM = specs.BoundedArray((3,), np.float32, -0.1, 0.1, name="observation")
-FAST = {"random_steps": 50, "batch_size": 32, "samples_per_insert": 32.0, "critic_layer_sizes": (32,)}
-LEARNS_FAST = {
-    "sac": {**FAST, "learning_rate": 1e-2, "initial_temperature": 0.01},
-    "td3": {**FAST, "learning_rate": 1e-2},
-    "d4pg": {
-        **FAST,
-        "policy_learning_rate": 3e-3,
-        "critic_learning_rate": 1e-2,
-        "target_critic_update_period": 10,
-        "vmin": -5.0,
-        "vmax": 2.0,
-    },
-    "crr": {
-        **{name: value for name, value in FAST.items() if name != "random_steps"},
-        "learning_rate": 1e-2,
-        "target_update_period": 10,
-        "beta": 0.1,
-    },
-    "iql": {
-        **{name: value for name, value in FAST.items() if name != "random_steps"},
-        "learning_rate": 1e-2,
-        "target_rate": 0.3,
-        "beta": 30.0,
-    },
-    "wpo": {
-        **{name: value for name, value in FAST.items() if name != "random_steps"},
-        "learning_rate": 1e-2,
-        "target_update_period": 10,
-        "kl_weight_stddev": 0.1,
-    },
-    "dqn": {"batch_size": 32, "samples_per_insert": 32.0, "learning_rate": 1e-2, "epsilon_steps": 100},
+FAST = {
+    "batch_size": 32,
+    "samples_per_insert": 32.0,
+    "critic_layer_sizes": (32,),
+    "random_steps": 50,
+    "learning_rate": 1e-2,
+    "policy_learning_rate": 3e-3,
+    "critic_learning_rate": 1e-2,
+    "target_update_period": 10,
+    "target_critic_update_period": 10,
+    "vmin": -5.0,
+    "vmax": 2.0,
+}
+FASTER = {
+    "sac": {"initial_temperature": 0.01},
+    "crr": {"beta": 0.1},
+    "iql": {"target_rate": 0.3, "beta": 30.0},
+    "wpo": {"kl_weight_stddev": 0.1},
+    "dqn": {"epsilon_steps": 100},
 }
 
 

@@ -1,5 +1,6 @@
 """Agents that learn from transitions, tiny, and batches for them."""
 
+import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
@@ -7,12 +8,19 @@ import numpy as np
 import torch
 
 from minerva_acme import builders, counting, learners, replay, specs, testing, types
-from minerva_acme.agents import crr, d4pg, dqn, iql, off_policy, sac, td3, wpo
+from minerva_acme.agents import off_policy, registry
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 NUM_ACTIONS = 3
 TINY: dict[str, Any] = {"batch_size": 8, "samples_per_insert": 8.0, "min_replay_size": 8}
 CONTINUOUS = {**TINY, "policy_layer_sizes": (8,), "critic_layer_sizes": (8, 8)}
+
+
+def of_fields(config: type, settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings that a config has."""
+    return {
+        field.name: settings[field.name] for field in dataclasses.fields(config) if field.name in settings
+    }
 
 
 class Agent(NamedTuple):
@@ -30,14 +38,17 @@ class Agent(NamedTuple):
         return make_spec(self.discrete)
 
 
+# All of the registry that learn from transitions by critics.
 AGENTS = {
-    "sac": Agent(sac.SACBuilder, sac.SACConfig, CONTINUOUS),
-    "td3": Agent(td3.TD3Builder, td3.TD3Config, CONTINUOUS),
-    "d4pg": Agent(d4pg.D4PGBuilder, d4pg.D4PGConfig, CONTINUOUS),
-    "crr": Agent(crr.CRRBuilder, crr.CRRConfig, CONTINUOUS),
-    "iql": Agent(iql.IQLBuilder, iql.IQLConfig, CONTINUOUS),
-    "wpo": Agent(wpo.WPOBuilder, wpo.WPOConfig, {**CONTINUOUS, "num_samples": 4}),
-    "dqn": Agent(dqn.DQNBuilder, dqn.DQNConfig, {**TINY, "critic_layer_sizes": (8, 8)}, discrete=True),
+    name: Agent(
+        entry.builder,
+        entry.config,
+        of_fields(entry.config, {**CONTINUOUS, "num_samples": 4}),
+        discrete=entry.builder.takes_actions == "discrete",
+    )
+    for name, entry in registry.AGENTS.items()
+    if issubclass(entry.config, off_policy.CriticConfig)
+    and issubclass(entry.builder, off_policy.TransitionBuilder)
 }
 
 

@@ -5,12 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from minerva_acme.agents import registry
-
 # By the name that the processes know it by.
-from tests.agents import table
 from tests.endurance import __main__ as command
-from tests.endurance import soak, stops, storm, training
+from tests.endurance import soak, stops, storm
 
 
 @pytest.fixture(scope="module")
@@ -122,11 +119,6 @@ def test_a_stop_that_loses_steps_or_ends_badly_is_found(tmp_path, monkeypatch):
     assert len(faults) == 4
     for words in ("as in the checkpoint", "ended with 130", "of step 0, 7 were made", "is not whole"):
         assert any(words in fault for fault in faults)
-
-
-def test_the_storm_is_of_all_agents_that_play():
-    """The others learn from recorded episodes: tests/experiments/test_recorded_runs.py stops those."""
-    assert set(training.AGENTS) == set(registry.AGENTS) - {*table.RECORDED}
 
 
 def samples(*, resident=lambda second: 1e8, threads=lambda second: 3, files=lambda second: 16):

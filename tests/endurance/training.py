@@ -1,5 +1,6 @@
 """Small trainings that write down at once what they do."""
 
+import dataclasses
 import functools
 import logging
 import math
@@ -14,7 +15,7 @@ import dm_env
 import torch
 
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
-from minerva_acme.agents import d4pg, dqn, impala, mpo, ppo, r2d2, sac, td3, vmpo, wpo
+from minerva_acme.agents import d4pg, dqn, impala, ppo, r2d2, registry, vmpo
 from minerva_acme.experiments import progress
 
 STORES = ("memory", "reverb")
@@ -55,10 +56,16 @@ class Agent(NamedTuple):
     """Environment steps from a save to the next at most, see `saver.Saver.is_due`."""
 
 
-AGENTS = {
-    "sac": Agent(sac.SACBuilder(sac.SACConfig(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
-    "td3": Agent(td3.TD3Builder(td3.TD3Config(**_SIZES, **_OFF_POLICY, random_steps=60)), make_pendulum, 100),
-    "wpo": Agent(wpo.WPOBuilder(wpo.WPOConfig(**_SIZES, **_OFF_POLICY)), make_pendulum, 100),
+def _small(agent: str) -> Agent:
+    """An agent of the registry that acts by numbers, and learns from replay."""
+    entry = registry.AGENTS[agent]
+    few = {"random_steps": 60, "num_samples": 4, "retrace_mc_actions": 2, **_SIZES, **_OFF_POLICY}
+    fields = {field.name for field in dataclasses.fields(entry.config)}
+    config = entry.config(**{name: value for name, value in few.items() if name in fields})
+    return Agent(entry.builder(config), make_pendulum, 100)
+
+
+_OTHERS = {
     "d4pg": Agent(
         d4pg.D4PGBuilder(d4pg.D4PGConfig(**_SIZES, **_OFF_POLICY, prioritized=True)), make_pendulum, 100
     ),
@@ -83,18 +90,6 @@ AGENTS = {
         ),
         make_cartpole,
         200,
-    ),
-    "mpo": Agent(
-        mpo.MPOBuilder(
-            mpo.MPOConfig(
-                **_SIZES,
-                **_OFF_POLICY,
-                num_samples=4,
-                retrace_mc_actions=2,
-            )
-        ),
-        make_pendulum,
-        100,
     ),
     "ppo": Agent(
         ppo.PPOBuilder(
@@ -126,6 +121,11 @@ AGENTS = {
         make_cartpole,
         400,
     ),
+}
+AGENTS = {
+    agent: _OTHERS[agent] if agent in _OTHERS else _small(agent)
+    for agent, entry in registry.AGENTS.items()
+    if not getattr(entry.presets["default"], "needs_recorded_data", False)
 }
 
 

@@ -50,25 +50,6 @@ MORE: dict[str, tuple[str, ...]] = {
     "agents/requirements.py": ("tests/experiments/test_batched.py",),
     "agents/on_policy/builder.py": ("tests/experiments/test_batched.py",),
     "agents/off_policy/builder.py": ("tests/experiments/test_batched.py",),
-    "agents/bc": ("tests/agents/bc", "tests/agents/test_hooks.py", "tests/agents/test_acting_on_arrays.py"),
-    "agents/crr": (
-        "tests/agents/crr",
-        "tests/agents/properties",
-        "tests/agents/test_hooks.py",
-    ),
-    "agents/iql": (
-        "tests/agents/iql",
-        "tests/agents/properties",
-        "tests/agents/test_hooks.py",
-    ),
-    "agents/wpo": ("tests/agents/wpo", "tests/losses/test_wpo.py", "tests/agents/properties"),
-    "agents/d4pg": (
-        "tests/agents/d4pg",
-        "tests/agents/properties",
-        "tests/agents/test_hooks.py",
-    ),
-    "agents/dqn": ("tests/agents/dqn", "tests/agents/properties"),
-    "agents/r2d2": ("tests/agents/r2d2", "tests/losses/test_r2d2.py", "tests/agents/properties"),
     "agents/mpo": (
         "tests/agents/mpo/test_reference_step.py",
         "tests/agents/mpo/test_reference_discrete_step.py",
@@ -83,7 +64,6 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/mpo/test_objectives.py",
         "tests/agents/properties",
     ),
-    "agents/impala": ("tests/agents/impala", "tests/agents/properties"),
     "agents/mpo/critics.py": (
         "tests/agents/mpo/test_batch_norm.py",
         "tests/agents/mpo/test_scaled_returns.py",
@@ -119,16 +99,6 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/properties/test_learners.py",
-    ),
-    "agents/sac": (
-        "tests/agents/sac",
-        "tests/agents/properties",
-        "tests/agents/test_hooks.py",
-    ),
-    "agents/td3": (
-        "tests/agents/td3",
-        "tests/agents/properties",
-        "tests/agents/test_hooks.py",
     ),
     "agents/vmpo": (
         "tests/agents/vmpo",
@@ -273,6 +243,8 @@ def tests_of(file: str, root: pathlib.Path) -> tuple[str, ...]:
     own = (folder / f"test_{path.name}").as_posix()
     named = [own] if (root / own).is_file() else []
     more = MORE.get(file, ())
+    if path.parts[0] == "agents" and len(path.parts) > 2 and path.parent.as_posix() not in MORE:
+        more = (*more, folder.as_posix(), "tests/agents/properties", "tests/agents/test_hooks.py")
     for parent in path.parents:
         if parent.as_posix() in MORE:
             more = (*more, *MORE[parent.as_posix()])
