@@ -10,7 +10,7 @@ from minerva_acme.agents.off_policy import config as off_policy_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BCConfig(off_policy_config.TransitionConfig):
+class BCConfig(off_policy_config.RecurrentTransitionConfig):
     """Hyperparameters of behaviour cloning."""
 
     # Networks.

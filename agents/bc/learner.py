@@ -32,7 +32,7 @@ class BCLosses:
         data = batch.data  # a `types.Transition`
         policy = nets.policy(data.observation)
         log_prob = actions.executed_log_prob(policy, data.action, self.low, self.high)
-        loss = losses.weighted_likelihood_loss(log_prob, torch.ones_like(log_prob))
+        loss = batch.mean(losses.weighted_likelihood_loss(log_prob, torch.ones_like(log_prob)))
         return learners.Loss(loss, {f"policy/{name}": value for name, value in policy.diagnostics().items()})
 
     def squared_error(
@@ -42,4 +42,4 @@ class BCLosses:
         data = batch.data  # a `types.Transition`
         action = nets.policy(data.observation)
         half_range = (0.5 * (self.high - self.low)).to(action, non_blocking=True)
-        return learners.Loss(losses.action_error(action, data.action, half_range))
+        return learners.Loss(batch.mean(losses.action_error(action, data.action, half_range)))

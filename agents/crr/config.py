@@ -11,19 +11,12 @@ from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CRRConfig(
-    off_policy_config.TransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.SharedEncoderConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class CRRConfig(off_policy_config.ActorCriticConfig):
     """Hyperparameters of CRR; defaults are from Acme's CRR [2].
 
     Sources: [1] Wang et al. 2020, "Critic regularized regression"; [2] Acme's CRR agent (JAX).
     """
 
-    policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy and critic."""
     target_update_period: constraints.Count = 100
@@ -37,8 +30,6 @@ class CRRConfig(
     """Largest exponential weight [1]."""
     num_action_samples: constraints.Count = 4
     """Actions of the policy whose mean value an advantage is compared with [1]."""
-
-    prioritized: bool = False
 
     @property
     def needs_recorded_data(self) -> bool:

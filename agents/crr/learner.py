@@ -62,5 +62,5 @@ class CRRLosses:
             else:
                 weight = losses.exponential_weights(advantage, beta=config.beta, max_weight=config.max_weight)
         log_prob = actions.executed_log_prob(policy, data.action, self.low, self.high)
-        metrics = {"advantage/mean": advantage.mean(), "advantage/weight": weight.mean()}
-        return learners.Loss(losses.weighted_likelihood_loss(log_prob, weight), metrics)
+        metrics = {"advantage/mean": batch.mean(advantage), "advantage/weight": batch.mean(weight)}
+        return learners.Loss(batch.mean(losses.weighted_likelihood_loss(log_prob, weight)), metrics)

@@ -11,12 +11,7 @@ from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class D4PGConfig(
-    off_policy_config.TransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.CriticObservationsConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class D4PGConfig(off_policy_config.ActorCriticConfig):
     """Hyperparameters of D4PG; defaults are from Acme's D4PG [2].
 
     Sources: [1] Barth-Maron et al. 2018, "Distributed distributional deterministic policy gradients"; [2]
@@ -46,7 +41,6 @@ class D4PGConfig(
     critic_head: Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"] = "c51"
     n_step: constraints.Count = 5
     samples_per_insert: constraints.Positive = 32.0
-    prioritized: bool = False
 
 
 PRESETS: Mapping[str, D4PGConfig] = MappingProxyType(

@@ -51,4 +51,5 @@ class D4PGLosses:
             lambda executed: nets.critic(observation, executed).mean(), action.detach()
         )
         loss = losses.dpg_loss(action, dq_da, max_norm=self.config.max_action_gradient)
-        return learners.Loss(loss, {"policy/q": q.detach().mean(), "policy/dq_da": dq_da.norm(dim=-1).mean()})
+        metrics = {"policy/q": batch.mean(q.detach()), "policy/dq_da": batch.mean(dq_da.norm(dim=-1))}
+        return learners.Loss(batch.mean(loss), metrics)

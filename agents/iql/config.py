@@ -11,12 +11,7 @@ from minerva_acme.constraints import Constraint, Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IQLConfig(
-    off_policy_config.TransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.SharedEncoderConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class IQLConfig(off_policy_config.ActorCriticConfig):
     """Hyperparameters of IQL. The defaults are what [1] uses for MuJoCo's tasks; CORL [2] uses the same.
 
     The value's torso has the sizes of a critic's (`critic_layer_sizes`).
@@ -26,8 +21,6 @@ class IQLConfig(
     research-oriented deep offline reinforcement learning library".
     """
 
-    policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of value, critics and policy."""
     target_rate: Annotated[constraints.Share, Range(1e-3, 0.05, log=True)] = 0.005
@@ -42,7 +35,6 @@ class IQLConfig(
     """Largest weight of a recorded action; 100 in the authors' code."""
 
     num_critics: constraints.Count = 2
-    prioritized: bool = False
 
     @property
     def needs_recorded_data(self) -> bool:

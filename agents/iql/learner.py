@@ -38,7 +38,7 @@ class IQLLosses:
         with torch.no_grad():
             q = nets.target_critic(data.observation, data.action).mean()
         loss = losses.expectile_loss(value, q, expectile=self.config.expectile)
-        return learners.Loss(loss, {"value/mean": value.detach().mean()})
+        return learners.Loss(batch.mean(loss), {"value/mean": batch.mean(value.detach())})
 
     def critic(
         self, nets: IQLNetworks, batch: learners.Batch, generator: torch.Generator | None
@@ -71,5 +71,5 @@ class IQLLosses:
                 advantage, beta=1.0 / config.beta, max_weight=config.max_weight
             )
         log_prob = actions.executed_log_prob(nets.policy(data.observation), data.action, self.low, self.high)
-        metrics = {"advantage/mean": advantage.mean(), "advantage/weight": weight.mean()}
-        return learners.Loss(losses.weighted_likelihood_loss(log_prob, weight), metrics)
+        metrics = {"advantage/mean": batch.mean(advantage), "advantage/weight": batch.mean(weight)}
+        return learners.Loss(batch.mean(losses.weighted_likelihood_loss(log_prob, weight)), metrics)

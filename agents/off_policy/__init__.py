@@ -25,14 +25,13 @@ if TYPE_CHECKING:
         TransitionBuilder,
     )
     from minerva_acme.agents.off_policy.config import (
+        ActorCriticConfig,
         CriticConfig,
-        CriticObservationsConfig,
         MemoryConfig,
         OffPolicyConfig,
         PrioritizedConfig,
         RecurrentTransitionConfig,
         SequenceConfig,
-        SharedEncoderConfig,
         TransitionConfig,
     )
     from minerva_acme.agents.off_policy.networks import (
@@ -56,9 +55,9 @@ if TYPE_CHECKING:
     from minerva_acme.agents.schedules import Schedule, constant, linear
 
 __all__ = [
+    "ActorCriticConfig",
     "Choose",
     "CriticConfig",
-    "CriticObservationsConfig",
     "MakeEncoder",
     "MakeMember",
     "MakePolicy",
@@ -72,7 +71,6 @@ __all__ = [
     "Schedule",
     "SequenceBuilder",
     "SequenceConfig",
-    "SharedEncoderConfig",
     "TABLE",
     "TORSOS",
     "TransitionBuilder",

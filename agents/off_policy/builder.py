@@ -438,7 +438,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
     @property
     def _stores_state(self) -> bool:
         config = self._remembers
-        return config is not None and config.stored_state
+        return config is not None and config.stored_state and not config.needs_recorded_data
 
     def state_spec(self, spec: specs.EnvironmentSpec) -> types.NestedSpec:
         """Returns the specs of the recurrent state that is stored with each sequence, or () for none."""

@@ -112,7 +112,7 @@ class MemoryConfig(settings.MemoryConfig, OffPolicyConfig):
     # Replay and acting.
     stored_state: bool = True
     """Whether the memory starts from the state that the actor had before a sequence, stored with it, instead
-    of the state at the beginning of an episode."""
+    of the state at the beginning of an episode, as it always does for agents that need recorded data."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,26 +158,6 @@ class PrioritizedConfig(OffPolicyConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SharedEncoderConfig(OffPolicyConfig):
-    """Adds an encoder that policy and critic may share; inherit it together with `CriticConfig`."""
-
-    shared_encoder: bool = False
-    """Whether the policy uses the critic's encoder, which only the critic's loss trains, instead of its own.
-    Recommended for images, and always done with a memory. Source: Yarats et al. 2021, "Improving sample
-    efficiency in model-free reinforcement learning from images"."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CriticObservationsConfig(settings.CriticObservationsConfig, SharedEncoderConfig):
-    """Adds observations that only the critic sees; inherit it together with `CriticConfig`."""
-
-    def shared_parts(self) -> Iterator[str]:
-        if self.shared_encoder:
-            yield "`shared_encoder`"
-        yield from super().shared_parts()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class CriticConfig(OffPolicyConfig):
     """Hyperparameters of critics and their number; inherit it together with `TransitionConfig`.
 
@@ -218,3 +198,25 @@ class CriticConfig(OffPolicyConfig):
         super().__post_init__()
         if self.critic_head != "scalar" and not self.vmin < self.vmax:
             raise ValueError(f"`vmin` must be < `vmax`, got {self.vmin} and {self.vmax}.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig(
+    RecurrentTransitionConfig, CriticConfig, settings.CriticObservationsConfig, PrioritizedConfig
+):
+    """Hyperparameters of agents that learn a policy and critics from transitions."""
+
+    # Networks.
+    policy_layer_sizes: constraints.Sizes = (256, 256)
+    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
+    shared_encoder: bool = False
+    """Whether the policy uses the critic's encoder, which only the critic's loss trains, instead of its own.
+    Recommended for images, and always done with a memory. Source: Yarats et al. 2021, "Improving sample
+    efficiency in model-free reinforcement learning from images"."""
+    # Priorities.
+    prioritized: bool = False
+
+    def shared_parts(self) -> Iterator[str]:
+        if self.shared_encoder:
+            yield "`shared_encoder`"
+        yield from super().shared_parts()

@@ -11,12 +11,7 @@ from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SACConfig(
-    off_policy_config.RecurrentTransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.CriticObservationsConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class SACConfig(off_policy_config.ActorCriticConfig):
     """Hyperparameters of SAC; defaults are from [1], table 1.
 
     Sources: [1] Haarnoja et al. 2018, "Soft actor-critic algorithms and applications"; [2] Yarats and
@@ -24,8 +19,6 @@ class SACConfig(
     Fergus 2021, "Image augmentation is all you need" (DrQ).
     """
 
-    policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy, critics and temperature."""
     target_rate: Annotated[constraints.Share, Range(1e-3, 0.05, log=True)] = 0.005
@@ -39,7 +32,6 @@ class SACConfig(
     """Environment steps with random actions before the policy acts. With `--from`, the default is 0."""
 
     num_critics: constraints.Count = 2
-    prioritized: bool = False
 
 
 PRESETS: Mapping[str, SACConfig] = MappingProxyType(

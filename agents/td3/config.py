@@ -11,12 +11,7 @@ from minerva_acme.constraints import Range
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TD3Config(
-    off_policy_config.RecurrentTransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.CriticObservationsConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class TD3Config(off_policy_config.ActorCriticConfig):
     """Hyperparameters of TD3; defaults are from the authors' code, github.com/sfujim/TD3, except for 1,000
     steps before the policy acts and learns.
 
@@ -25,8 +20,6 @@ class TD3Config(
     and Gu 2021, "A minimalist approach to offline reinforcement learning" (TD3+BC).
     """
 
-    policy_layer_sizes: constraints.Sizes = (256, 256)
-    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     learning_rate: constraints.LearningRate = 3e-4
     """Learning rate of policy and critics; 1e-3 in [1]."""
     target_rate: Annotated[constraints.Share, Range(1e-3, 0.05, log=True)] = 0.005
@@ -48,19 +41,10 @@ class TD3Config(
     `--from`, the default is 0."""
 
     num_critics: constraints.Count = 2
-    prioritized: bool = False
 
     @property
     def needs_recorded_data(self) -> bool:
         return self.bc_alpha is not None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bc_alpha is not None and self.has_memory:
-            raise ValueError(
-                f"`bc_alpha` must be None with `memory`, got {self.bc_alpha}. TD3+BC has no recurrent "
-                "version here: set `memory` to none."
-            )
 
 
 PRESETS: Mapping[str, TD3Config] = MappingProxyType(

@@ -57,9 +57,8 @@ class TD3Losses:
             return learners.Loss(-batch.mean(q))
         low, high = self._bounds_like(action)
         error = losses.action_error(action, data.action, 0.5 * (high - low))
-        return learners.Loss(
-            losses.td3_bc_loss(q, error, alpha=alpha), {"policy/action_error": error.detach()}
-        )
+        loss = losses.td3_bc_loss(q, error, alpha=alpha, mean=batch.mean)
+        return learners.Loss(loss, {"policy/action_error": batch.mean(error.detach())})
 
     def smoothed(self, action: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
         """Smooths the target policy, section 5.3: similar actions should have similar values."""

@@ -12,19 +12,13 @@ from minerva_acme.distributions.limits import Stddev
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WPOConfig(
-    off_policy_config.RecurrentTransitionConfig,
-    off_policy_config.CriticConfig,
-    off_policy_config.CriticObservationsConfig,
-    off_policy_config.PrioritizedConfig,
-):
+class WPOConfig(off_policy_config.ActorCriticConfig):
     """Hyperparameters of WPO; defaults, except the weights of the KLs, are from Acme's example script [2].
 
     Sources: [1] Pfau et al. 2025, "Wasserstein policy optimization"; [2] Acme's WPO agent (JAX).
     """
 
     policy_layer_sizes: constraints.Sizes = (256, 256, 256)
-    """Units of each layer of the policy's torso; for SimBa, of each block, all equal."""
     critic_layer_sizes: constraints.Sizes = (256, 256, 256)
     init_stddev: Stddev = 0.5
     """Standard deviation of the untrained policy, in units of the action, in [0.00092, 7.38]: log-std
@@ -49,7 +43,6 @@ class WPOConfig(
 
     n_step: constraints.Count = 5
     samples_per_insert: constraints.Positive = 64.0
-    prioritized: bool = False
 
 
 PRESETS: Mapping[str, WPOConfig] = MappingProxyType(

@@ -1,10 +1,12 @@
 """Losses by which a policy follows recorded actions: BC, CRR, and the policy loss of TD3+BC.
 
-Shapes: B batch, D action dimensions.
+Shapes: `...` axes of the states, such as [B] or [B, T]; D action dimensions.
 
 Sources: [1] Wang et al. 2020, "Critic regularized regression" (CRR); [2] Fujimoto and Gu 2021, "A minimalist
 approach to offline reinforcement learning" (TD3+BC).
 """
+
+from collections.abc import Callable
 
 import torch
 
@@ -16,27 +18,27 @@ _NEGLIGIBLE = 1e-12  # the mean |Q| below which values say nothing, in units of 
 def weighted_likelihood_loss(log_prob: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Computes the negative log-likelihood of recorded actions, each with its weight.
 
-        L = -mean_b w_b log pi(a_b | s_b)
+        L = -w log pi(a | s)
 
     With weights of 1 this is behaviour cloning. Source: [1] eq. 2, in which f is the weight.
 
     Args:
-        log_prob: The log-likelihoods log pi(a | s) of the recorded actions, nats, [B].
-        weight: The weights w >= 0, [B].
+        log_prob: The log-likelihoods log pi(a | s) of the recorded actions, nats, [...].
+        weight: The weights w >= 0, [...].
 
     Returns:
-        The loss, nats, []. Its gradient flows only to `log_prob`.
+        The loss of each state, nats, [...]. Its gradient flows only to `log_prob`.
 
     Raises:
         ValueError: The shapes differ.
     """
-    check_shapes(("log_prob", log_prob, "B"), ("weight", weight, "B"))
+    check_shapes(("log_prob", log_prob, "..."), ("weight", weight, "..."))
     # The weight depends on the policy too, through the actions that it samples, but says only whom to follow.
-    return -(weight.detach() * log_prob).mean()
+    return -weight.detach() * log_prob
 
 
 def exponential_weights(advantage: torch.Tensor, *, beta: float, max_weight: float) -> torch.Tensor:
-    """Computes w = min(exp(A / beta), max_weight), [B] -> [B].
+    """Computes w = min(exp(A / beta), max_weight), [...] -> [...].
 
     Source: [1] eq. 4, with the bound of section 5, which is 20.
 
@@ -51,36 +53,42 @@ def exponential_weights(advantage: torch.Tensor, *, beta: float, max_weight: flo
 
 
 def binary_weights(advantage: torch.Tensor) -> torch.Tensor:
-    """Computes w = 1 if A > 0, else 0, [B] -> [B]. Source: [1] eq. 3."""
+    """Computes w = 1 if A > 0, else 0, [...] -> [...]. Source: [1] eq. 3."""
     return (advantage > 0.0).to(advantage.dtype)
 
 
 def action_error(action: torch.Tensor, recorded: torch.Tensor, half_range: torch.Tensor) -> torch.Tensor:
-    """Computes the mean squared distance of actions to recorded ones, in units of half the action's range.
+    """Computes the squared distance of actions to recorded ones, in units of half the action's range.
 
-        L = mean_{b,d} ((a_bd - a'_bd) / h_d)^2,  h = (high - low) / 2
+        L = mean_d ((a_d - a'_d) / h_d)^2,  h = (high - low) / 2
 
     Source: [2] eq. 3, where actions are within [-1, 1] and h is 1.
 
     Args:
-        action: The policy's actions a, [B, D].
-        recorded: The recorded actions a', [B, D].
+        action: The policy's actions a, [..., D].
+        recorded: The recorded actions a', [..., D].
         half_range: Half the range of each dimension h, [D].
 
     Returns:
-        The loss, [].
+        The distance in each state, [...].
 
     Raises:
         ValueError: The shapes differ.
     """
-    check_shapes(("action", action, "BD"), ("recorded", recorded, "BD"), ("half_range", half_range, "D"))
-    return ((action - recorded) / half_range).square().mean()
+    check_shapes(("action", action, "...D"), ("recorded", recorded, "...D"), ("half_range", half_range, "D"))
+    return ((action - recorded) / half_range).square().mean(dim=-1)
 
 
-def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.Tensor:
+def td3_bc_loss(
+    q: torch.Tensor,
+    error: torch.Tensor,
+    *,
+    alpha: float,
+    mean: Callable[[torch.Tensor], torch.Tensor] = torch.mean,
+) -> torch.Tensor:
     """Computes the loss of a policy that follows its critic without going far from recorded actions.
 
-        L = -lambda mean_b Q(s_b, pi(s_b)) + error,  lambda = alpha / mean_b |Q(s_b, pi(s_b))|
+        L = mean(error - lambda Q(s, pi(s))),  lambda = alpha / mean |Q(s, pi(s))|
 
     Source: [2] eq. 3 to 5, with lambda of the policy's actions, as in the authors' code, instead of the
     recorded ones. The factor lambda makes both terms comparable, whatever the scale of the rewards. Also
@@ -88,9 +96,10 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
     and then say nothing, while alpha / |Q| is no finite gradient.
 
     Args:
-        q: The values of the policy's actions, [B].
-        error: The distance of these actions to the recorded ones, from `action_error`, [].
+        q: The values of the policy's actions, [...].
+        error: The distance of these actions to the recorded ones, from `action_error`, [...].
         alpha: The weight of the values, > 0; 2.5 in [2].
+        mean: Computes the mean over the states, [...] -> []: `learners.Batch.mean` if some are masked.
 
     Returns:
         The loss, []. No gradient flows through lambda.
@@ -98,6 +107,6 @@ def td3_bc_loss(q: torch.Tensor, error: torch.Tensor, *, alpha: float) -> torch.
     Raises:
         ValueError: A shape is wrong.
     """
-    check_shapes(("q", q, "B"), ("error", error, ""))
-    size = q.detach().abs().mean()
-    return error - alpha * (q / torch.where(size < _NEGLIGIBLE, torch.inf, size)).mean()
+    check_shapes(("q", q, "..."), ("error", error, "..."))
+    size = mean(q.detach().abs())
+    return mean(error - alpha * q / torch.where(size < _NEGLIGIBLE, torch.inf, size))

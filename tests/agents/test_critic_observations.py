@@ -10,8 +10,10 @@ import torch
 import tree
 
 from minerva_acme import environments, experiments, networks, runs, specs, testing, wrappers
-from minerva_acme.agents import registry
+from minerva_acme.agents import off_policy, registry
 from minerva_acme.runs import policies, programs
+
+from . import transition_scene
 
 HIDDEN = ("hint",)
 FLOAT = specs.Array((), np.float32)
@@ -36,9 +38,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": ON_POLICY | dict(minibatch_size=8, num_epochs=1),
     "vmpo": ON_POLICY,
     "mpo": OFF_POLICY | dict(normalize_observations=True),
-    "sac": OFF_POLICY | dict(random_steps=0),
-    "td3": OFF_POLICY | dict(random_steps=0),
-    "d4pg": OFF_POLICY,
+    **{
+        name: transition_scene.of_fields(entry.config, OFF_POLICY | dict(random_steps=0))
+        for name, entry in registry.AGENTS.items()
+        if issubclass(entry.config, off_policy.ActorCriticConfig)
+    },
 }
 ONE_OF_EACH_KIT = ("ppo", "mpo", "td3")
 each_agent = pytest.mark.parametrize("agent", SETTINGS)

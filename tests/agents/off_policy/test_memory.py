@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minerva_acme import experiments, learners, networks, runs, testing, types
-from minerva_acme.agents import acting, off_policy, registry, sac, td3
+from minerva_acme.agents import acting, off_policy, registry
 
 from .. import transition_scene as scene
 
@@ -24,12 +24,17 @@ MEMORY = {
     "batch_size": 4,
     "samples_per_insert": 4.0,
     "min_replay_size": 4,
+    "n_step": 1,
 }
 SPEC = scene.make_spec()
 PADDED = [[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 0]]
 
 
-@pytest.fixture(params=["sac", "td3"])
+@pytest.fixture(
+    params=[
+        name for name, agent in scene.AGENTS.items() if issubclass(agent.config, off_policy.ActorCriticConfig)
+    ]
+)
 def agent(request):
     return scene.AGENTS[request.param]
 
@@ -92,7 +97,7 @@ class OfRows(nn.Module):
         self.module, self.data = module, data
 
     def features(self, row):
-        state, found = self.data.state, []
+        state, found = self.data.state or self.module.memory.initial_state(B), []
         for t in range(BURN_IN + T + 1):
             features, state = self.module.remember(self.data.observation[:, t], state)
             found.append(features)
@@ -178,11 +183,13 @@ def test_policy_and_critic_share_a_memory_that_the_critics_loss_trains(agent):
 def test_items_are_transitions_without_a_memory_and_sequences_with_one(agent):
     (table,) = agent.make().make_replay_tables(SPEC)
     assert {field.length for field in table.signature.fields.values()} == {1}
-    assert table.contents == {"n_step": 1, "discount": 0.99}
+    assert table.contents == {"n_step": agent.make().config.n_step, "discount": 0.99}
     builder = agent.make(**MEMORY)
     (table,) = builder.make_replay_tables(SPEC)
     fields = table.signature.fields
-    assert (fields["float32"].length, fields["state/float32"].length) == (BURN_IN + T + 1, 1)
+    assert fields["float32"].length == BURN_IN + T + 1
+    if not builder.config.needs_recorded_data:  # which has no states
+        assert fields["state/float32"].length == 1
     assert (builder.steps_per_item, agent.make().steps_per_item, table.contents) == (2, 1, {})
     assert builder.num_learner_steps(2 * 4 + 20) == 11
     without = agent.make(**MEMORY, stored_state=False)
@@ -193,7 +200,7 @@ def test_items_are_transitions_without_a_memory_and_sequences_with_one(agent):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({**MEMORY, "n_step": 3}, "`n_step` must be 1 with `memory`, got 3. Set it to 1"),
+        (MEMORY | {"n_step": 3}, "`n_step` must be 1 with `memory`, got 3. Set it to 1"),
         ({**MEMORY, "sequence_period": 9}, "`sequence_period` must be <= `sequence_length` 4, got 9"),
         ({"burn_in": 2}, "`burn_in` must be 0 without `memory`, got 2.*set `memory` to lstm or gru"),
         ({"memory": "rnn"}, "`memory` must be one of .*, got 'rnn'"),
@@ -205,8 +212,8 @@ def test_settings_that_make_no_sense_are_refused(agent, overrides, message):
         agent.config(**overrides)
 
 
-def test_the_preset_memory_has_one(agent):
-    name = {sac.SACConfig: "sac", td3.TD3Config: "td3"}[agent.config]
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_the_preset_memory_has_one(name):
     preset = registry.find(name).presets["memory"]
     assert preset.has_memory and not registry.find(name).presets["default"].has_memory
     # At most 40 steps, and an update every 2.
@@ -318,7 +325,7 @@ def test_an_experiment_is_made_with_a_memory(tmp_path, case, backend):
 
 @pytest.mark.parametrize("name", ["encoder", "memory"])
 def test_hooks_that_acting_would_not_call_are_refused(agent, name):
-    builder = agent.make(memory="lstm", memory_size=4, sequence_length=3, sequence_period=2, burn_in=1)
+    builder = agent.make(**MEMORY)
     nets = make_networks(builder)
     part = nets.policy.encoder if name == "encoder" else nets.policy.encoder.memory
     part.register_forward_hook(lambda *_: None)

@@ -50,11 +50,6 @@ def test_the_policy_is_trained_in_every_second_step_and_targets_move_with_it():
     assert losses[0] == losses[1] != losses[2]  # the last one, until the next
 
 
-def test_recorded_actions_are_not_followed_with_a_memory():
-    with pytest.raises(ValueError, match="`bc_alpha` must be None with `memory`, got 2.5. "):
-        td3.TD3Config(memory="lstm", bc_alpha=2.5)
-
-
 def test_the_policy_follows_the_critic_as_it_was_edited():
     class Blind(networks.EncodedCritic):
         def forward(self, observation, *action):
