@@ -100,20 +100,17 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             "target_critic": target.critic,
             "duals": duals,
         }
+        encoders = {"encoder": online.encoder, "target_encoder": target.encoder}
         if config.critic_observations:  # The policies' encoders lack the critic's part.
-            modules |= {"encoder": online.encoder, "target_encoder": target.encoder}
+            modules |= encoders
         if floor is not None:
             modules |= {"temperature_floor": floor}
         loss_functions = {"critic": of_batch.critic, "duals": of_batch.duals, "policy": of_batch.policy}
+        decaying = {name: groups[name] for name in ("policy", "critic")}
         own_parts = [
-            learners.LinearDecay(
-                groups["policy"].optimizer,
-                groups["critic"].optimizer,
-                final_share=config.final_learning_rate,
-                share_done=parts.share_done,
-            ),
             mpo_parts.Targets(online, target, config),
-            *mpo_parts.statistics(online, target, config, ranks),
+            *self._learner_parts(encoders, decaying, parts),
+            *mpo_parts.return_statistics(online.critic, config, ranks),
             health.Health(),
         ]
         has_scale = any(isinstance(part, learners.ReturnStatistics) for part in own_parts)

@@ -1,6 +1,8 @@
-"""The parts of MPO's learner: what moves the targets, and what updates running statistics."""
+"""The parts of MPO's learner: what moves the targets, and what updates the scale of the returns."""
 
 from collections.abc import Iterator
+
+from torch import nn
 
 from minerva_acme import learners, networks
 from minerva_acme.agents.mpo import optimizers
@@ -28,15 +30,11 @@ class Targets(learners.Part):
                 optimizers.project_target(slow, fast, self._config)
 
 
-def statistics(
-    online: MPONetworks, target: MPONetworks, config: MPOConfig, ranks: learners.Ranks | None
+def return_statistics(
+    critic: nn.Module, config: MPOConfig, ranks: learners.Ranks | None
 ) -> Iterator[learners.Part]:
-    """Yields the parts that update running statistics, of observations and of returns."""
-    encoders = {"encoder": online.encoder, "target_encoder": target.encoder}
-    observations = learners.ObservationStatistics(encoders, burn_in=config.burn_in, ranks=ranks)
-    if observations.updated_encoders:
-        yield observations
-    for part in online.critic.modules():
+    """Yields the part that updates the running scale of the returns, if the critic has one."""
+    for part in critic.modules():
         if isinstance(part, networks.ReturnScale):
             yield learners.ReturnStatistics(part, burn_in=config.burn_in, ranks=ranks)
             return

@@ -1,6 +1,5 @@
 """What is TD3's own: where its target looks, and which critic the policy follows."""
 
-import pytest
 import torch
 
 from minerva_acme import learners, networks
