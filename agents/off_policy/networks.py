@@ -4,7 +4,7 @@ Shapes: D action dimensions; K discrete actions; `...` leading axes, such as [B]
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
@@ -24,46 +24,10 @@ TORSOS: Mapping[str, networks.TorsoFactory] = {
 _LAST_LAYER = 3e-3  # bound of its initial weights: first actions are near the middle (Lillicrap et al. 2016)
 
 
-class CriticSettings(Protocol):
-    """The settings of one critic, as in a `CriticConfig`."""
-
-    @property
-    def torso(self) -> str:
-        """The name of one of `TORSOS`."""
-
-    @property
-    def critic_layer_sizes(self) -> Sequence[int]:
-        """The number of units of each layer of the torso."""
-
-    @property
-    def critic_head(self) -> Literal["scalar", "c51", "two_hot", "hl_gauss", "mixture"]:
-        """The kind of prediction."""
-
-    @property
-    def vmin(self) -> float:
-        """The smallest return in the bins."""
-
-    @property
-    def vmax(self) -> float:
-        """The largest return in the bins."""
-
-    @property
-    def num_bins(self) -> int:
-        """The number of bins from `vmin` to `vmax`."""
-
-    @property
-    def num_components(self) -> int:
-        """The number of Gaussians of a mixture."""
-
-    @property
-    def init_scale(self) -> float:
-        """The initial standard deviation of the Gaussians."""
-
-
 def make_member(
     features: int,
     action_spec: Any,
-    config: CriticSettings,
+    config: off_policy_config.CriticConfig,
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
     torso: networks.TorsoFactory | None = None,
@@ -89,7 +53,10 @@ def make_member(
 
 
 def make_dueling_member(
-    features: int, action_spec: specs.BoundedArray, config: CriticSettings, generator: torch.Generator
+    features: int,
+    action_spec: specs.BoundedArray,
+    config: off_policy_config.CriticConfig,
+    generator: torch.Generator,
 ) -> nn.Module:
     """Makes one critic of all discrete actions, from a value of the state and advantages of the actions."""
     torso = TORSOS[config.torso](features, config.critic_layer_sizes, generator=generator)
@@ -196,7 +163,7 @@ def make_critic(
 def make_head(
     features: int,
     num_actions: int | None,
-    config: CriticSettings,
+    config: off_policy_config.CriticConfig,
     generator: torch.Generator,
     scale: networks.ReturnScale | None = None,
     num_objectives: int | None = None,
