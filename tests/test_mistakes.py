@@ -1321,6 +1321,7 @@ def test_a_wrong_command_says_on_standard_error_what_to_type_instead(name, folde
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.promise("Errors")
 def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
     name, monkeypatch, tmp_path, run
 ):

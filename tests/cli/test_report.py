@@ -24,6 +24,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.promise("Reports")
 def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(
     table, tmp_path, call, unpainted
 ):
