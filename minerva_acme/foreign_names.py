@@ -225,6 +225,33 @@ FLAG_ADVICE: Mapping[str, str] = _by_name(
 )
 """What to do about flags of other libraries that have no equivalent among ours."""
 
+SHORT_FLAGS: Mapping[str, str] = {
+    "-n": "n_timesteps",
+    "-f": "log_folder",
+    "-i": "trained_agent",
+    "-P": "progress",
+    "-tb": "tensorboard_log",
+    "-params": "hyperparams",
+    "-conf": "conf_file",
+    "-optimize": "optimize",
+}
+"""The short flags of Stable-Baselines3's Zoo, with its names in full."""
+
+NEAREST: Mapping[str, str] = _by_name(
+    {
+        "enjoy play test rollout": "eval",
+        "record_video render film": "video",
+        "optimize tune": "sweep",
+        "fit learn run": "train",
+        "a2c trpo ppo_lstm ppo_mask ppo_atari ppo_continuous_action": "ppo",
+        "a3c": "impala",
+        "tqc crossq sac_atari sac_continuous_action": "sac",
+        "c51 rainbow dqn_atari": "dqn",
+        "cql awac": "crr",
+    }
+)
+"""Commands and agents of other libraries, with the one here that comes nearest."""
+
 
 def refuse(taker: Callable[..., Any], given: Collection[str]) -> None:
     """Explains the names of other libraries among the named arguments of a call.
