@@ -177,6 +177,7 @@ def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path
     assert status == 0
     assert "Without intervals: each experiment has a single seed" in shown
     assert "95%" not in shown and "Performance profile" not in shown
+    assert "published" not in shown  # nothing was, for it
     files = {path.name for path in out.iterdir()}
     assert "scores.svg" in files and "performance_profile.svg" not in files  # of one run
     assert "sample_efficiency.svg" not in files  # of one environment
