@@ -234,6 +234,7 @@ def test_the_extra_tested_pins_each_package_once_on_every_python(
         assert line.specifier.contains(pinned[utils.canonicalize_name(line.name)])
     assert ("tensorflow" in pinned) == (python == "3.11" and sys.platform == "linux")
     assert ("dm-control" in pinned) == (python != "3.13")
+    assert "pygame" in pinned  # the README's first video is of CartPole
 
 
 def test_constraints_pin_every_requirement_within_its_range(setup_cfg: configparser.ConfigParser) -> None:
