@@ -23,6 +23,7 @@ from minerva_acme import (
     environments,
     experiments,
     learners,
+    networks,
     observers,
     replay,
     runs,
@@ -696,6 +697,15 @@ def a_policy_of_another_agent(s):
 def a_policy_of_other_layer_sizes(s):
     config = dataclasses.replace(TINY_PPO, policy_layer_sizes=(5,))
     runs.load_policy(s.run, ppo.PPOBuilder(config), FLAT)
+
+
+@mistake(
+    TypeError,
+    "The weights of this Linear must be numpy arrays, got a Tensor for `weight`. A learner's `get_variables` "
+    "returns copies: `tensor.numpy(force=True).copy()`.",
+)
+def weights_that_a_learner_gives_as_tensors(s):
+    networks.set_weights(torch.nn.Linear(2, 1), torch.nn.Linear(2, 1).state_dict())
 
 
 @mistake(
