@@ -181,7 +181,12 @@ ADVICE: Mapping[str, str] = _by_name(
         "log_global_norm_metrics metrics_logging_period pmap_axis_name": _NOT_NEEDED,
         "add_uid checkpoint logger_save_csv_data terminal print_fn counter": _NOT_NEEDED,
         "userdata actor_observation_callback": _NOT_NEEDED,
-        # Functions and classes of Acme's modules.
+        # Functions and classes of their modules.
+        "Actor Adder Learner Saveable VariableSource Worker": "Import it from `minerva_acme.core`.",
+        "EnvironmentLoop": "Import it from `minerva_acme.environments`.",
+        "EnvironmentSpec make_environment_spec": "Import it from `minerva_acme.specs`.",
+        "A2C DDPG DQN PPO SAC TD3": "Train with `experiments.run_experiment` and an agent's builder, such as "
+        "`ppo.PPOBuilder`.",
         "CriticType": 'Set `critic_head` of `MPOConfig`: "c51" is CATEGORICAL, "mixture" is '
         'MIXTURE_OF_GAUSSIANS, "two_hot" is CATEGORICAL_2HOT, "scalar" is NONDISTRIBUTIONAL.',
         "FromTransitions FromSequences": "Set `sequence_length`, `sequence_period` and `critic_target` of "
