@@ -1,7 +1,8 @@
 """Hooks that mkdocs runs. Their output is not committed, and nothing is downloaded.
 
 - In a page, `<!-- include: README.md -->` is replaced by that file, `<!-- defaults: mpo -->` by a table of
-  the agent's config, and `<!-- results -->` by tables of results. Each promise gets the name of its test.
+  the agent's config, and `<!-- results -->` by tables of results. Each promise and feature gets the name
+  of its test.
 - Links may point to any file of the repository, so they also work in a clone. Links to files that are not
   pages become plain text.
 - Matplotlib renders equations as SVG, so the pages can show them without scripts.
@@ -95,7 +96,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     )
     # A second word after the language, such as `python ported`, is for the tests.
     markdown = re.sub(r"^```(\w+) \w+$", r"```\1", markdown, flags=re.MULTILINE)
-    if path == "promises.md":
+    if path in ("promises.md", "expect.md"):
         markdown = name_tests(markdown)
     markdown = re.sub(r"<!-- defaults: (\w+) -->", lambda match: defaults_table(match[1]), markdown)
     return re.sub(r"<!-- results -->", lambda _: results_tables(), markdown)
@@ -196,7 +197,7 @@ def results_tables() -> str:
 
 
 def promised() -> dict[str, list[str]]:
-    """Returns the tests of each promise, by the words in their marker: those that its row begins with."""
+    """Returns the tests of each promise and feature by the words in their marker, which begin its row."""
     tests: dict[str, list[str]] = {}
     for path in sorted(ROOT.glob("tests/**/test_*.py")):
         for words, name in re.findall(r'\.promise\("([^"]+)"\)(?:\n *def (\w+))?', path.read_text()):
@@ -206,16 +207,17 @@ def promised() -> dict[str, list[str]]:
 
 
 def name_tests(markdown: str) -> str:
-    """Adds a column with their tests to the tables of promises."""
+    """Adds a column with their tests to the tables of promises and features."""
     tests = promised()
 
     def extend(match: re.Match[str]) -> str:
         row = match[0]
-        if row.startswith("| Promise |"):
+        if row.startswith(("| Promise |", "| | what |")):
             return f"{row} Tested by |"
         if row.startswith("|---"):
             return f"{row}---|"
-        names = [name for words in tests if row.startswith(f"| {words}") for name in tests[words]]
+        begin = re.sub(r"^\| (?:\d+ \| \*\*)?", "", row)
+        names = [name for words in tests if begin.startswith(words) for name in tests[words]]
         return f"{row} {'<br>'.join(f'`{name}`' for name in names)} |"
 
     promises, heading, longer = markdown.partition("\n## Longer tests\n")

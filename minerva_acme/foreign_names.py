@@ -181,7 +181,12 @@ ADVICE: Mapping[str, str] = _by_name(
         "log_global_norm_metrics metrics_logging_period pmap_axis_name": _NOT_NEEDED,
         "add_uid checkpoint logger_save_csv_data terminal print_fn counter": _NOT_NEEDED,
         "userdata actor_observation_callback": _NOT_NEEDED,
-        # Functions and classes of Acme's modules.
+        # Functions and classes of their modules.
+        "Actor Adder Learner Saveable VariableSource Worker": "Import it from `minerva_acme.core`.",
+        "EnvironmentLoop": "Import it from `minerva_acme.environments`.",
+        "EnvironmentSpec make_environment_spec": "Import it from `minerva_acme.specs`.",
+        "A2C DDPG DQN PPO SAC TD3": "Train with `experiments.run_experiment` and an agent's builder, such as "
+        "`ppo.PPOBuilder`.",
         "CriticType": 'Set `critic_head` of `MPOConfig`: "c51" is CATEGORICAL, "mixture" is '
         'MIXTURE_OF_GAUSSIANS, "two_hot" is CATEGORICAL_2HOT, "scalar" is NONDISTRIBUTIONAL.',
         "FromTransitions FromSequences": "Set `sequence_length`, `sequence_period` and `critic_target` of "
@@ -224,6 +229,33 @@ FLAG_ADVICE: Mapping[str, str] = _by_name(
     }
 )
 """What to do about flags of other libraries that have no equivalent among ours."""
+
+SHORT_FLAGS: Mapping[str, str] = {
+    "-n": "n_timesteps",
+    "-f": "log_folder",
+    "-i": "trained_agent",
+    "-P": "progress",
+    "-tb": "tensorboard_log",
+    "-params": "hyperparams",
+    "-conf": "conf_file",
+    "-optimize": "optimize",
+}
+"""The short flags of Stable-Baselines3's Zoo, with its names in full."""
+
+NEAREST: Mapping[str, str] = _by_name(
+    {
+        "enjoy play test rollout": "eval",
+        "record_video render film": "video",
+        "optimize tune": "sweep",
+        "fit learn run": "train",
+        "a2c trpo ppo_lstm ppo_mask ppo_atari ppo_continuous_action": "ppo",
+        "a3c": "impala",
+        "tqc crossq sac_atari sac_continuous_action": "sac",
+        "c51 rainbow dqn_atari": "dqn",
+        "cql awac": "crr",
+    }
+)
+"""Commands and agents of other libraries, with the one here that comes nearest."""
 
 
 def refuse(taker: Callable[..., Any], given: Collection[str]) -> None:

@@ -41,8 +41,10 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     def load(name: str) -> Any:
         this = sys.modules[package]
         if name not in module_of:
-            advice = f". {foreign_names.ADVICE[name]}" if name in foreign_names.ADVICE else ""
-            message = f"module '{package}' has no attribute '{name}'{advice}"
+            message = f"module '{package}' has no attribute '{name}'"
+            if name in foreign_names.ADVICE:
+                # `from package import name` would replace the message of an AttributeError.
+                raise ImportError(f"{message}. {foreign_names.ADVICE[name]}", name=package, path=file)
             raise AttributeError(message, name=name, obj=this)
         if module_of[name] == package:
             return importlib.import_module(f"{package}.{name}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import minerva_acme
 from minerva_acme import agents, distributed, experiments, foreign_names
 from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3
 
@@ -417,11 +418,15 @@ def test_a_distributed_run_explains_them_too() -> None:
         (sac, "make_networks", "The builder makes the networks, from the fields of its config"),
         (agents, "normalization", "Set `normalize_observations` of `MPOConfig`, `PPOConfig` or `VMPOConfig`"),
         (experiments, "make_distributed_experiment", "Call `distributed.run_distributed_experiment`"),
+        (minerva_acme, "EnvironmentLoop", "Import it from `minerva_acme.environments`"),
+        (minerva_acme, "Actor", "Import it from `minerva_acme.core`"),
+        (minerva_acme, "PPO", "Train with `experiments.run_experiment` and an agent's builder"),
+        (agents, "SAC", "Train with `experiments.run_experiment` and an agent's builder"),
     ],
 )
-def test_functions_of_acmes_modules_are_explained(module: Any, name: str, way_out: str) -> None:
-    with pytest.raises(AttributeError, match=f"has no attribute '{name}'. {way_out}"):
-        getattr(module, name)
+def test_names_of_other_libraries_modules_are_explained(module: Any, name: str, way_out: str) -> None:
+    with pytest.raises(ImportError, match=f"has no attribute '{name}'. {way_out}"):
+        exec(f"from {module.__name__} import {name}")
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
         _ = module.nonsense
 
@@ -429,6 +434,8 @@ def test_functions_of_acmes_modules_are_explained(module: Any, name: str, way_ou
 def test_what_the_advice_names_exists() -> None:
     here = {"SACConfig", "MPOConfig", "PPOConfig", "VMPOConfig", "ExperimentConfig", "num_actors"}
     here |= {"distributed.run_distributed_experiment", "networks.GaussianPolicy"}
+    here |= {"minerva_acme.core", "minerva_acme.environments", "minerva_acme.specs", "ppo.PPOBuilder"}
+    here |= {"experiments.run_experiment"}
     for config in (mpo.MPOConfig, sac.SACConfig, td3.TD3Config, experiments.ExperimentConfig):
         here |= set(parameters(config))
     for advice in foreign_names.ADVICE.values():

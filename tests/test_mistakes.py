@@ -23,6 +23,7 @@ from minerva_acme import (
     environments,
     experiments,
     learners,
+    networks,
     observers,
     replay,
     runs,
@@ -33,7 +34,7 @@ from minerva_acme import (
     wrappers,
 )
 from minerva_acme.agents import mpo, ppo, registry, vmpo
-from minerva_acme.cli import main
+from minerva_acme.cli import commands, main
 from minerva_acme.replay import backends, dataset, layouts
 from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing, run_folder, run_lock
@@ -699,6 +700,15 @@ def a_policy_of_other_layer_sizes(s):
 
 
 @mistake(
+    TypeError,
+    "The weights of this Linear must be numpy arrays, got a Tensor for `weight`. A learner's `get_variables` "
+    "returns copies: `tensor.numpy(force=True).copy()`.",
+)
+def weights_that_a_learner_gives_as_tensors(s):
+    networks.set_weights(torch.nn.Linear(2, 1), torch.nn.Linear(2, 1).state_dict())
+
+
+@mistake(
     ValueError,
     "<folder>/none must be a run's folder or a file with a policy, but nothing is there.",
 )
@@ -1135,9 +1145,30 @@ COMMANDS: dict[str, tuple[str, int, str]] = {
         "file: minerva export RUN",
     ),
     "a flag with one dash": (
-        "train ppo --env CartPole-v1 -P",
+        "train ppo --env CartPole-v1 -seed 1",
         2,
-        "`minerva train ppo` has no flag -P: flags have two dashes. For all flags: minerva train ppo --help",
+        "`minerva train ppo` has no flag -seed. Did you mean '--seed'?",
+    ),
+    "a flag of one letter": (
+        "train ppo --env CartPole-v1 -x",
+        2,
+        "`minerva train ppo` has no flag -x. For all flags: minerva train ppo --help",
+    ),
+    "a flag of theirs in one letter": (
+        "train ppo --env CartPole-v1 -n 50000",
+        2,
+        "`minerva train ppo` has no flag -n. Here it is --num-env-steps.",
+    ),
+    "a command of theirs": (
+        "enjoy runs/a",
+        2,
+        f"There is no command 'enjoy'; there are {', '.join(commands.COMMANDS)}. Did you mean 'eval'?",
+    ),
+    "an agent of theirs": (
+        "train a2c --env CartPole-v1",
+        2,
+        f"There is no agent 'a2c'; there are {', '.join(registry.AGENTS)}. Did you mean 'ppo'? For your "
+        "own: --agent my_package.my_module:MyBuilder",
     ),
     "a flag of which there are several here": (
         "train mpo --env Pendulum-v1 --learning-rate 1e-3",
@@ -1321,6 +1352,7 @@ def test_a_wrong_command_says_on_standard_error_what_to_type_instead(name, folde
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.promise("Errors")
 def test_a_mistake_is_answered_with_what_must_be_what_was_found_and_the_way_out(
     name, monkeypatch, tmp_path, run
 ):

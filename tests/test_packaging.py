@@ -5,8 +5,10 @@ import email
 import email.message
 import hashlib
 import importlib.metadata
+import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -84,6 +86,7 @@ def test_every_package_has_an_init_file(source_files: dict[str, pathlib.Path]) -
     assert not missing
 
 
+@pytest.mark.promise("Type annotations")
 def test_the_wheel_holds_every_module_and_nothing_else(
     repository: pathlib.Path,
     wheel: pathlib.Path,
@@ -162,6 +165,28 @@ def test_the_archive_of_the_sources_holds_what_its_tests_and_pages_need(
         assert (sdist / name).exists()
 
 
+def test_the_dockerfile_installs_and_runs_what_the_pages_say(
+    repository: pathlib.Path, wheel: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """By the commands of the README and of docs/installing.md, from files that hold the whole package."""
+    lines = (repository / "Dockerfile").read_text().splitlines()
+    instructions = [line.split(maxsplit=1) for line in lines if not line.startswith("#")]
+    assert instructions[0] == ["FROM", f"python:{PYTHONS[0]}-slim"]
+    installs = [words for name, words in instructions if name == "RUN" and words.startswith("pip ")]
+    readme, page = ((repository / name).read_text() for name in ("README.md", "docs/installing.md"))
+    assert {*installs} <= {*readme.splitlines(), *page.splitlines()}
+    name, command = instructions[-1]
+    assert name == "CMD" and f"\n{installs[-1]}\n{' '.join(json.loads(command))}\n" in readme
+    for path in re.findall(r"^!(.+)$", (repository / ".dockerignore").read_text(), re.MULTILINE):
+        copy = shutil.copytree if (repository / path).is_dir() else shutil.copy
+        copy(repository / path, tmp_path / path)
+    build = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
+    done = subprocess.run([sys.executable, "-c", build], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = (tmp_path / "dist").glob("*.whl")
+    assert {*zipfile.ZipFile(built).namelist()} == {*zipfile.ZipFile(wheel).namelist()}
+
+
 def test_the_version_stands_in_one_place(repository: pathlib.Path) -> None:
     assert importlib.metadata.version("minerva-acme") == minerva_acme.__version__
     assert f"version: {minerva_acme.__version__}\n" in (repository / "CITATION.cff").read_text()
@@ -191,6 +216,7 @@ def test_the_extra_tested_has_the_pins_of_constraints(repository: pathlib.Path) 
 
 
 @pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.promise("Installation")
 def test_the_extra_tested_pins_each_package_once_on_every_python(
     metadata: email.message.Message, python: str
 ) -> None:
@@ -208,6 +234,7 @@ def test_the_extra_tested_pins_each_package_once_on_every_python(
         assert line.specifier.contains(pinned[utils.canonicalize_name(line.name)])
     assert ("tensorflow" in pinned) == (python == "3.11" and sys.platform == "linux")
     assert ("dm-control" in pinned) == (python != "3.13")
+    assert "pygame" in pinned  # the README's first video is of CartPole
 
 
 def test_constraints_pin_every_requirement_within_its_range(setup_cfg: configparser.ConfigParser) -> None:

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+from minerva_acme import foreign_names
+
 _MIN_STEM = 3  # letters; shorter beginnings match too much
 
 
@@ -16,12 +18,15 @@ def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") ->
         advice: The end of the message.
 
     Raises:
-        ValueError: The name is not among the choices; the message lists them and suggests the nearest.
+        ValueError: The name is not among the choices; the message lists them and suggests the nearest, also
+            for what other libraries have.
     """
     choices = list(choices)
     if name in choices:
         return name
-    parts = [f"There is no {what} '{name}'; there are {', '.join(choices)}.", near(name, choices), advice]
+    nearest = foreign_names.NEAREST.get(name, name)
+    meant = near(nearest if nearest in choices else name, choices)
+    parts = [f"There is no {what} '{name}'; there are {', '.join(choices)}.", meant, advice]
     raise ValueError(" ".join(part for part in parts if part))
 
 

@@ -187,9 +187,7 @@ def _by_flag(
             flag, words = written.replace("_", "-"), [value] if equals else []
             flag = flag if flag == "--help" else find(flag, hints, command)
         elif _SHORT_FLAG.fullmatch(argument):
-            raise ValueError(
-                f"`{command}` has no flag {argument}: flags have two dashes. For all flags: {command} --help"
-            )
+            find(argument, hints, command)  # raises: ours have two dashes
         else:
             words.append(argument)
     yield flag, words
@@ -211,7 +209,7 @@ def find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints:
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
-    name = flag.removeprefix("--").replace("-", "_")
+    name = foreign_names.SHORT_FLAGS.get(flag, flag.removeprefix("--").replace("-", "_"))
     entries = foreign_names.ELSEWHERE.get(name, ())
     parts = (entry.partition(" ") for entry in entries)
     ours = {f"--{own.replace('_', '-')}": space + remark for own, space, remark in parts}

@@ -30,14 +30,17 @@ def run(command: commands.Report) -> int:
         from minerva_acme.plotting import figure, report_figures
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
+    envs = [env for one in experiments for env, _ in one.trainings]
     against = read_against(command.against)
     is_return = command.metric == results.RETURN
     if command.against is None and is_return:
-        against = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
+        usual = run_figures.compared_with(one.exp_name.partition("_")[0] for one in experiments)
+        published = results.load_published()
+        against = [name for name in usual if published[name].points.keys() & envs]
     report = plotting.make_report(
         experiments,
         against=against,
-        ranges=read_ranges(command.range, [env for one in experiments for env, _ in one.trainings]),
+        ranges=read_ranges(command.range, envs),
         step=command.step,
         min_seeds=command.min_seeds,
         metric=command.metric,

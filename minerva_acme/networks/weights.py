@@ -13,7 +13,15 @@ def set_weights(module: nn.Module, state: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         ValueError: Names or shapes differ from the module's; nothing was copied then.
+        TypeError: A value is no array.
     """
+    for name, value in state.items():
+        if not isinstance(value, np.ndarray):
+            raise TypeError(
+                f"The weights of this {type(module).__name__} must be numpy arrays, got a "
+                f"{type(value).__name__} for `{name}`. A learner's `get_variables` returns copies: "
+                "`tensor.numpy(force=True).copy()`."
+            )
     tensors = module.state_dict()
     # `copy_` would repeat a smaller array, and a network with a layer less would find all its names.
     if tensors.keys() != state.keys() or any(x.shape != state[name].shape for name, x in tensors.items()):

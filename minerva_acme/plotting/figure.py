@@ -217,7 +217,8 @@ def save(figure: Figure, path: pathlib.Path) -> list[pathlib.Path]:
     suffixes = [path.suffix] if path.suffix else [".png", ".svg"]
     if suffixes[0].removeprefix(".") not in known:
         raise ValueError(
-            f"`output` must have the suffix {', '.join(sorted(known))} or none (png and svg), got '{path}'."
+            f"The `path` of a figure must have the suffix {', '.join(sorted(known))} or none (png and svg), "
+            f"got '{path}'."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     files = [path.with_name(path.name.removesuffix(path.suffix) + suffix) for suffix in suffixes]

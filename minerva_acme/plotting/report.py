@@ -353,8 +353,8 @@ def find_range(env: str, ranges: Ranges, metric: str = results.RETURN) -> tuple[
     found = ranges.get(env, known)
     if found is None:
         raise ValueError(
-            f"The range of {_what(metric)} of {env} must be known, to put scores of several environments on "
-            f"one scale. Set it: --range {env}=LOWEST:HIGHEST"
+            f"The range of {_what(metric)} of {env} must be known, to put scores on a scale from 0 to 1. Set "
+            f"it: --range {env}=LOWEST:HIGHEST"
         )
     if not found[0] < found[1]:
         what = f"The range of {_what(metric)} of {env}"
@@ -595,8 +595,8 @@ def _environment_table(
         rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
     return Table(
         f"{title} by environment{_at(comparison) if at_one else ''}",
-        "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest; for "
-        "published results, the mean over seeds.",
+        "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest"
+        f"{'; for published results, the mean over seeds' if published else ''}.",
         [
             "environment",
             *([] if at_one else [comparison.unit]),

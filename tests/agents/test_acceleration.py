@@ -79,6 +79,7 @@ def test_off_acts_by_the_module(agent, continuous_spec, monkeypatch, said):
 
 
 @pytest.mark.usefixtures("small_is_large", "two_threads")
+@pytest.mark.promise("Switches for fast implementations")
 def test_training_with_and_without_acceleration_differs_by_rounding_alone(learner_scene):
     batches = [learner_scene.make_batch(seed) for seed in range(3)]
     states = []

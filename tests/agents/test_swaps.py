@@ -92,6 +92,7 @@ def step_once(builder, environment):
 
 
 @pytest.mark.parametrize(("agent", "words"), COMBINATIONS)
+@pytest.mark.promise("Swapping a part")
 def test_every_combination_of_the_table_is_built_and_learns(agent, words):
     entry = registry.find(agent)
     small = SMALL if agent == "dqn" else {**SMALL, "policy_layer_sizes": (8,)}

@@ -69,6 +69,7 @@ ENDS = {"time-limit": (1.0, [2.0, 2.0]), "terminal": (0.0, [1.5, 1.0])}
     ],
     ids=["ppo, gae", "ppo, returns", "vmpo, dae", "vmpo, gae"],
 )
+@pytest.mark.promise("Time limits")
 def test_the_value_of_on_policy_agents(agent, run, end, estimator, num_environments):
     last_discount, values = ENDS[end]
     settings = {

@@ -170,6 +170,7 @@ def verdicts(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("name", ["Good", "Gym", "CartPole-v1", "dm_control/point_mass/easy"])
+@pytest.mark.promise("An environment checker, and a profiler")
 def test_what_is_right_is_ok_in_every_line(verdicts, name):
     short = ["--env-kwargs", "time_limit=2.0"] if name.startswith("dm_control") else []
     status, rows = verdicts(name, *short)

@@ -69,6 +69,7 @@ def test_the_demo_is_a_training_that_could_be_typed_with_the_preset_of_its_name(
     assert len(known) == 10 and known[0].x[:3].tolist() == [0, 1000, 2000]  # by decisions, as it evaluates
 
 
+@pytest.mark.promise("A first run")
 def test_it_ends_at_its_goal_and_shows_scores_curve_picture_and_film(tmp_path, run):
     filmed = []
     out = run(ALWAYS, film=lambda command: filmed.append(command))

@@ -29,6 +29,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     (tmp_path / "temporary").mkdir()
 
 
+@pytest.mark.promise("A dry run")
 def test_settings_memory_disk_and_time_are_told_and_nothing_is_left(
     tmp_path: pathlib.Path, call: Any
 ) -> None:

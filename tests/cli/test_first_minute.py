@@ -95,6 +95,12 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
             assert here != {theirs}
 
 
+def test_what_others_have_leads_to_what_is_here():
+    here = {*commands.COMMANDS, *registry.AGENTS}
+    assert {*foreign_names.NEAREST.values()} <= here and not here & {*foreign_names.NEAREST}
+    assert {*foreign_names.SHORT_FLAGS.values()} <= {*foreign_names.ELSEWHERE, *foreign_names.FLAG_ADVICE}
+
+
 def test_a_beginning_is_suggested_before_what_only_looks_alike():
     assert choices.near("envs", ["agents", "environments"]) == "Did you mean 'environments'?"
     assert choices.near("en", ["environments"]) == ""

@@ -29,6 +29,7 @@ def folder(
     return tmp_path / NAME
 
 
+@pytest.mark.promise("Your own agent")
 def test_the_printed_commands_train_and_evaluate(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def test_what_was_published_from_a_run_is_no_run(lines):
     assert run_results.find_runs([published]) == [published]  # if it is named
 
 
+@pytest.mark.promise("A list of runs")
 def test_a_run_has_its_status_steps_and_last_score(lines):
     make_run("a", made=2_004, returns=[(0, 9.5), (2_004, 475.25)])
     make_run("b", made=1_000, returns=[(0, 9.5), (1_000, 20.0)], seed=1)

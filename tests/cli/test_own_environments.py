@@ -41,6 +41,7 @@ def forget(here):
 @pytest.mark.parametrize(
     ("name", "argument"), [("my_robot:Robot", "gravity=2"), ("my_gym:Walker", "length=2")]
 )
+@pytest.mark.promise("Your own environment")
 def test_every_command_takes_it_and_only_a_typed_name_is_imported(name, argument, here, call):
     module, key = name.partition(":")[0], argument.partition("=")[0]
     status, out, err = call("check-env", name, "--env-kwargs", argument)

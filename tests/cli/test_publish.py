@@ -135,6 +135,7 @@ def test_the_command_of_the_card_trains_again(trained, films, tmp_path, call):
         assert first[key] == second[key]
 
 
+@pytest.mark.promise("Sharing")
 def test_only_to_uploads_and_what_it_names_can_be_played(trained, stand_in, films, tmp_path, call, caplog):
     (tmp_path / "card").mkdir()
     (tmp_path / "card" / "notes.txt").write_text("mine")

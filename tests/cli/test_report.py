@@ -24,6 +24,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.promise("Reports")
 def test_a_report_is_tables_a_page_and_pictures_and_can_be_made_from_its_own_rows(
     table, tmp_path, call, unpainted
 ):
@@ -176,6 +177,7 @@ def test_a_run_is_reported_beside_an_experiment_of_the_library(trained, tmp_path
     assert status == 0
     assert "Without intervals: each experiment has a single seed" in shown
     assert "95%" not in shown and "Performance profile" not in shown
+    assert "published" not in shown  # nothing was, for it
     files = {path.name for path in out.iterdir()}
     assert "scores.svg" in files and "performance_profile.svg" not in files  # of one run
     assert "sample_efficiency.svg" not in files  # of one environment

@@ -100,6 +100,7 @@ def table(out: str) -> dict[int, float]:
     return {int(n): float(value) for n, value in re.findall(r"trial (\d+) is complete: (-?[\d.]+),", out)}
 
 
+@pytest.mark.promise("A search for settings")
 def test_a_search_runs_its_trials_shows_the_best_and_goes_on(
     tmp_path: pathlib.Path, call: Any, training: Runner
 ) -> None:

@@ -310,6 +310,7 @@ def make_jobs(tmp_path, monkeypatch, code, number):
     return [processes.Job((str(index),), tmp_path / str(index) / "log") for index in range(number)]
 
 
+@pytest.mark.promise("Several runs at once")
 def test_processes_run_some_at_a_time_and_a_failure_stops_no_other(tmp_path, monkeypatch):
     code = "import sys; print('run', sys.argv[1]); sys.exit(sys.argv[1] == '1')"
     jobs = make_jobs(tmp_path, monkeypatch, code, 4)

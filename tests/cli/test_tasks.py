@@ -152,6 +152,7 @@ def lines_of(capsys, *arguments):
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.promise("Presets")
 def test_the_list_of_tasks_has_every_entry_in_80_columns_and_says_how_to_train(capsys):
     head, *rows, advice = lines_of(capsys, "tasks")
     assert max(map(len, (head, *rows, advice))) <= 80

@@ -119,6 +119,7 @@ PAGES_WITH_PYTHON = [
 
 
 @pytest.mark.parametrize("page", PAGES_WITH_PYTHON)
+@pytest.mark.promise("Documentation")
 def test_the_python_of_a_page_runs(
     page: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def execute(cells: list[str]) -> dict[str, list[Shown]]:
     return by_kind
 
 
+@pytest.mark.promise("Notebooks")
 def test_its_cells_train_show_results_and_draw_also_without_reverb(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

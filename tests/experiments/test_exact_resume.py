@@ -543,6 +543,7 @@ def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, cas
     assert learned == result.learner_steps
 
 
+@pytest.mark.promise("Resuming")
 def test_a_run_that_is_made_longer_is_the_long_one(tmp_path):
     # Without a learning rate that ends with the run.
     config = dataclasses.replace(make_ppo(4).config, anneal_learning_rate=False)

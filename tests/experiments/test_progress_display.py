@@ -78,6 +78,7 @@ def show(width, is_terminal=True, **changes):
     return console.export_text()
 
 
+@pytest.mark.promise("Progress")
 def test_the_block_of_a_terminal_looks_like_this():
     assert [line.rstrip() for line in show(80).splitlines()] == [
         "train      ━━━━━━━━━━━━━━                      12,345/30,000 steps  0:03:06 left",

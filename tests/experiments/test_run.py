@@ -66,6 +66,7 @@ def returns(directory):
     return [float(row["episode_return"]) for row in rows(directory, "actor")]
 
 
+@pytest.mark.promise("Evaluation")
 def test_evaluation_changes_nothing_in_training(tmp_path):
     experiments.run_experiment(make_config(tmp_path / "without", 40, NEVER_LEARNS))
     result = experiments.run_experiment(
@@ -494,6 +495,7 @@ def test_environments_in_processes_give_the_episodes_of_those_in_this_one(tmp_pa
     assert returns(tmp_path / "here") == returns(tmp_path / "there")
 
 
+@pytest.mark.promise("Replay statistics")
 def test_progress_tells_episodes_the_newest_row_and_the_state_of_replay(tmp_path, monkeypatch):
     # Whoever watches reads numbers that were logged anyway: no learner step waits for it.
     monkeypatch.setattr("minerva_acme.experiments.progress._MIN_METRICS_SECONDS", 0.0)

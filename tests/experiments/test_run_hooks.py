@@ -57,6 +57,7 @@ def stop_at(env_steps, phase="train"):
     return callback
 
 
+@pytest.mark.promise("Callbacks")
 def test_a_callback_stops_the_run_which_is_evaluated_and_saved_and_can_be_resumed(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     result = experiments.run_experiment(make_config(tmp_path), stop_at(12))

@@ -67,6 +67,7 @@ def run(directory, make, builder=None, num_env_steps=64):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.promise("Vector environments")
 def test_a_run_trains_and_evaluates_in_a_vector_of_every_mode(tmp_path, mode):
     seeds = []
 

@@ -59,6 +59,7 @@ def session(folder):
                 yield {name: getattr(v, v.WhichOneof("kind")) for name, v in info.hparams.items()}
 
 
+@pytest.mark.promise("Logs")
 def test_each_number_becomes_a_scalar_at_its_step(tmp_path):
     with loggers.TensorBoardLogger(tmp_path, "learner", "learner_steps") as logger:
         logger.write({"learner_steps": 10, "loss/critic": torch.tensor(0.5), "note": "left out"})

@@ -281,7 +281,7 @@ def test_the_suffix_chooses_the_kind_of_file(tmp_path):
     drawn = figure.draw([plotting.Panel("CartPole-v1", [group()])], y_label="Return")
     assert figure.save(drawn, tmp_path / "curve.pdf") == [tmp_path / "curve.pdf"]
     assert (tmp_path / "curve.pdf").read_bytes().startswith(b"%PDF")
-    with pytest.raises(ValueError, match=r"`output` must have the suffix .*png, .*svg.* got .*curve.jpgg"):
+    with pytest.raises(ValueError, match=r"`path` of a figure must have .*.*png, .*svg.* got .*curve.jpgg"):
         figure.save(drawn, tmp_path / "curve.jpgg")
     (tmp_path / "taken.png").mkdir()
     with pytest.raises(OSError, match=r"taken.png cannot be written: Is a directory\. .* permissions there"):

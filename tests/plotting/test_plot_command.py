@@ -264,7 +264,7 @@ def test_where_a_curve_over_tasks_ends_or_why_there_is_none_is_told(make_run, pa
         (
             [("a", {})],
             {"output": pathlib.Path("curve.doc")},
-            "`output` must have the suffix .* got 'curve.doc'",
+            "The `path` of a figure must have the suffix .* got 'curve.doc'",
         ),
         (
             [("a", {}), ("b", {"environment": "CartPole-v1"})],

@@ -246,6 +246,7 @@ def test_weights_that_are_shared_give_the_same_policy_without_the_run(make_run, 
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.promise("Loading and export")
 def test_an_exported_program_acts_like_the_policy_on_batches_of_any_size(make_run, load_program, name):
     run = make_run(name)
     program = load_program(name)

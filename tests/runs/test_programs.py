@@ -95,6 +95,7 @@ def load_program(tmp_path_factory):
 
 @pytest.mark.parametrize("memory", MEMORIES)
 @pytest.mark.parametrize("format_", FORMATS)
+@pytest.mark.promise("Deploying")
 def test_a_program_acts_as_the_policy_on_the_bare_task_in_whole_episodes(format_, memory, load_program):
     program, (agent, _) = load_program(format_, memory), make_policies(memory)
     found = programs.compare(program, agent, make_robot, "task", 3)

@@ -83,6 +83,7 @@ def test_numbers_that_float16_cannot_hold_stay_as_they_are():
         runs.export_policy("nowhere", "policy.pt2", format="pt2", half=True)
 
 
+@pytest.mark.promise("Trained weights")
 def test_weights_reach_their_score_again_to_the_digit_in_the_same_episodes(file):
     stored = policies.find(file).score
     assert stored.seed == 10_003 and stored.num_episodes == 5

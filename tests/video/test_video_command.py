@@ -57,6 +57,7 @@ def describe(path):
     return subprocess.run(command, capture_output=True, check=True).stderr.decode()
 
 
+@pytest.mark.promise("Videos")
 def test_the_film_shows_the_best_episode_with_its_return_at_the_environments_rate(cartpole, drawn, capsys):
     assert film(cartpole, episodes=4) == 0
     out = capsys.readouterr().out

@@ -247,6 +247,7 @@ def check_steps(spec, config, case_class=Case):
 
 @pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
 @pytest.mark.parametrize("critic_loss_steps", ["first", "all"])
+@pytest.mark.promise("Checked maths")
 def test_steps_are_those_of_the_reference(spec, critic_target, critic_loss_steps):
     rows = check_steps(
         spec,

@@ -318,6 +318,7 @@ class Recall(specs.SpecMethods, dm_env.Environment):
     ],
     ids=["ppo", "ppo, without", "vmpo", "vmpo, without"],
 )
+@pytest.mark.promise("Recurrent networks")
 def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_memory):
     memory = {"ppo": "lstm", "vmpo": "gru"}[agent.name] if has_memory else "none"
     settings = {"num_epochs": 4, "target_kl": None} if agent.name == "ppo" else {"m_steps": 8}

@@ -46,6 +46,7 @@ def shows(spec, discrete=True):
         pytest.param(showing.DICT, True, 2048, id="dict", marks=pytest.mark.learning),
     ],
 )
+@pytest.mark.promise("Spaces")
 def test_what_is_seen_is_acted_upon_after_a_short_training(agent, run, spec, discrete, num_env_steps):
     builder = make_builder(agent)
     result = run(

@@ -63,6 +63,7 @@ def assert_same_rollouts(found, expected):
 
 
 @pytest.mark.parametrize(("num_environments", "replay"), [(1, "auto"), (4, "memory")])
+@pytest.mark.promise("Seeds")
 def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, run, num_environments, replay):
     states = []
     for seed in (1, 1, 2):

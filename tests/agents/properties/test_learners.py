@@ -329,6 +329,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "settings"), ON_META, ids=str)
+@pytest.mark.promise("Devices")
 def test_an_update_keeps_to_its_device_and_reads_it_once_a_gradient(name, settings, reads, monkeypatch):
     once = {"num_epochs": 1, "minibatch_size": 8} if name == "ppo" else {}  # an operation takes long there
     scene = table.Scene(name, {**once, **settings})
