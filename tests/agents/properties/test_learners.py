@@ -26,6 +26,11 @@ def batch_and_names(agent):
     return batch, tuple(scene.make([batch])[0]._variables)
 
 
+# The others' learners are these, but for the losses.
+CONTRACT = ("mpo", "dqn", "sac", "td3", "r2d2", *table.ON_ROLLOUTS)
+
+
+@pytest.mark.parametrize("learner_scene", CONTRACT, indirect=True)
 class TestContract(testing.LearnerConformance):
     @pytest.fixture(autouse=True)
     def _take(self, learner_scene):
