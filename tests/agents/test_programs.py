@@ -15,7 +15,6 @@ from minerva_acme.agents import (
     crr,
     d4pg,
     dqn,
-    iql,
     mpo,
     off_policy,
     ppo,
@@ -23,7 +22,6 @@ from minerva_acme.agents import (
     sac,
     td3,
     vmpo,
-    wpo,
 )
 from minerva_acme.runs import programs
 
@@ -53,9 +51,8 @@ AGENTS = {
     "SAC": (sac.SACBuilder, sac.SACConfig(**REPLAY), [BOUNDED]),
     "TD3": (td3.TD3Builder, td3.TD3Config(**REPLAY), [BOUNDED]),
     "BC": (bc.BCBuilder, bc.BCConfig(policy_layer_sizes=(8,)), [BOUNDED]),
+    # IQL and WPO have the same policy.
     "CRR": (crr.CRRBuilder, crr.CRRConfig(**REPLAY), [BOUNDED]),
-    "IQL": (iql.IQLBuilder, iql.IQLConfig(**REPLAY), [BOUNDED]),
-    "WPO": (wpo.WPOBuilder, wpo.WPOConfig(**REPLAY), [BOUNDED]),
     "D4PG": (d4pg.D4PGBuilder, d4pg.D4PGConfig(**REPLAY), [BOUNDED]),
     "DQN": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES), [DISCRETE]),
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
