@@ -520,14 +520,12 @@ def test_a_run_that_is_stopped_where_it_saves_becomes_the_run_that_was_not(tmp_p
 
 
 @pytest.mark.reverb
-@pytest.mark.parametrize("case", ["mpo, amid episodes", "mpo, 3 environments", "ppo, 4 environments"])
+@pytest.mark.parametrize("builder", [MPO_OF_THREE, make_ppo(4)], ids=["mpo, 3", "ppo, 4"])
 @pytest.mark.promise("With Reverb, a resumed run has the same counts")
-def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, case):
-    builder, factory = CASES[case]
+def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, builder):
     # What Reverb samples, and so what is played, differs from run to run. The counts do not where the lengths
     # of episodes depend on time alone, and nothing is evaluated.
-    factory = make_timed if factory is Wanderer else factory
-    config = {"environment_factory": factory, "replay": "reverb", "evaluation_period": 0}
+    config = {"environment_factory": make_timed, "replay": "reverb", "evaluation_period": 0}
     straight = tmp_path / "straight"
     kills = Kills(straight, tmp_path)
     result = experiments.run_experiment(make_config(straight, builder, **config), kills)
@@ -537,7 +535,7 @@ def test_with_reverb_a_run_that_is_killed_comes_to_the_same_counts(tmp_path, cas
     assert learned_from(killed) == learned_from(straight)
     # One item starts at each step of MPO; a rollout has 12 steps of all environments.
     inserted, learned = learned_from(killed)
-    assert inserted == (result.env_steps if builder in (MPO, MPO_OF_THREE) else result.env_steps // 12 * 4)
+    assert inserted == (result.env_steps if builder is MPO_OF_THREE else result.env_steps // 12 * 4)
     assert learned == result.learner_steps
 
 
