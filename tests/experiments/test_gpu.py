@@ -26,7 +26,7 @@ GPU = torch.device("cuda", 0)
 FLAT = (
     "mpo",
     "mpo, 3 environments with memory",
-    "ppo, 4 environments",
+    "ppo, 4 cartpoles",
     "ppo, 2 environments with memory amid episodes",
     "v-mpo, 4 environments",
     "impala, 4 environments",
