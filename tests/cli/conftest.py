@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+
+import gymnasium
 import pytest
 
 from minerva_acme.cli import main
@@ -11,6 +14,14 @@ TINY = """
 def train(directory, *arguments, steps=60):
     command = f"train mpo --env Pendulum-v1 --num-env-steps {steps} --directory"
     return main([*command.split(), str(directory), *TINY.split(), *arguments])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_episodes() -> Iterator[None]:
+    """20 steps are as good as Pendulum's 200, of which most would be played in evaluations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gymnasium.spec("Pendulum-v1"), "max_episode_steps", 20)
+        yield
 
 
 @pytest.fixture(name="train")
