@@ -76,7 +76,7 @@ def test_a_word_in_any_setting_is_its_value_or_refused(agent):
         names = dict(names.items() - settings_of(other).items())  # read by the same code
     env = "CartPole-v1" if "ppo" in agent else "Pendulum-v1"
     for index, name in enumerate(names):
-        for value in WORDS if agent == "ppo" else WORDS[index % len(WORDS) :][:1]:
+        for value in (WORDS * 2)[index % len(WORDS) :][: 2 if agent == "ppo" else 1]:
             try:
                 command = parse_settings(**{"agent": agent, "env": env, "num_env_steps": 9, name: value})
             except ValueError as error:
