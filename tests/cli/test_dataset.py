@@ -20,7 +20,7 @@ def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(ca
     assert "2 of 2 episodes, 40 steps" in out
     assert f"mpo on Pendulum-v1, 60 steps, in {tmp_path / 'data'}" in out.replace("\n", "")
     found = datasets.read(tmp_path / "data")
-    assert (len(found), found.num_steps) == (2, 400)
+    assert (len(found), found.num_steps) == (2, 40)
     assert found.settings["agent"] == "mpo"
     assert (found.settings["policy"], found.settings["episodes_seed"]) == ("exploring", 5)
     for episode in found:
