@@ -60,7 +60,6 @@ def add_first(adder, **changes):
     adder.add_first(dm_env.restart(values.get("observation", observation)))
 
 
-SINGLE = "SinglePrecisionWrapper"
 REFUSALS = {
     "float64 observation": (
         dict(position=np.zeros(3)),
