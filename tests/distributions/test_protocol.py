@@ -80,6 +80,12 @@ class Joint(torch.distributions.Distribution):
         return first.log_prob(value[..., :3]) + second.log_prob(value[..., 3:])
 
 
+@torch.distributions.register_kl(Joint, Joint)
+def joint_kl(one: Joint, other: Joint) -> torch.Tensor:
+    kls = map(torch.distributions.kl_divergence, one.parts, other.parts)
+    return torch.stack([*kls]).sum(dim=0)
+
+
 def tensors_of(distribution: Any) -> list[torch.Tensor]:
     """The parameters, in the order of the parts that `decouple` returns."""
     return [leaf for leaf in tree.flatten(distribution) if isinstance(leaf, torch.Tensor)]
