@@ -1,6 +1,3 @@
-from collections.abc import Iterator
-
-import gymnasium
 import pytest
 
 from minerva_acme.cli import main
@@ -17,11 +14,8 @@ def train(directory, *arguments, steps=60):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def short_episodes() -> Iterator[None]:
-    """20 steps are as good as Pendulum's 200, of which most would be played in evaluations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gymnasium.spec("Pendulum-v1"), "max_episode_steps", 20)
-        yield
+def _short_episodes(short_episodes):
+    """Most steps would else be those of evaluations."""
 
 
 @pytest.fixture(name="train")
