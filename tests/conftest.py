@@ -163,6 +163,14 @@ def threads_are_given_back() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module")
+def short_episodes() -> Iterator[None]:
+    """For a file in whose runs 20 steps of Pendulum are as good as its 200."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gymnasium.spec("Pendulum-v1"), "max_episode_steps", 20)
+        yield
+
+
 @pytest.fixture
 def own_modules_are_forgotten(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For a test that imports modules of its folder: afterwards, nothing of them is left in the process."""

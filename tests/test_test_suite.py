@@ -28,11 +28,13 @@ def checks_something(function: ast.FunctionDef) -> bool:
 
 @functools.cache
 def find_tests(source: str) -> list[ast.FunctionDef]:
-    return [
-        node
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
+    bodies, found = [ast.parse(source).body], []
+    for body in bodies:  # of the module and of its classes
+        bodies += [node.body for node in body if isinstance(node, ast.ClassDef)]
+        found += [
+            node for node in body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+    return found
 
 
 def test_every_test_has_an_assertion(repository: pathlib.Path) -> None:

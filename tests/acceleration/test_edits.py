@@ -24,11 +24,6 @@ class TwiceLinear(nn.Linear):
         return 2.0 * super().forward(input)
 
 
-class TwiceScalar(networks.ScalarHead):
-    def forward(self, features: torch.Tensor) -> networks.ScalarPrediction:
-        return twice(super().forward(features))
-
-
 def twice(output: Any) -> Any:
     """Twice a tensor or a prediction of values."""
     if isinstance(output, networks.ScalarPrediction):

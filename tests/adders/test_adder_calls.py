@@ -60,7 +60,6 @@ def add_first(adder, **changes):
     adder.add_first(dm_env.restart(values.get("observation", observation)))
 
 
-SINGLE = "SinglePrecisionWrapper"
 REFUSALS = {
     "float64 observation": (
         dict(position=np.zeros(3)),
@@ -157,24 +156,6 @@ def test_a_wrong_first_observation_is_refused_and_the_episode_not_opened(make_me
         add_first(adder, position=np.zeros(3))
     play_good_episode(adder)
     assert len(store.items(layout)) == 3
-
-
-def test_calls_out_of_order_are_refused(make_memory_store, layout):
-    store = make_memory_store(layout.signature)
-    adder = make_adder(store.client, layout)
-    with pytest.raises(ValueError, match="No episode is open. Call `add_first` with a FIRST timestep"):
-        add(adder)
-    with pytest.raises(ValueError, match="`timestep` must be FIRST, got MID"):
-        adder.add_first(dm_env.transition(0.0, None))
-    add_first(adder)
-    with pytest.raises(ValueError, match="An episode is still open. Call `add` with its LAST timestep, or"):
-        add_first(adder)
-    with pytest.raises(ValueError, match="`next_timestep` must be MID or LAST, got FIRST"):
-        add(adder, dm_env.StepType.FIRST)
-    add(adder, dm_env.StepType.LAST)
-    with pytest.raises(ValueError, match="No episode is open"):
-        add(adder)
-    assert adder.num_inserted == len(store.items(layout)) == 1
 
 
 def test_reset_without_an_open_episode_does_nothing(make_memory_store, layout):

@@ -13,6 +13,11 @@ def train(directory, *arguments, steps=60):
     return main([*command.split(), str(directory), *TINY.split(), *arguments])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _short_episodes(short_episodes):
+    """Most steps would else be those of evaluations."""
+
+
 @pytest.fixture(name="train")
 def train_fixture():
     """Trains for 60 steps: `train(directory, *flags)` gives the exit status."""

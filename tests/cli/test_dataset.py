@@ -17,10 +17,10 @@ UNEVALUATED = ("--evaluation-episodes", "0")  # the last one of a flag counts
 def test_episodes_of_the_exploring_policy_are_recorded_with_log_probabilities(call, trained, tmp_path):
     status, out, _ = call("dataset", trained, "--output", tmp_path / "data", "--episodes", 2, "--seed", 5)
     assert status == 0
-    assert "2 of 2 episodes, 400 steps" in out
+    assert "2 of 2 episodes, 40 steps" in out
     assert f"mpo on Pendulum-v1, 60 steps, in {tmp_path / 'data'}" in out.replace("\n", "")
     found = datasets.read(tmp_path / "data")
-    assert (len(found), found.num_steps) == (2, 400)
+    assert (len(found), found.num_steps) == (2, 40)
     assert found.settings["agent"] == "mpo"
     assert (found.settings["policy"], found.settings["episodes_seed"]) == ("exploring", 5)
     for episode in found:
@@ -91,7 +91,7 @@ def test_a_run_on_recorded_episodes_alone_counts_learner_steps(call, trained, tm
     learn = ("train", "bc", "--dataset", f"{tmp_path / 'data'}/", "--num-learner-steps", 30)
     run = tmp_path / "run"
     status, out, _ = call(*learn, "--dry-run")
-    assert status == 0 and "Replay of 201 items takes" in out and "for 0 evaluations" in out
+    assert status == 0 and "Replay of 21 items takes" in out and "for 0 evaluations" in out
     status, out, _ = call(*learn, "--directory", run)
     assert status == 0 and "Replay of" not in out and "0 environment and 30 learner steps" not in out
     for command in ("video", "publish"):

@@ -140,8 +140,7 @@ def test_a_run_with_observers_is_resumed_from_python_alone(tmp_path, call):
     ("flags", "name"),
     [
         ([], "policy-000000032.safetensors"),
-        (["--format", "pt2", "--episodes", "0"], "policy-000000032.pt2"),
-        (["--output", "<run>/mine.pt2", "--episodes", "1"], "mine.pt2"),
+        (["--format", "pt2", "--episodes", "1"], "policy-000000032.pt2"),
         (["--output", "<run>/mine.bin", "--format", "safetensors"], "mine.bin"),
         (["--checkpoint", "32"], "policy-000000032.safetensors"),
         (["<checkpoint>", "--output", "<run>/mine.safetensors"], "mine.safetensors"),

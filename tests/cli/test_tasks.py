@@ -8,10 +8,6 @@ from minerva_acme.agents import registry
 from minerva_acme.cli import main, parsing, training
 from minerva_acme.runs import tasks
 
-every_task = pytest.mark.parametrize(
-    "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
-)
-
 LONG = """
 [[task]]
 agent = "mpo"
@@ -51,21 +47,21 @@ def long_entries(monkeypatch):
     monkeypatch.setattr(tasks, "load", parse)
 
 
-@every_task
-def test_the_command_of_an_entry_parses_to_its_settings(task):
-    program, *arguments = shlex.split(task.command(seed=7))
-    command = parsing.parse(arguments)
-    assert program == "minerva"
-    assert (command.agent, command.env, command.preset) == (task.agent, task.environment, task.preset)
-    assert command.hyperparameters == task.make_config()
-    assert (command.run.num_env_steps, command.run.seed) == (task.num_env_steps, 7)
+def test_the_command_of_an_entry_parses_to_its_settings():
+    for task in tasks.load():
+        program, *arguments = shlex.split(task.command(seed=7))
+        command = parsing.parse(arguments)
+        assert program == "minerva"
+        assert (command.agent, command.env, command.preset) == (task.agent, task.environment, task.preset)
+        assert command.hyperparameters == task.make_config(), task
+        assert (command.run.num_env_steps, command.run.seed) == (task.num_env_steps, 7), task
 
 
-@every_task
-def test_the_preset_task_is_the_entrys_settings_and_steps(task):
-    command = parsing.parse(["train", task.agent, "--env", task.environment, "--preset", "task"])
-    assert command.hyperparameters == task.make_config()
-    assert command.run.num_env_steps == task.num_env_steps
+def test_the_preset_task_is_the_entrys_settings_and_steps():
+    for task in tasks.load():
+        command = parsing.parse(["train", task.agent, "--env", task.environment, "--preset", "task"])
+        assert command.hyperparameters == task.make_config(), task
+        assert command.run.num_env_steps == task.num_env_steps, task
 
 
 def test_the_command_of_an_entry_with_settings_of_every_kind_parses_to_them(monkeypatch):

@@ -9,7 +9,7 @@ import dm_env
 import numpy as np
 
 from minerva_acme import builders, core, experiments, specs
-from minerva_acme.agents import impala, mpo, ppo, sac, vmpo
+from minerva_acme.agents import impala, ppo, sac, vmpo
 
 
 class Ramp(specs.SpecMethods, dm_env.Environment):
@@ -56,12 +56,6 @@ def sac_builder(**changes: Any) -> sac.SACBuilder:
     """SAC with layers of 8 units; 4 items drawn for each that is written."""
     settings = {**_REPLAYED, "critic_layer_sizes": (8,)}
     return sac.SACBuilder(sac.SACConfig(**(settings | changes)))
-
-
-def mpo_builder(**changes: Any) -> mpo.MPOBuilder:
-    """MPO with layers of 8 units; 4 items drawn for each that is written."""
-    settings = {**_REPLAYED, "num_samples": 4, "critic_layer_sizes": (8, 8)}
-    return mpo.MPOBuilder(mpo.MPOConfig(**(settings | changes)))
 
 
 class Wrapped(core.Learner):

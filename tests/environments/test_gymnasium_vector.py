@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -6,7 +7,6 @@ import multiprocessing.forkserver
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -28,6 +28,7 @@ from minerva_acme.environments import (
     process_vector,
 )
 from minerva_acme.wrappers import SinglePrecisionWrapper, spec_check
+from tests.nursery import Nursery
 
 MODES = list(vector.AutoresetMode)
 NUM_STEPS = 45
@@ -684,6 +685,14 @@ SCRIPT = textwrap.dedent(
 )
 
 
+@pytest.fixture(scope="module")
+def nursery():
+    """Has imported what the scripts do."""
+    modules = "minerva_acme.environments.factories", "minerva_acme.environments.process_vector"
+    with contextlib.closing(Nursery(*modules, "gymnasium.envs.classic_control.pendulum")) as nursery:
+        yield nursery
+
+
 def group_members(group):
     """The processes of a group that have not ended."""
     members = []
@@ -699,24 +708,16 @@ def group_members(group):
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_processes_end_with_their_parent(tmp_path, ending):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    parent = subprocess.Popen(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert parent.stdout.readline() == "playing\n", parent.communicate()[1]
+def test_processes_end_with_their_parent(nursery, ending):
+    parent = nursery.start(SCRIPT)
+    assert parent.stdout.readline() == "playing\n"
     if ending == signal.SIGINT:
         os.killpg(parent.pid, ending)  # as a terminal does
     else:
-        parent.kill()
-    _, errors = parent.communicate(timeout=20)
-    if ending == signal.SIGINT:
-        assert (parent.returncode, errors) == (3, "")
+        parent.send_signal(ending)
+    status = parent.wait(20.0)
+    with parent.stdout:
+        assert (status, parent.stdout.read()) == (3 if ending == signal.SIGINT else -ending, "")
     deadline = time.monotonic() + 10
     while group_members(parent.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -744,22 +745,10 @@ NEVER_CLOSED = textwrap.dedent(
 )
 
 
-def test_processes_outlive_signals_to_the_group_and_end_with_the_program(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(NEVER_CLOSED)
-    parent = subprocess.Popen(
-        [sys.executable, script],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = parent.communicate(timeout=60)
-    finally:
-        parent.kill()
-        parent.wait()
-    assert (parent.returncode, output, errors) == (0, "stepped\n", "")
+def test_processes_outlive_signals_to_the_group_and_end_with_the_program(nursery):
+    parent = nursery.start(NEVER_CLOSED)
+    with parent.stdout:
+        assert (parent.wait(60.0), parent.stdout.read()) == (0, "stepped\n")
     deadline = time.monotonic() + 10
     while group_members(parent.pid) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -29,6 +29,7 @@ from minerva_acme import (
 from minerva_acme.agents import acting, mpo
 from minerva_acme.cli import parsing
 
+pytestmark = pytest.mark.usefixtures("short_episodes")
 REPOSITORY = pathlib.Path(__file__).parents[2]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 SMALL_MPO = dataclasses.replace(

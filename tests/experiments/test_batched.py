@@ -68,11 +68,9 @@ CASES = {
     "mpo": (of(exact.MPO, sequence_length=3, noise_repeat=3, **SCALED), make_fakes),
     "sac": (of(exact.SAC), make_late),
     "sac, by JAX": (of(exact.SAC), make_walks),
-    "td3": (of(exact.TD3, prioritized=False), make_fakes),
     "d4pg": (of(exact.D4PG, n_step=3), make_fakes),
     "dqn": (of(exact.DQN, prioritized=False), DiscretePendulum),
     "ppo": (exact.make_ppo(B), make_fakes),
-    "v-mpo": (exact.make_vmpo(B), DiscretePendulum),
 }
 
 

@@ -101,7 +101,7 @@ def check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, builder, dat
     assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", ["bc", "td3", "mpo"])
 @pytest.mark.promise("A run on recorded episodes resumes at its place in the data")
 def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name, data, tmp_path):
     check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, BUILDERS[name], data)

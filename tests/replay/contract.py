@@ -49,7 +49,9 @@ class ReplayContract(abc.ABC):
     def test_rows_come_back_as_they_were_written(self) -> None:
         with self._open(**ONCE_IN_ORDER) as client:
             self._write(client, range(10, 14))
-            _, fields = self._sample(client, 4)
+            info, fields = self._sample(client, 4)
+        assert [array.dtype.name for array in info] == ["uint64", "float64", "int64", "float64", "int32"]
+        assert len(set(info.key.tolist())) == 4
         for name, expected in _expected(range(10, 14)).items():
             found = fields.get(name)
             assert found is not None, f"`sample_batch` must return the field '{name}', got {sorted(fields)}."
@@ -60,6 +62,78 @@ class ReplayContract(abc.ABC):
             check_equal(
                 found, expected, f"`sample_batch` must return the rows of '{name}' as they were written"
             )
+
+    def test_a_column_of_any_dtype_comes_back_exactly(self) -> None:
+        names = [
+            "bool",
+            "uint8",
+            "int8",
+            "uint16",
+            "int16",
+            "uint32",
+            "int32",
+            "uint64",
+            "int64",
+            "float16",
+            "float32",
+            "float64",
+        ]
+        rows = {name: np.array([[0, 1, 1], [1, 0, 1]]).astype(name) for name in names}
+        for name in names:
+            if name.startswith("uint"):
+                rows[name][1, 1] = np.iinfo(name).max
+        signature = replay.ItemSignature(
+            columns={name: replay.ColumnSpec((3,), np.dtype(name)) for name in names},
+            fields={name: replay.FieldSpec(name, 2) for name in names},
+        )
+        with self._open(signature=signature) as client:
+            with client.writer(2) as writer:
+                for t in range(2):
+                    writer.append({name: rows[name][t] for name in names})
+                writer.create_item("table", 1.0, {name: replay.Window(name, 0, 2) for name in names})
+            _, fields = self._sample(client, 1)
+        for name in names:
+            assert fields[name].dtype == name
+            np.testing.assert_array_equal(fields[name][0], rows[name])
+
+    def test_a_row_may_be_changed_after_it_was_appended(self) -> None:
+        signature = replay.ItemSignature(
+            columns={"number": SIGNATURE.columns["number"]}, fields={"number": SIGNATURE.fields["number"]}
+        )
+        row = np.zeros(2, np.float32)
+        with self._open(signature=signature) as client:
+            with client.writer(WINDOW) as writer:
+                for number in range(WINDOW):
+                    row[:] = number
+                    writer.append({"number": row})
+                writer.create_item("table", 1.0, {"number": replay.Window("number", 0, WINDOW)})
+                row[:] = -1.0
+            _, fields = self._sample(client, 1)
+        check_equal(fields["number"][0], [[0, 0], [1, 1], [2, 2]], "`append` must copy")
+
+    def test_a_table_of_another_kind_is_refused_with_the_differences(self) -> None:
+        with self._open() as client:
+            client.check_table(self._config())
+            for settings, message in (
+                ({"max_size": 7}, "`max_size` 100 against 7"),
+                ({"sampler": replay.Fifo()}, "`sampler` Uniform against Fifo"),
+                ({"signature": SIGNATURE._replace(fields={"count": SIGNATURE.fields["count"]})}, "`fields`"),
+            ):
+                check = functools.partial(client.check_table, self._config(**settings))
+                self.check_refused(replay.ReplayError, message, check)
+
+    def test_an_unknown_table_is_refused_and_the_known_ones_listed(self) -> None:
+        def update(name: str) -> None:
+            client.update_priorities(name, np.ones(1, np.uint64), np.ones(1))
+
+        def write(name: str) -> None:
+            with client.writer(WINDOW) as writer:
+                write_items(writer, range(1), tables=[name])
+
+        with self._open() as client:
+            for ask in (client.sampler, client.table_info, update, write):
+                for message in ("There is no table 'nowhere'", "'table'"):
+                    self.check_refused(replay.ReplayError, message, functools.partial(ask, "nowhere"))
 
     def test_shorter_items_of_a_variable_field_end_in_rows_of_zero(self) -> None:
         field = replay.FieldSpec("number", WINDOW, variable=True)
@@ -364,43 +438,6 @@ class ReplayContract(abc.ABC):
             self._write(client, range(2, 3))
             found = sampler.sample_batch(3, self.timeout_seconds)[1]["count"]
         check_equal(found, [[0], [1], [2]], "`sample_batch` must lose no item by a timeout")
-
-    def test_an_unknown_table_is_refused_and_the_known_ones_listed(self) -> None:
-        with self._open() as client:
-            for method in (client.sampler, client.table_info):
-                error = _error_of(functools.partial(method, "nowhere"))
-                name = f"`{method.__name__}` of an unknown table"
-                assert isinstance(error, replay.ReplayError), (
-                    f"{name} must raise ReplayError, got {error or 'no error'}."
-                )
-                assert "'table'" in str(error), f"{name} must list those there are, 'table', got: {error}"
-
-    def test_misuse_is_refused(self) -> None:
-        with self._serve() as server, server.client() as client, client.writer(WINDOW) as writer:
-            write_items(writer, range(1))
-            writer.flush()
-            closed = client.sampler("table")
-            closed.close()
-            number, row = replay.Window("number", 0, 1), {"number": np.zeros(2, np.float64)}
-            cases: list[tuple[type[Exception], str, Callable[[], object]]] = [
-                (replay.ReplayError, "number", lambda: writer.create_item("table", 1.0, {"number": number})),
-                (replay.ReplayError, "number", lambda: writer.append(row)),
-                (replay.ReplayError, "closed", lambda: closed.sample_batch(1)),
-                (ValueError, "`batch_size`", lambda: client.sampler("table").sample_batch(0)),
-                (ValueError, "`max_window`", lambda: client.writer(0)),
-                (ValueError, "`priority`", lambda: self._write(client, range(1), [np.nan])),
-                (ValueError, "`tables`", lambda: self.make_server([self._config(), self._config()])),
-                (replay.ReplayError, "checkpoint", client.checkpoint),  # without a folder for it
-                (
-                    replay.ReplayError,
-                    "checkpoint",
-                    lambda: self.make_server([self._config()], restore_from="/nowhere"),
-                ),
-            ]
-            for error, message, call in cases:
-                self.check_refused(error, message, call)
-            size = client.table_info("table").size
-        check_equal(size, 1, "A table must stay as it is when everything is refused")
 
     def test_a_blocked_writer_closes_at_once(self) -> None:
         with self._queue(5, 0.2) as client:

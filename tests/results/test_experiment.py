@@ -26,10 +26,6 @@ EXPERIMENT = Experiment(
 )
 
 
-def by_key(experiment):
-    return sorted(experiment.rows), set(map(str, experiment.contexts))
-
-
 def test_an_experiment_is_read_as_it_was_written(tmp_path):
     files = results.write(tmp_path, EXPERIMENT)
     assert [file.name for file in files] == ["mpo_control.csv", "mpo_control.json"]

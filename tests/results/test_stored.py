@@ -19,12 +19,9 @@ OWN = results.load()
 SWINGUP = "dm_control/cartpole/swingup"
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric(name):
-    experiment = OWN[name]
-    assert {row.metric for row in experiment.rows} <= set(results.METRICS)
+def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric():
     page = (REPOSITORY / "docs/how-to/pixels.md").read_text(encoding="utf-8")
-    for env_name in {row.env_name for row in experiment.rows}:
+    for env_name in {row.env_name for experiment in OWN.values() for row in experiment.rows}:
         if ":" in env_name:  # of a package that tests do not need; the page says how to get it
             assert f"--env {env_name} " in page
         else:
@@ -32,18 +29,20 @@ def test_every_row_is_of_an_environment_that_there_is_and_of_a_known_metric(name
             assert "/".join(parts[:3]) in environments.list_environments()
             assert not parts[3:] or TaskSettings.parse(*parts[3:])
             assert "repeat=" not in env_name
-    # Results of trainings that were made by ids: their repeat is known, and their names say it.
-    assert experiment.action_repeat is not None
-    assert results.with_repeat(name, experiment.action_repeat) == name
+    for name, experiment in OWN.items():
+        assert {row.metric for row in experiment.rows} <= set(results.METRICS), name
+        # Results of trainings that were made by ids: their repeat is known, and their names say it.
+        assert experiment.action_repeat is not None, name
+        assert results.with_repeat(name, experiment.action_repeat) == name
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_every_final_score_has_its_standard_deviation(name):
-    places = {
-        metric: {(row.env_name, row.seed, row.env_step) for row in OWN[name].rows if row.metric == metric}
-        for metric in ("final_return", "final_return_std")
-    }
-    assert places["final_return"] == places["final_return_std"]
+def test_every_final_score_has_its_standard_deviation():
+    for name, experiment in OWN.items():
+        means, stds = (
+            {(row.env_name, row.seed, row.env_step) for row in experiment.rows if row.metric == metric}
+            for metric in ("final_return", "final_return_std")
+        )
+        assert means == stds, name
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -29,27 +29,23 @@ def rows_of(env_name="CartPole-v1", env_step=1_000, exp_name=NAME, **scores):
 
 ROWS = rows_of(seed7=(20.0, 2.0), seed3=(10.0, 1.5), seed4=(40.0, 0.0))
 
-every_task = pytest.mark.parametrize(
-    "task", tasks.load(), ids=lambda task: f"{task.agent}-{task.environment}"
-)
+
+def test_an_entry_of_the_file_changes_its_preset_by_its_settings():
+    for task in tasks.load():
+        config, agent = task.make_config(), registry.AGENTS[task.agent]
+        assert type(config) is agent.config, task
+        preset = vars(agent.presets[task.preset])
+        differing = {name for name, value in preset.items() if getattr(config, name) != value}
+        assert differing == set(task.settings), task  # a setting that changes nothing would mislead
 
 
-@every_task
-def test_an_entry_of_the_file_changes_its_preset_by_its_settings(task):
-    config = task.make_config()
-    preset = registry.AGENTS[task.agent].presets[task.preset]
-    assert type(config) is registry.AGENTS[task.agent].config
-    differing = {name for name, value in vars(preset).items() if getattr(config, name) != value}
-    assert differing == set(task.settings)  # a setting that changes nothing would mislead
-
-
-@every_task
-def test_an_entry_of_the_file_says_how_long_it_trains_and_what_came_of_it(task):
-    assert type(task.num_env_steps) is int and task.num_env_steps >= 1
-    assert task.runs
-    seeds = [run.seed for run in task.runs]
-    assert all(type(seed) is int and seed >= 0 for seed in seeds) and len(set(seeds)) == len(seeds)
-    assert all(math.isfinite(run.score) and 0.0 <= run.std < math.inf for run in task.runs)
+def test_an_entry_of_the_file_says_how_long_it_trains_and_what_came_of_it():
+    for task in tasks.load():
+        assert type(task.num_env_steps) is int and task.num_env_steps >= 1, task
+        seeds = [run.seed for run in task.runs]
+        assert seeds and len(set(seeds)) == len(seeds), task
+        assert all(type(seed) is int and seed >= 0 for seed in seeds), task
+        assert all(math.isfinite(run.score) and 0.0 <= run.std < math.inf for run in task.runs), task
 
 
 def test_no_two_entries_of_the_file_are_of_one_agent_and_environment():
@@ -63,16 +59,15 @@ def test_a_key_that_is_missing_or_unknown_is_an_error():
             tasks.parse(wrong, ROWS)
 
 
-@every_task
-def test_an_entry_of_the_file_is_of_an_environment_that_there_is(task):
-    assert task.environment in environments.list_environments()
+def test_an_entry_of_the_file_is_of_an_environment_that_there_is():
+    assert {task.environment for task in tasks.load()} <= {*environments.list_environments()}
 
 
-@every_task
-def test_an_entry_of_the_file_is_found_by_its_agent_and_environment(task):
-    assert tasks.find(task.agent, task.environment) is task
-    if not task.environment.startswith("dm_control/"):
-        assert tasks.find(task.agent, f"gymnasium/{task.environment}") is task
+def test_an_entry_of_the_file_is_found_by_its_agent_and_environment():
+    for task in tasks.load():
+        assert tasks.find(task.agent, task.environment) is task
+        if not task.environment.startswith("dm_control/"):
+            assert tasks.find(task.agent, f"gymnasium/{task.environment}") is task
 
 
 def test_the_file_has_the_runs_that_the_pages_state():

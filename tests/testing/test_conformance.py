@@ -8,6 +8,19 @@ import torch
 
 from minerva_acme import actors, core, specs, testing, types
 
+BROKEN = []
+
+
+def breaks(suite, test, message):
+    """Notes a wrong part, the test that finds it and how this says so."""
+
+    def note(part):
+        BROKEN.append((suite, part, test, message))
+        return part
+
+    return note
+
+
 ACTION_SPEC = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
 
 
@@ -123,17 +136,24 @@ class TestLearner(LearnerSuite):
     pass
 
 
+@breaks(
+    ActorSuite, "actions_conform_to_the_action_spec", "`select_action` must keep to the action spec: `action`"
+)
 class OutOfBounds(Actor):
     def select_action(self, observation):
         return np.full(2, 2.0, np.float32)
 
 
+@breaks(ActorSuite, "what_the_environment_gives_is_left_as_it_is", "`select_action` must not change its")
 class ChangesObservations(Actor):
     def select_action(self, observation):
         observation += 1.0
         return super().select_action(observation)
 
 
+@breaks(
+    ActorSuite, "an_action_given_out_is_not_changed_later", "`select_action` must return fresh arrays, but a"
+)
 class ReusesItsAction(Actor):
     buffer = np.zeros(2, np.float32)
 
@@ -142,11 +162,17 @@ class ReusesItsAction(Actor):
         return self.buffer
 
 
+@breaks(
+    ActorSuite, "a_state_that_can_be_saved_reproduces_the_actions", "`restore` must let an actor act as the"
+)
 class ForgetsItsRandomness(Actor):
     def restore(self, state):
         pass
 
 
+@breaks(
+    ActorSuite, "a_state_that_can_be_saved_reproduces_the_actions", "`save` must only return dicts, lists,"
+)
 class SavesAnArray(Actor):
     def save(self):
         return {**super().save(), "array": np.zeros(2)}
@@ -178,6 +204,9 @@ class TestActorThatRemembersAnEpisode(ActorSuite):
     part = Remembers
 
 
+@breaks(
+    ActorSuite, "what_an_episode_showed_is_forgotten_in_the_next", "`observe_first` must begin an episode in"
+)
 class NeverForgets(Remembers):
     def observe_first(self, timestep):
         pass
@@ -216,11 +245,17 @@ class TestFollowing(FollowingSuite):
     pass
 
 
+@breaks(
+    FollowingSuite, "update_asks_the_variable_source", "`update(wait=True)` must ask the variable source for"
+)
 class IgnoresUpdate(Following):
     def update(self, wait=False):
         pass
 
 
+@breaks(
+    FollowingSuite, "update_asks_the_variable_source", "`update(wait=True)` must ask the variable source each"
+)
 class UpdatesOnce(Following):
     was_updated = False
 
@@ -230,17 +265,26 @@ class UpdatesOnce(Following):
             super().update(wait)
 
 
+@breaks(
+    FollowingSuite, "update_asks_the_variable_source", "`select_action` must leave the weights to `update`,"
+)
 class UpdatesWhileItActs(Following):
     def select_action(self, observation):
         self.update()
         return super().select_action(observation)
 
 
+@breaks(
+    FollowingSuite, "an_actor_acts_by_the_variables_that_it_takes", "`update(wait=True)` must let the actor"
+)
 class ActsByNoVariables(Following):
     def update(self, wait=False):
         self.source.poll_variables(["policy"])
 
 
+@breaks(
+    FollowingSuite, "an_actor_acts_by_the_variables_that_it_takes", "`update(wait=True)` must let the actor"
+)
 class ActsByItsFirstVariables(Following):
     was_updated = False
 
@@ -336,6 +380,38 @@ class RecordingSuite(ActorSuite):
         return self.part(adder)
 
 
+breaks(
+    RecordingSuite,
+    "extras_are_recorded_with_the_action_that_they_belong_to",
+    "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+    "observation of step 5 of an episode changed the extras of the next one.",
+)(RecordsLate)
+breaks(
+    RecordingSuite,
+    "extras_are_recorded_with_the_action_that_they_belong_to",
+    "`observe` must add the extras of an action with that action, got leaf 0 of them later: the obs",
+)(RecordsItsMemoryLate)
+breaks(
+    RecordingSuite,
+    "extras_are_recorded_with_the_action_that_they_belong_to",
+    "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
+    "observation of step 1 first changed the extras of step 3.",
+)(RecordsItsMemoryLateWithinAnEpisode)
+breaks(
+    RecordingSuite,
+    "extras_are_recorded_with_the_action_that_they_belong_to",
+    "`observe` must add the extras of an action with that action; got them a step late: the obs",
+)(RecordsLateWithinAnEpisode)
+breaks(
+    RecordingSuite, "extras_are_recorded_with_the_action_that_they_belong_to", "`observe` must add extras of"
+)(RecordsNothingAtFirst)
+breaks(
+    RecordingSuite,
+    "extras_are_recorded_with_the_action_that_they_belong_to",
+    "`observe` must add each action as it was selected, and the timestep that it led to. Expected",
+)(RecordsAnotherAction)
+
+
 class TestRecording(RecordingSuite):
     pass
 
@@ -344,6 +420,12 @@ class TestRecordingOfAMemory(RecordingSuite):
     part = RecordsWhatItRemembers
 
 
+@breaks(
+    AdderSuite,
+    "no_item_holds_steps_of_two_episodes",
+    "Each episode must be written as if it were the only one, but after an episode that `reset` or LAST"
+    " ended there was an item that no single episode has: Transition(observation=array(",
+)
 class MixesEpisodes(Adder):
     """Takes the last observation of an episode for the first one of the next."""
 
@@ -352,6 +434,12 @@ class MixesEpisodes(Adder):
             super().begin(observation)
 
 
+@breaks(
+    AdderSuite,
+    "no_item_holds_steps_of_two_episodes",
+    "Each episode must be written as if it were the only one, but after an episode that `reset` or LAST"
+    " ended this item was lost: Transition(observation=array(",
+)
 class LosesTheFirstStepAfterReset(Adder):
     """Its count is right."""
 
@@ -361,17 +449,32 @@ class LosesTheFirstStepAfterReset(Adder):
         super().reset()
 
 
+@breaks(
+    AdderSuite,
+    "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+    "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, discount",
+)
 class WritesTerminalsAsTimeLimits(Adder):
     def discount(self, timestep):
         return np.ones_like(timestep.discount)
 
 
+@breaks(
+    AdderSuite,
+    "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+    "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, discount",
+)
 class WritesTimeLimitsAsTerminals(Adder):
     def reset(self):
         self.pending[-1:] = [item._replace(discount=np.float32(0.0)) for item in self.pending[-1:]]
         super().reset()
 
 
+@breaks(
+    AdderSuite,
+    "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
+    "`reset` must write what a time limit (LAST, discount 1) would, which is not true for Transition(",
+)
 class WritesResetsAsTerminals(Adder):
     def reset(self):
         if self._open is not None and self.pending and not self.has_ended:
@@ -383,6 +486,11 @@ class WritesResetsAsTerminals(Adder):
         super().add(action, next_timestep, extras)
 
 
+@breaks(
+    AdderSuite,
+    "the_end_of_an_episode_loses_no_transition",
+    "`add` must write the rest of an episode at a true end (LAST, discount 0), expected items after 1",
+)
 class LosesTheLastOfThree(Adder):
     """Of 3-step transitions: those of fewer steps, at the end of an episode, are not written."""
 
@@ -392,6 +500,14 @@ class LosesTheLastOfThree(Adder):
             self._inserted -= 2
 
 
+@breaks(
+    AdderSuite,
+    "the_end_of_an_episode_loses_no_transition",
+    "`add` must write the rest of an episode at a time limit (LAST, discount 1), expected items after 1",
+)
+@breaks(
+    AdderSuite, "reset_ends_the_open_episode_and_loses_no_transition", "`add` must write the transition of"
+)
 class LosesTruncatedSteps(Adder):
     def add(self, action, next_timestep, extras=()):
         super().add(action, next_timestep, extras)
@@ -408,6 +524,11 @@ class TestExactAdder(ExactAdderSuite):
     pass
 
 
+@breaks(
+    ExactAdderSuite,
+    "the_end_of_an_episode_loses_no_transition",
+    "`add` must write the rest of an episode at a true end (LAST, discount 0), expected 4 items after 4",
+)
 class LosesOneOfMany(Adder):
     """Writes all of a short episode."""
 
@@ -418,26 +539,45 @@ class LosesOneOfMany(Adder):
             self._inserted -= 1
 
 
+@breaks(
+    AdderSuite, "every_episode_adds_items_and_the_count_never_falls", "`num_inserted` must grow with every"
+)
 class CountsNothing(Adder):
     num_inserted = 0
 
 
+@breaks(AdderSuite, "calls_out_of_order_are_refused_and_change_nothing", "`add` when no episode is open must")
 class TakesAnyOrder(Adder):
     def add(self, action, next_timestep, extras=()):
         self._open = self._open or 0
         super().add(action, next_timestep, extras)
 
 
+@breaks(
+    AdderSuite,
+    "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+    "`add_first` with an observation that violates its spec with an extra axis must raise ValueError, got",
+)
 class TakesAnything(Adder):
     def _check(self, array, size):
         pass
 
 
+@breaks(
+    AdderSuite,
+    "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+    "`add` with a discount above its bound must raise ValueError, got no error.",
+)
 class TakesAnyDiscount(Adder):
     def add(self, action, next_timestep, extras=()):
         super().add(action, next_timestep._replace(discount=1.0), extras)
 
 
+@breaks(
+    AdderSuite,
+    "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
+    "`add` must continue the episode after it refused a step: No episode is open.",
+)
 class BreaksWhenRefusing(Adder):
     def _check(self, array, size):
         if array.shape != (size,):
@@ -445,6 +585,9 @@ class BreaksWhenRefusing(Adder):
         super()._check(array, size)
 
 
+@breaks(
+    AdderSuite, "reset_ends_the_open_episode_and_loses_no_transition", "`reset` must write as many items as a"
+)
 class LosesTheOpenEpisode(Adder):
     def add(self, action, next_timestep, extras=()):
         super().add(action, next_timestep, extras)
@@ -455,17 +598,24 @@ class LosesTheOpenEpisode(Adder):
         self._open = None
 
 
+@breaks(
+    AdderSuite, "reset_and_flush_may_come_at_any_time", "`reset` and `flush` must write nothing before the"
+)
 class CountsResets(Adder):
     def reset(self):
         super().reset()
         self._inserted += 1
 
 
+@breaks(AdderSuite, "close_ends_the_open_episode", "`close` must write the transition of the open episode,")
 class ClosesWithoutTheRest(Adder):
     def close(self):
         pass
 
 
+@breaks(
+    LearnerSuite, "variables_given_out_are_copies", "`get_variables` must return copies. Expected array([0.,"
+)
 class SharesItsArrays(testing.FakeLearner):
     def __init__(self):
         super().__init__()
@@ -479,11 +629,17 @@ class SharesItsArrays(testing.FakeLearner):
         return [self.array if name == "policy" else super().get_variables([name]) for name in names]
 
 
+@breaks(
+    LearnerSuite, "each_name_gives_one_nest_of_arrays", "`get_variables` must return numpy arrays, expected"
+)
 class GivesTensors(testing.FakeLearner):
     def get_variables(self, names):
         return [torch.zeros(2) for _ in super().get_variables(names)]
 
 
+@breaks(
+    LearnerSuite, "variables_given_out_are_copies", "`poll_variables` must return copies. Expected array([0.,"
+)
 class PollsLiveViews(testing.FakeLearner):
     """Copies for `get_variables` alone."""
 
@@ -540,6 +696,17 @@ class SourceSuite(testing.VariableSourceConformance):
         return self.part()
 
 
+breaks(
+    SourceSuite, "versions_never_fall_and_tell_every_change", "`poll_variables` must never decrease versions,"
+)(CountsDown)
+breaks(
+    SourceSuite, "versions_never_fall_and_tell_every_change", "`poll_variables` must give changed variables a"
+)(ChangesUntold)
+
+
+@breaks(
+    LearnerSuite, "variables_given_out_are_copies", "`get_variables` must return copies. A caller wrote into"
+)
 class SharesOneCache(testing.FakeLearner):
     """Copies once for each version, for all who ask."""
 
@@ -589,6 +756,14 @@ class TwoNamesSuite(SourceSuite):
         source.num_changes = 1
 
 
+breaks(TwoNamesSuite, "variables_come_in_the_order_that_is_asked_for", "`get_variables` must return the")(
+    ReversesTheOrder
+)
+breaks(TwoNamesSuite, "variables_come_in_the_order_that_is_asked_for", "`get_variables` must return the")(
+    AlikeAtFirst
+)
+
+
 class Targets(core.Learner):
     """Gradient descent on a square, with a target that follows every 100 steps."""
 
@@ -620,16 +795,29 @@ class TestTargets(LearnerSuite):
     part = Targets
 
 
+@breaks(
+    LearnerSuite,
+    "restore_brings_back_all_that_was_saved",
+    "`restore` must bring a new learner to the given state, whatever its numbers. Expected array([1.,",
+)
 class ForgetsItsTarget(Targets):
     def restore(self, state):
         super().restore({**state, "target": self.target})
 
 
+@breaks(
+    LearnerSuite,
+    "restore_brings_back_all_that_was_saved",
+    "`restore` must bring a new learner to the given state, whatever its numbers. Expected array(4) at",
+)
 class ForgetsItsCount(Targets):
     def restore(self, state):
         super().restore({**state, "num_steps": self.num_steps})
 
 
+@breaks(
+    LearnerSuite, "every_step_learns_from_its_batch", "`step` must learn from its batch, but call 2 changed"
+)
 class DropsEverySecondBatch(Targets):
     def learn(self):
         if self.num_steps % 2 == 0:
@@ -641,31 +829,49 @@ class TestEverySecondStep(LearnerSuite):
     steps_per_update = 2
 
 
+@breaks(
+    LearnerSuite, "an_unknown_name_is_refused_and_the_known_ones_are_listed", "`get_variables` of an unknown"
+)
 class KnowsEveryName(testing.FakeLearner):
     def get_variables(self, names):
         return super().get_variables(["policy" for _ in names])
 
 
+@breaks(
+    LearnerSuite, "versions_grow_and_nothing_is_sent_twice", "`poll_variables` with the newest version must"
+)
 class SendsInVain(testing.FakeLearner):
     def poll_variables(self, names, newer_than=None):
         return super().poll_variables(names)
 
 
+@breaks(
+    LearnerSuite, "a_step_changes_some_variable", "`step` must change some variable, expected a difference in"
+)
 class StandsStill(testing.FakeLearner):
     def step(self):
         pass
 
 
+@breaks(
+    LearnerSuite, "run_makes_as_many_steps_as_it_is_told", "`run(num_steps=3)` must do the same as 3 calls of"
+)
 class StepsTooOften(testing.FakeLearner):
     def run(self, num_steps=None):
         super().run(num_steps + 1)
 
 
+@breaks(
+    LearnerSuite, "a_restored_learner_continues_as_the_saved_one", "`restore` must let a learner continue as"
+)
 class ForgetsItsSteps(testing.FakeLearner):
     def restore(self, state):
         pass
 
 
+@breaks(
+    LearnerSuite, "other_threads_get_what_a_completed_step_left", "`poll_variables` must give another thread"
+)
 class ServesHalfSteps(testing.FakeLearner):
     def step(self):
         self._num_steps += 0.5
@@ -673,6 +879,9 @@ class ServesHalfSteps(testing.FakeLearner):
         self._num_steps += 0.5
 
 
+@breaks(
+    LearnerSuite, "a_saved_state_is_a_copy", "`save` must return a copy, but later steps changed it. Expected"
+)
 class SharesItsState(testing.FakeLearner):
     def __init__(self):
         super().__init__()
@@ -686,11 +895,17 @@ class SharesItsState(testing.FakeLearner):
         return self.state
 
 
+@breaks(
+    LearnerSuite, "an_unknown_name_is_refused_and_the_known_ones_are_listed", "`poll_variables` of an unknown"
+)
 class PollsEveryName(testing.FakeLearner):
     def poll_variables(self, names, newer_than=None):
         return super().poll_variables(["policy" for _ in names], newer_than)
 
 
+@breaks(
+    LearnerSuite, "versions_grow_and_nothing_is_sent_twice", "`poll_variables` must count versions by whole"
+)
 class TellsTheTime(testing.FakeLearner):
     """Its versions are times, of which other machines have others."""
 
@@ -699,6 +914,9 @@ class TellsTheTime(testing.FakeLearner):
         return answer and answer._replace(version=answer.version / 10)
 
 
+@breaks(
+    LearnerSuite, "restore_leaves_the_given_state_as_it_is", "`restore` must copy what it is given, but later"
+)
 class KeepsTheGivenState(Targets):
     """Restores without a copy, and learns in place."""
 
@@ -709,6 +927,9 @@ class KeepsTheGivenState(Targets):
         return super().save() | {"weights": self.weights.clone()}
 
 
+@breaks(
+    LearnerSuite, "saving_and_serving_leave_learning_as_it_is", "`save` must leave learning as it is, but"
+)
 class LearnsLessWhenItIsSaved(testing.FakeLearner):
     """Saves itself in evaluation mode, and stays in it."""
 
@@ -726,6 +947,9 @@ class LearnsLessWhenItIsSaved(testing.FakeLearner):
         self.is_training = state["is_training"]
 
 
+@breaks(
+    LearnerSuite, "saving_and_serving_leave_learning_as_it_is", "`get_variables` must leave learning as it"
+)
 class LearnsLessWhenItIsRead(testing.FakeLearner):
     """Serves its variables in evaluation mode, and stays in it."""
 
@@ -739,12 +963,22 @@ class LearnsLessWhenItIsRead(testing.FakeLearner):
         return super()._variables(names, num_steps)
 
 
+@breaks(
+    LearnerSuite,
+    "a_step_leaves_the_settings_of_the_process_as_they_are",
+    "`step` must leave torch's settings as they are, expected {'is_grad_enabled': True, ",
+)
 class LeavesGradientsOff(testing.FakeLearner):
     def step(self):
         super().step()
         torch.set_grad_enabled(False)
 
 
+@breaks(
+    LearnerSuite,
+    "a_step_leaves_the_settings_of_the_process_as_they_are",
+    "`step` must not seed the global generator of torch, got the same state after two different ones",
+)
 class SeedsItsNoise(testing.FakeLearner):
     def step(self):
         super().step()
@@ -752,403 +986,18 @@ class SeedsItsNoise(testing.FakeLearner):
         torch.rand(3)
 
 
+@breaks(
+    LearnerSuite,
+    "a_step_leaves_the_settings_of_the_process_as_they_are",
+    "`step` must not seed the global generator of numpy, got the same state after two different ones",
+)
 class SeedsNumpysNoise(testing.FakeLearner):
     def step(self):
         super().step()
         np.random.seed(0)
 
 
-@pytest.mark.parametrize(
-    ("suite", "part", "test", "message"),
-    [
-        (
-            LearnerSuite,
-            PollsEveryName,
-            "an_unknown_name_is_refused_and_the_known_ones_are_listed",
-            "`poll_variables` of an unknown name must raise KeyError, got no error.",
-        ),
-        (
-            LearnerSuite,
-            TellsTheTime,
-            "versions_grow_and_nothing_is_sent_twice",
-            "`poll_variables` must count versions by whole numbers, which are compared and sent to other",
-        ),
-        (
-            LearnerSuite,
-            KeepsTheGivenState,
-            "restore_leaves_the_given_state_as_it_is",
-            "`restore` must copy what it is given, but later steps changed it. Expected array([1.19",
-        ),
-        (
-            LearnerSuite,
-            LearnsLessWhenItIsSaved,
-            "saving_and_serving_leave_learning_as_it_is",
-            "`save` must leave learning as it is, but with it 4 steps led elsewhere. Expected array([8., 8.]",
-        ),
-        (
-            LearnerSuite,
-            LearnsLessWhenItIsRead,
-            "saving_and_serving_leave_learning_as_it_is",
-            "`get_variables` must leave learning as it is, but with it 4 steps led elsewhere. Expected",
-        ),
-        (
-            LearnerSuite,
-            LeavesGradientsOff,
-            "a_step_leaves_the_settings_of_the_process_as_they_are",
-            "`step` must leave torch's settings as they are, expected {'is_grad_enabled': True, ",
-        ),
-        (
-            LearnerSuite,
-            SeedsItsNoise,
-            "a_step_leaves_the_settings_of_the_process_as_they_are",
-            "`step` must not seed the global generator of torch, got the same state after two different ones",
-        ),
-        (
-            LearnerSuite,
-            SeedsNumpysNoise,
-            "a_step_leaves_the_settings_of_the_process_as_they_are",
-            "`step` must not seed the global generator of numpy, got the same state after two different ones",
-        ),
-        (
-            ActorSuite,
-            OutOfBounds,
-            "actions_conform_to_the_action_spec",
-            "`select_action` must keep to the action spec: `action` must be in [-1, 1], the bounds "
-            "of its spec, got 2.0 at index (0,). Correct it, or its spec.",
-        ),
-        (
-            ActorSuite,
-            ChangesObservations,
-            "what_the_environment_gives_is_left_as_it_is",
-            "`select_action` must not change its observation. Expected array(",
-        ),
-        (
-            ActorSuite,
-            ReusesItsAction,
-            "an_action_given_out_is_not_changed_later",
-            "`select_action` must return fresh arrays, but a later call changed the action of an "
-            "earlier one. Expected array(",
-        ),
-        (
-            ActorSuite,
-            ForgetsItsRandomness,
-            "a_state_that_can_be_saved_reproduces_the_actions",
-            "`restore` must let an actor act as the saved one does. Expected array(",
-        ),
-        (
-            ActorSuite,
-            NeverForgets,
-            "what_an_episode_showed_is_forgotten_in_the_next",
-            "`observe_first` must begin an episode in which the previous one is forgotten: the action "
-            "changes if the previous episode shows its observations in another order. Expected array(",
-        ),
-        (
-            ActorSuite,
-            SavesAnArray,
-            "a_state_that_can_be_saved_reproduces_the_actions",
-            "`save` must only return dicts, lists, tuples, tensors, numbers, strings, booleans and None, "
-            "got {",
-        ),
-        (
-            FollowingSuite,
-            IgnoresUpdate,
-            "update_asks_the_variable_source",
-            "`update(wait=True)` must ask the variable source for the newest variables, expected a call to "
-            "`poll_variables` or `get_variables`, got none.",
-        ),
-        (
-            FollowingSuite,
-            UpdatesOnce,
-            "update_asks_the_variable_source",
-            "`update(wait=True)` must ask the variable source each time, got no call in step 1.",
-        ),
-        (
-            FollowingSuite,
-            UpdatesWhileItActs,
-            "update_asks_the_variable_source",
-            "`select_action` must leave the weights to `update`, got 1 calls of the variable source.",
-        ),
-        (
-            FollowingSuite,
-            ActsByNoVariables,
-            "an_actor_acts_by_the_variables_that_it_takes",
-            "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions",
-        ),
-        (
-            FollowingSuite,
-            ActsByItsFirstVariables,
-            "an_actor_acts_by_the_variables_that_it_takes",
-            "`update(wait=True)` must let the actor act by the variables that it takes, got the same actions",
-        ),
-        (
-            RecordingSuite,
-            RecordsLate,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
-            "observation of step 5 of an episode changed the extras of the next one.",
-        ),
-        (
-            RecordingSuite,
-            RecordsItsMemoryLate,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the obs",
-        ),
-        (
-            RecordingSuite,
-            RecordsItsMemoryLateWithinAnEpisode,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action, got leaf 0 of them later: the "
-            "observation of step 1 first changed the extras of step 3.",
-        ),
-        (
-            RecordingSuite,
-            RecordsLateWithinAnEpisode,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add the extras of an action with that action; got them a step late: the obs",
-        ),
-        (
-            RecordingSuite,
-            RecordsNothingAtFirst,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add extras of the same structure at every step, got [0, 2, 2, 2, 2, 2, 2, 2",
-        ),
-        (
-            RecordingSuite,
-            RecordsAnotherAction,
-            "extras_are_recorded_with_the_action_that_they_belong_to",
-            "`observe` must add each action as it was selected, and the timestep that it led to. Expected",
-        ),
-        (
-            AdderSuite,
-            MixesEpisodes,
-            "no_item_holds_steps_of_two_episodes",
-            "Each episode must be written as if it were the only one, but after an episode that `reset` or "
-            "LAST ended there was an item that no single episode has: Transition(observation=array(",
-        ),
-        (
-            AdderSuite,
-            LosesTheFirstStepAfterReset,
-            "no_item_holds_steps_of_two_episodes",
-            "Each episode must be written as if it were the only one, but after an episode that `reset` or "
-            "LAST ended this item was lost: Transition(observation=array(",
-        ),
-        (
-            AdderSuite,
-            WritesTerminalsAsTimeLimits,
-            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
-            "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
-            "discount 1): [Transition(",
-        ),
-        (
-            AdderSuite,
-            WritesTimeLimitsAsTerminals,
-            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
-            "A true end (LAST, discount 0) must be written as such, got the items of a time limit (LAST, "
-            "discount 1): [Transition(",
-        ),
-        (
-            AdderSuite,
-            WritesResetsAsTerminals,
-            "a_true_end_a_time_limit_and_a_reset_are_written_as_what_they_are",
-            "`reset` must write what a time limit (LAST, discount 1) would, which is not true for "
-            "Transition(",
-        ),
-        (
-            AdderSuite,
-            LosesTheLastOfThree,
-            "the_end_of_an_episode_loses_no_transition",
-            "`add` must write the rest of an episode at a true end (LAST, discount 0), expected items "
-            "after 1 steps, got",
-        ),
-        (
-            AdderSuite,
-            LosesTruncatedSteps,
-            "the_end_of_an_episode_loses_no_transition",
-            "`add` must write the rest of an episode at a time limit (LAST, discount 1), expected items "
-            "after 1 steps, got 0.",
-        ),
-        (
-            AdderSuite,
-            LosesTruncatedSteps,
-            "reset_ends_the_open_episode_and_loses_no_transition",
-            "`add` must write the transition of the open episode, expected > 0 items, got 0.",
-        ),
-        (
-            ExactAdderSuite,
-            LosesOneOfMany,
-            "the_end_of_an_episode_loses_no_transition",
-            "`add` must write the rest of an episode at a true end (LAST, discount 0), expected 4 items "
-            "after 4 steps, got 3.",
-        ),
-        (
-            AdderSuite,
-            CountsNothing,
-            "every_episode_adds_items_and_the_count_never_falls",
-            "`num_inserted` must grow with every episode, expected > 0, got 0.",
-        ),
-        (
-            AdderSuite,
-            TakesAnyOrder,
-            "calls_out_of_order_are_refused_and_change_nothing",
-            "`add` when no episode is open must raise ValueError, got no error.",
-        ),
-        (
-            AdderSuite,
-            TakesAnything,
-            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            "`add_first` with an observation that violates its spec with an extra axis must raise "
-            "ValueError, got no error.",
-        ),
-        (
-            AdderSuite,
-            TakesAnyDiscount,
-            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            "`add` with a discount above its bound must raise ValueError, got no error.",
-        ),
-        (
-            AdderSuite,
-            BreaksWhenRefusing,
-            "a_field_that_breaks_its_spec_is_refused_and_the_adder_stays_usable",
-            "`add` must continue the episode after it refused a step: No episode is open.",
-        ),
-        (
-            AdderSuite,
-            LosesTheOpenEpisode,
-            "reset_ends_the_open_episode_and_loses_no_transition",
-            "`reset` must write as many items as a time limit would. Expected array(1), got array(0).",
-        ),
-        (
-            AdderSuite,
-            CountsResets,
-            "reset_and_flush_may_come_at_any_time",
-            "`reset` and `flush` must write nothing before the first episode. Expected array(0), got",
-        ),
-        (
-            AdderSuite,
-            ClosesWithoutTheRest,
-            "close_ends_the_open_episode",
-            "`close` must write the transition of the open episode, expected > 0 items, got 0.",
-        ),
-        (
-            LearnerSuite,
-            SharesItsArrays,
-            "variables_given_out_are_copies",
-            "`get_variables` must return copies. Expected array([0., 0.]) at ['policy'], got "
-            "array([1., 1.]).",
-        ),
-        (
-            LearnerSuite,
-            PollsLiveViews,
-            "variables_given_out_are_copies",
-            "`poll_variables` must return copies. Expected array([0., 0.]) at ['policy'], got "
-            "array([1., 1.]).",
-        ),
-        (
-            LearnerSuite,
-            SharesOneCache,
-            "variables_given_out_are_copies",
-            "`get_variables` must return copies. A caller wrote into its own, and another caller's changed. "
-            "Expected array([1., 1.], dtype=float32) at ['policy']['steps'], got array([0., 0.], ",
-        ),
-        (
-            TwoNamesSuite,
-            ReversesTheOrder,
-            "variables_come_in_the_order_that_is_asked_for",
-            "`get_variables` must return the variables in the order of the names ['policy', 'critic'].",
-        ),
-        (
-            TwoNamesSuite,
-            AlikeAtFirst,
-            "variables_come_in_the_order_that_is_asked_for",
-            "`get_variables` must return the variables in the order of the names ['policy', 'critic'].",
-        ),
-        (
-            SourceSuite,
-            CountsDown,
-            "versions_never_fall_and_tell_every_change",
-            "`poll_variables` must never decrease versions, got 8 after 9. A client ignores",
-        ),
-        (
-            SourceSuite,
-            ChangesUntold,
-            "versions_never_fall_and_tell_every_change",
-            "`poll_variables` must give changed variables a higher version, got 3 again.",
-        ),
-        (
-            LearnerSuite,
-            GivesTensors,
-            "each_name_gives_one_nest_of_arrays",
-            "`get_variables` must return numpy arrays, expected them in 'policy', got a torch.Tensor.",
-        ),
-        (
-            LearnerSuite,
-            KnowsEveryName,
-            "an_unknown_name_is_refused_and_the_known_ones_are_listed",
-            "`get_variables` of an unknown name must raise KeyError, got no error.",
-        ),
-        (
-            LearnerSuite,
-            SendsInVain,
-            "versions_grow_and_nothing_is_sent_twice",
-            "`poll_variables` with the newest version must return None, got version 0.",
-        ),
-        (
-            LearnerSuite,
-            StandsStill,
-            "a_step_changes_some_variable",
-            "`step` must change some variable, expected a difference in ['policy'] after 2 steps, got none.",
-        ),
-        (
-            LearnerSuite,
-            StepsTooOften,
-            "run_makes_as_many_steps_as_it_is_told",
-            "`run(num_steps=3)` must do the same as 3 calls of `step`. Expected array([3., 3.], "
-            "dtype=float32) at ['policy']['steps'], got array([5., 5.], dtype=float32).",
-        ),
-        (
-            LearnerSuite,
-            ForgetsItsSteps,
-            "a_restored_learner_continues_as_the_saved_one",
-            "`restore` must let a learner continue as the saved one, also 0 steps later. Expected "
-            "array([2., 2.], dtype=float32) at ['policy']['steps'], got array([0., 0.], "
-            "dtype=float32).",
-        ),
-        (
-            LearnerSuite,
-            ForgetsItsTarget,
-            "restore_brings_back_all_that_was_saved",
-            "`restore` must bring a new learner to the given state, whatever its numbers. "
-            "Expected array([1., 1.], dtype=float32) at ['target'], got array([2., 2.], dtype=float32).",
-        ),
-        (
-            LearnerSuite,
-            ForgetsItsCount,
-            "restore_brings_back_all_that_was_saved",
-            "`restore` must bring a new learner to the given state, whatever its numbers. "
-            "Expected array(4) at ['num_steps'], got array(0).",
-        ),
-        (
-            LearnerSuite,
-            DropsEverySecondBatch,
-            "every_step_learns_from_its_batch",
-            "`step` must learn from its batch, but call 2 changed no number of the variables ['policy'] and "
-            "no float tensor in `save`.",
-        ),
-        (
-            LearnerSuite,
-            ServesHalfSteps,
-            "other_threads_get_what_a_completed_step_left",
-            "`poll_variables` must give another thread the variables after the last completed step, got",
-        ),
-        (
-            LearnerSuite,
-            SharesItsState,
-            "a_saved_state_is_a_copy",
-            "`save` must return a copy, but later steps changed it. Expected array(1) at "
-            "['num_steps'], got array(3).",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("suite", "part", "test", "message"), BROKEN)
 @pytest.mark.promise("A subtly wrong part fails its conformance class")
 def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()

@@ -6,6 +6,18 @@ import pytest
 
 from minerva_acme import specs, testing, wrappers
 
+BROKEN = []
+
+
+def breaks(suite, test, message):
+    """Notes a wrong part, the test that finds it and how this says so."""
+
+    def note(part):
+        BROKEN.append((suite, part, test, message))
+        return part
+
+    return note
+
 
 class EnvironmentSuite(testing.EnvironmentConformance):
     part = testing.FakeEnvironment
@@ -55,10 +67,20 @@ class Environment(dm_env.Environment):
         return specs.BoundedArray((2,), np.float32, -1.0, 1.0)
 
 
+@breaks(
+    EnvironmentSuite,
+    "reset_returns_first_before_within_and_after_an_episode",
+    "`reset` before the first episode must return FIRST with reward None, got 0.0.",
+)
 class RewardsTheFirst(Environment):
     reward_at_first = 0.0
 
 
+@breaks(
+    EnvironmentSuite,
+    "every_timestep_conforms_to_the_specs",
+    "`reset` must conform to the specs: `observation['state']` must be float32 of shape (2,), got float64",
+)
 class ComputesInDouble(Environment):
     def observation(self):
         return {"state": np.zeros(2)}
@@ -67,11 +89,17 @@ class ComputesInDouble(Environment):
         return {"state": specs.Array((2,), np.float32)}
 
 
+@breaks(
+    EnvironmentSuite, "every_timestep_conforms_to_the_specs", "`step` number 2 must conform to the specs:"
+)
 class Diverges(Environment):
     def observation(self):
         return np.array([0.0, np.nan if self.t == 2 else 1.0], np.float32)
 
 
+@breaks(
+    EnvironmentSuite, "discounts_lie_between_0_and_1", "`step` number 1 must return a discount in [0, 1], got"
+)
 class DiscountsTooMuch(Environment):
     discount = 1.5
 
@@ -79,10 +107,18 @@ class DiscountsTooMuch(Environment):
         return specs.Array((), np.float64)
 
 
+@breaks(
+    EnvironmentSuite, "an_episode_is_first_then_mid_then_last", "`step` must return LAST at some time, got 20"
+)
 class NeverEnds(Environment):
     num_steps = -1
 
 
+@breaks(
+    EnvironmentSuite,
+    "a_step_before_the_first_reset_and_after_last_begins_an_episode",
+    "`step` before the first reset must return FIRST, got MID.",
+)
 class StopsAtItsEnd(Environment):
     def step(self, action):
         if self.t is None:
@@ -91,6 +127,11 @@ class StopsAtItsEnd(Environment):
         return super().step(action)
 
 
+@breaks(
+    EnvironmentSuite,
+    "what_was_given_out_is_not_changed_later",
+    "Timesteps must have fresh arrays. `step` number 1 changed the observation of an earlier one.",
+)
 class ReusesItsArray(Environment):
     def __init__(self):
         super().__init__()
@@ -101,6 +142,9 @@ class ReusesItsArray(Environment):
         return self.array
 
 
+@breaks(
+    EnvironmentSuite, "what_was_given_out_is_not_changed_later", "Timesteps must have fresh arrays. `reset`"
+)
 class WritesAtReset(Environment):
     array = None
 
@@ -114,6 +158,11 @@ class WritesAtReset(Environment):
         return self.array
 
 
+@breaks(
+    EnvironmentSuite,
+    "what_was_given_out_is_not_changed_later",
+    "Timesteps must have fresh arrays. `step` number 2 changed the reward of an earlier one.",
+)
 class WritesToAllRewards(Environment):
     reward = np.zeros(1)
 
@@ -125,6 +174,9 @@ class WritesToAllRewards(Environment):
         return super().step(action)._replace(reward=self.reward)
 
 
+@breaks(
+    EnvironmentSuite, "what_was_given_out_is_not_changed_later", "Timesteps must have fresh arrays. A later"
+)
 class ReusesNineArrays(Environment):
     """Takes the arrays of its observations in turn."""
 
@@ -150,6 +202,9 @@ class Random(Environment):
         return self.random.normal(size=2).astype(np.float32)
 
 
+@breaks(
+    EnvironmentSuite, "the_last_observation_is_that_of_the_episode_that_ends", "`step` must return with LAST"
+)
 class ShowsTheNextEpisode(Random):
     """Resets by itself at the end, as some simulators do."""
 
@@ -194,18 +249,44 @@ class SeededSuite(EnvironmentSuite):
         return self.part(seed)
 
 
+breaks(
+    SeededSuite, "a_seed_determines_what_happens", "Two environments with the same seed must be equal, but"
+)(IgnoresItsSeed)
+breaks(
+    SeededSuite, "a_seed_determines_what_happens", "Environments with different seeds must differ, got the"
+)(AlwaysTheSame)
+breaks(
+    SeededSuite, "a_seed_determines_what_happens", "Episodes of an environment must differ, got the same one"
+)(RepeatsItsEpisode)
+
+
+@breaks(
+    WrapperSuite,
+    "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+    "`step` of BootstrapsFromTheEnd must pass on a true end (discount 0) unchanged, got a discount of",
+)
 class BootstrapsFromTheEnd(wrappers.EnvironmentWrapper):
     def step(self, action):
         timestep = super().step(action)
         return timestep if timestep.first() else timestep._replace(discount=1.0)
 
 
+@breaks(
+    WrapperSuite,
+    "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+    "`step` of EndsTrulyAtALimit must pass on a time limit (discount 1) unchanged, got a discount of 0.0.",
+)
 class EndsTrulyAtALimit(wrappers.EnvironmentWrapper):
     def step(self, action):
         timestep = super().step(action)
         return timestep._replace(discount=0.0) if timestep.last() else timestep
 
 
+@breaks(
+    WrapperSuite,
+    "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+    "`step` of RoundsDiscounts must pass on a discount of 0.625 unchanged, got",
+)
 class RoundsDiscounts(wrappers.EnvironmentWrapper):
     digits = 0
 
@@ -215,10 +296,18 @@ class RoundsDiscounts(wrappers.EnvironmentWrapper):
         return timestep._replace(discount=np.round(timestep.discount, self.digits))
 
 
+@breaks(
+    WrapperSuite,
+    "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
+    "`step` of RoundsDiscountsToATenth must pass on a discount of 0.640625 unchanged, got",
+)
 class RoundsDiscountsToATenth(RoundsDiscounts):
     digits = 1
 
 
+@breaks(
+    WrapperSuite, "every_reward_arrives_with_the_step_that_it_is_of", "`step` of LosesRewardsOfSkippedFrames"
+)
 class LosesRewardsOfSkippedFrames(wrappers.EnvironmentWrapper):
     """Repeats each action, and gives the reward of the last frame."""
 
@@ -230,29 +319,46 @@ class LosesRewardsOfSkippedFrames(wrappers.EnvironmentWrapper):
         return timestep
 
 
+@breaks(
+    WrapperSuite, "every_reward_arrives_with_the_step_that_it_is_of", "`step` of GivesRewardsAStepLate must"
+)
 class GivesRewardsAStepLate(wrappers.EnvironmentWrapper):
     def _convert(self, timestep):
         late, self.newest = getattr(self, "newest", None), timestep.reward
         return timestep if timestep.first() else timestep._replace(reward=np.float32(late or 0.0))
 
 
+@breaks(EnvironmentSuite, "an_action_is_left_as_it_is", "`step` must not change its action. Expected array(")
 class ClipsInPlace(Environment):
     def step(self, action):
         action *= 0
         return super().step(action)
 
 
+@breaks(
+    EnvironmentSuite, "an_action_is_left_as_it_is", "`step` must not change its action. To clip it, make a"
+)
 class ClipsToItsBoundsInPlace(Environment):
     def step(self, action):
         np.clip(action, -1.0, 1.0, out=action)
         return super().step(action)
 
 
+@breaks(
+    EnvironmentSuite,
+    "the_four_specs_are_nests_of_specs_and_stay_the_same",
+    "`observation_spec` must return a nest of dm_env specs, got 2.",
+)
 class DescribesByHand(Environment):
     def observation_spec(self):
         return (2,)
 
 
+@breaks(
+    EnvironmentSuite,
+    "the_four_specs_are_nests_of_specs_and_stay_the_same",
+    "`observation_spec` must return the same spec after an episode as before, expected Array(shape=(2,),",
+)
 class GrowsItsSpec(Environment):
     size = 2
 
@@ -264,6 +370,7 @@ class GrowsItsSpec(Environment):
         return super().step(action)
 
 
+@breaks(WrapperSuite, "public_attributes_reach_through", "Opaque must forward public attributes: expected")
 class Opaque(dm_env.Environment):
     """Forwards the environment's methods alone."""
 
@@ -283,11 +390,17 @@ class Opaque(dm_env.Environment):
         return self.wrapped.action_spec()
 
 
+@breaks(
+    WrapperSuite, "private_and_unknown_attributes_do_not", "LooksEverywhere must raise AttributeError for"
+)
 class LooksEverywhere(wrappers.EnvironmentWrapper):
     def __getattr__(self, name):
         return getattr(self.__dict__["_environment"], name)
 
 
+@breaks(
+    WrapperSuite, "every_timestep_conforms_to_the_specs", "`reset` must conform to the specs: `observation`"
+)
 class KeepsTheOldSpec(wrappers.EnvironmentWrapper):
     """Doubles the observation, but not its spec."""
 
@@ -301,230 +414,30 @@ class KeepsTheOldSpec(wrappers.EnvironmentWrapper):
         return timestep._replace(observation=np.concatenate([timestep.observation] * 2))
 
 
+@breaks(WrapperSuite, "a_pickled_copy_goes_on_alike_and_on_its_own", "pickle must copy KeepsALambda, got ")
 class KeepsALambda(wrappers.EnvironmentWrapper):
     def __init__(self, environment):
         super().__init__(environment)
         self.scale = lambda x: x
 
 
+@breaks(
+    WrapperSuite, "a_deep_copy_goes_on_alike_and_on_its_own", "A copy.deepcopy copy of CopiesShareTheWrapped"
+)
 class CopiesShareTheWrapped(wrappers.EnvironmentWrapper):
     def __deepcopy__(self, memo):
         return type(self)(self._environment)
 
 
+@breaks(
+    WrapperSuite, "close_closes_what_is_wrapped", "`close` must close the wrapped environment, expected one"
+)
 class LeavesItOpen(wrappers.EnvironmentWrapper):
     def close(self):
         pass
 
 
-def case(suite, part, test, message):
-    return pytest.param(suite, part, test, message, id=part.__name__)
-
-
-@pytest.mark.parametrize(
-    ("suite", "part", "test", "message"),
-    [
-        case(
-            EnvironmentSuite,
-            RewardsTheFirst,
-            "reset_returns_first_before_within_and_after_an_episode",
-            "`reset` before the first episode must return FIRST with reward None, got 0.0.",
-        ),
-        case(
-            EnvironmentSuite,
-            ComputesInDouble,
-            "every_timestep_conforms_to_the_specs",
-            "`reset` must conform to the specs: `observation['state']` must be float32 of "
-            "shape (2,), got float64 of shape (2,). Cast it, or wrap the environment in",
-        ),
-        case(
-            EnvironmentSuite,
-            Diverges,
-            "every_timestep_conforms_to_the_specs",
-            "`step` number 2 must conform to the specs: `observation` must be finite, got nan at "
-            "index (1,). Look for a simulation or a policy that has diverged.",
-        ),
-        case(
-            EnvironmentSuite,
-            DiscountsTooMuch,
-            "discounts_lie_between_0_and_1",
-            "`step` number 1 must return a discount in [0, 1], got 1.5.",
-        ),
-        case(
-            EnvironmentSuite,
-            NeverEnds,
-            "an_episode_is_first_then_mid_then_last",
-            "`step` must return LAST at some time, got 20 steps without it. If the episodes are "
-            "longer, raise `max_steps`; if they are endless, add a step limit.",
-        ),
-        case(
-            EnvironmentSuite,
-            StopsAtItsEnd,
-            "a_step_before_the_first_reset_and_after_last_begins_an_episode",
-            "`step` before the first reset must return FIRST, got MID.",
-        ),
-        case(
-            EnvironmentSuite,
-            ReusesItsArray,
-            "what_was_given_out_is_not_changed_later",
-            "Timesteps must have fresh arrays. `step` number 1 changed the observation of an earlier one. "
-            "Expected array([1., 1.], dtype=float32), got array([2., 2.], dtype=float32).",
-        ),
-        case(
-            EnvironmentSuite,
-            ClipsInPlace,
-            "an_action_is_left_as_it_is",
-            "`step` must not change its action. Expected array(",
-        ),
-        case(
-            EnvironmentSuite,
-            ClipsToItsBoundsInPlace,
-            "an_action_is_left_as_it_is",
-            "`step` must not change its action. To clip it, make a copy. "
-            "Expected array([4., 4.], dtype=float32), got array([1., 1.], dtype=float32).",
-        ),
-        case(
-            EnvironmentSuite,
-            ReusesNineArrays,
-            "what_was_given_out_is_not_changed_later",
-            "Timesteps must have fresh arrays. A later call changed the observation of an earlier one. "
-            "Expected ",
-        ),
-        case(
-            EnvironmentSuite,
-            DescribesByHand,
-            "the_four_specs_are_nests_of_specs_and_stay_the_same",
-            "`observation_spec` must return a nest of dm_env specs, got 2.",
-        ),
-        case(
-            EnvironmentSuite,
-            GrowsItsSpec,
-            "the_four_specs_are_nests_of_specs_and_stay_the_same",
-            "`observation_spec` must return the same spec after an episode as before, expected "
-            "Array(shape=(2,), dtype=dtype('float32'), name=None), got Array(shape=(3,), "
-            "dtype=dtype('float32'), name=None).",
-        ),
-        case(
-            EnvironmentSuite,
-            WritesAtReset,
-            "what_was_given_out_is_not_changed_later",
-            "Timesteps must have fresh arrays. `reset` changed the observation of an earlier one. Expected ",
-        ),
-        case(
-            EnvironmentSuite,
-            WritesToAllRewards,
-            "what_was_given_out_is_not_changed_later",
-            "Timesteps must have fresh arrays. `step` number 2 changed the reward of an earlier one.",
-        ),
-        case(
-            EnvironmentSuite,
-            ShowsTheNextEpisode,
-            "the_last_observation_is_that_of_the_episode_that_ends",
-            "`step` must return with LAST the observation in which the episode ended, got the one that the "
-            "next episode begins with.",
-        ),
-        case(
-            SeededSuite,
-            IgnoresItsSeed,
-            "a_seed_determines_what_happens",
-            "Two environments with the same seed must be equal, but timestep 0 differs. Expected ",
-        ),
-        case(
-            SeededSuite,
-            AlwaysTheSame,
-            "a_seed_determines_what_happens",
-            "Environments with different seeds must differ, got the same two episodes for seeds 7 and 8.",
-        ),
-        case(
-            SeededSuite,
-            RepeatsItsEpisode,
-            "a_seed_determines_what_happens",
-            "Episodes of an environment must differ, got the same one 12 times. Make the generator with the "
-            "environment and not in `reset`; if the seed determines the episode, set `episodes_differ = "
-            "False`.",
-        ),
-        case(
-            WrapperSuite,
-            BootstrapsFromTheEnd,
-            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of BootstrapsFromTheEnd must pass on a true end (discount 0) unchanged, got a "
-            "discount of 1.0. Learners bootstrap",
-        ),
-        case(
-            WrapperSuite,
-            EndsTrulyAtALimit,
-            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of EndsTrulyAtALimit must pass on a time limit (discount 1) unchanged, got a "
-            "discount of 0.0. Learners bootstrap",
-        ),
-        case(
-            WrapperSuite,
-            RoundsDiscounts,
-            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of RoundsDiscounts must pass on a discount of 0.625 unchanged, got",
-        ),
-        case(
-            WrapperSuite,
-            RoundsDiscountsToATenth,
-            "a_discount_of_0_stays_0_and_one_that_is_not_does_not_become_0",
-            "`step` of RoundsDiscountsToATenth must pass on a discount of 0.640625 unchanged, got",
-        ),
-        case(
-            WrapperSuite,
-            LosesRewardsOfSkippedFrames,
-            "every_reward_arrives_with_the_step_that_it_is_of",
-            "`step` of LosesRewardsOfSkippedFrames must pass on the reward of each step that it makes, got "
-            "none for step 1 of the environment, which it made in its step 1. If it makes its own rewards,",
-        ),
-        case(
-            WrapperSuite,
-            GivesRewardsAStepLate,
-            "every_reward_arrives_with_the_step_that_it_is_of",
-            "`step` of GivesRewardsAStepLate must pass on the reward of each step that it makes, expected "
-            "the one of step 1 of the environment in its step 1, got it in its step 2. If it is late",
-        ),
-        case(
-            WrapperSuite,
-            Opaque,
-            "public_attributes_reach_through",
-            "Opaque must forward public attributes: expected `conformance_marker` of the wrapped "
-            "environment, got none. Inherit from wrappers.EnvironmentWrapper.",
-        ),
-        case(
-            WrapperSuite,
-            LooksEverywhere,
-            "private_and_unknown_attributes_do_not",
-            "LooksEverywhere must raise AttributeError for `_conformance_marker`, got a value. "
-            "Copying and unpickling ask for private names before there is anything to forward to.",
-        ),
-        case(
-            WrapperSuite,
-            KeepsTheOldSpec,
-            "every_timestep_conforms_to_the_specs",
-            "`reset` must conform to the specs: `observation` must be float32 of shape (3,), "
-            "got float32 of shape (6,). Make it agree with its spec.",
-        ),
-        case(
-            WrapperSuite,
-            KeepsALambda,
-            "a_pickled_copy_goes_on_alike_and_on_its_own",
-            "pickle must copy KeepsALambda, got ",
-        ),
-        case(
-            WrapperSuite,
-            CopiesShareTheWrapped,
-            "a_deep_copy_goes_on_alike_and_on_its_own",
-            "A copy.deepcopy copy of CopiesShareTheWrapped must continue as the original. Expected "
-            "array(2., dtype=float32) at [1], got array(3., dtype=float32).",
-        ),
-        case(
-            WrapperSuite,
-            LeavesItOpen,
-            "close_closes_what_is_wrapped",
-            "`close` must close the wrapped environment, expected one call of its `close`, got 0.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("suite", "part", "test", "message"), BROKEN)
 def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()
     with pytest.raises(AssertionError) as caught:

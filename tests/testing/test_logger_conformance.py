@@ -9,6 +9,18 @@ import pytest
 from minerva_acme import loggers, testing
 from minerva_acme.loggers import base
 
+BROKEN = []
+
+
+def breaks(test, message):
+    """Notes a wrong part, the test that finds it and how this says so."""
+
+    def note(part):
+        BROKEN.append((part, test, message))
+        return part
+
+    return note
+
 
 class FakeSuite(testing.LoggerConformance):
     part = testing.FakeLogger
@@ -82,6 +94,7 @@ class TestTerminal(testing.LoggerConformance):
         return None
 
 
+@breaks("every_row_is_written_in_order", "`write` must lose no row and keep their order;")
 class LosesTheLastRow(testing.FakeLogger):
     """Writes a row when the next one comes."""
 
@@ -96,12 +109,16 @@ class LosesTheLastRow(testing.FakeLogger):
             self.rows.clear()
 
 
+@breaks("every_row_is_written_in_order", "`write` must lose no row and keep their order;")
 class WritesBackwards(testing.FakeLogger):
     def write(self, values):
         super().write(values)
         self.rows.insert(0, self.rows.pop())
 
 
+@breaks(
+    "a_row_may_have_other_names_than_those_before", "`write` must take rows with other names; expected the"
+)
 class LosesNewNames(testing.FakeLogger):
     """Takes the names of its first row for all."""
 
@@ -111,6 +128,7 @@ class LosesNewNames(testing.FakeLogger):
         self.rows[-1] = {name: value for name, value in self.rows[-1].items() if name in names}
 
 
+@breaks("a_row_may_have_other_names_than_those_before", "`write` must take rows with other names, got")
 class RefusesOtherNames(testing.FakeLogger):
     def write(self, values):
         if self.rows and values.keys() != self.rows[0].keys():
@@ -118,6 +136,9 @@ class RefusesOtherNames(testing.FakeLogger):
         super().write(values)
 
 
+@breaks(
+    "numbers_of_numpy_and_torch_are_numbers", "`write` must take numbers of numpy and torch as they are, got"
+)
 class TakesPlainNumbersAlone(testing.FakeLogger):
     def write(self, values):
         if not all(isinstance(value, int | float | str) for value in values.values()):
@@ -125,28 +146,41 @@ class TakesPlainNumbersAlone(testing.FakeLogger):
         super().write(values)
 
 
+@breaks("numbers_of_numpy_and_torch_are_numbers", "`write` must take numbers of numpy and torch as they are;")
 class RoundsNumbers(testing.FakeLogger):
     def write(self, values):
         super().write({name: f"{float(value):.6g}" for name, value in base.to_plain(values).items()})
 
 
+@breaks(
+    "a_value_that_is_not_one_number_or_text_is_refused", "`write` must raise ValueError for a value that is"
+)
 class TakesAnything(testing.FakeLogger):
     def write(self, values):
         self.rows.append(dict(values))
 
 
+@breaks(
+    "a_row_is_left_as_it_is_and_belongs_to_the_caller", "`write` must not change its row, expected {'steps':"
+)
 class StampsTheRow(testing.FakeLogger):
     def write(self, values):
         super().write(values)
         values["time"] = 0.0
 
 
+@breaks(
+    "a_row_is_left_as_it_is_and_belongs_to_the_caller", "`write` must write a row as it was, whatever becomes"
+)
 class KeepsTheCallersRow(testing.FakeLogger):
     def write(self, values):
         super().write(values)
         self.rows[-1] = values
 
 
+@breaks(
+    "close_may_come_twice_and_no_row_after_it_is_lost_in_silence", "The second `close` must not raise, got"
+)
 class ClosesOnce(testing.FakeLogger):
     def close(self):
         if self.is_closed:
@@ -154,12 +188,20 @@ class ClosesOnce(testing.FakeLogger):
         super().close()
 
 
+@breaks(
+    "close_may_come_twice_and_no_row_after_it_is_lost_in_silence",
+    "`write` of a closed logger must raise ValueError, got no error; expected the rows",
+)
 class LosesRowsWhenClosed(testing.FakeLogger):
     def write(self, values):
         if not self.is_closed:
             super().write(values)
 
 
+@breaks(
+    "close_may_come_twice_and_no_row_after_it_is_lost_in_silence",
+    "`write` of a closed logger must raise ValueError, got AttributeError(",
+)
 class BreaksWhenClosed(testing.FakeLogger):
     def write(self, values):
         if self.is_closed:
@@ -167,64 +209,7 @@ class BreaksWhenClosed(testing.FakeLogger):
         super().write(values)
 
 
-@pytest.mark.parametrize(
-    ("part", "test", "message"),
-    [
-        (LosesTheLastRow, "every_row_is_written_in_order", "`write` must lose no row and keep their order;"),
-        (WritesBackwards, "every_row_is_written_in_order", "`write` must lose no row and keep their order;"),
-        (
-            LosesNewNames,
-            "a_row_may_have_other_names_than_those_before",
-            "`write` must take rows with other names; expected the rows [{'steps': 1, 'loss': 0.5}, ",
-        ),
-        (
-            RefusesOtherNames,
-            "a_row_may_have_other_names_than_those_before",
-            "`write` must take rows with other names, got ValueError('These are other columns.') for",
-        ),
-        (
-            TakesPlainNumbersAlone,
-            "numbers_of_numpy_and_torch_are_numbers",
-            "`write` must take numbers of numpy and torch as they are, got ValueError(",
-        ),
-        (
-            RoundsNumbers,
-            "numbers_of_numpy_and_torch_are_numbers",
-            "`write` must take numbers of numpy and torch as they are; expected the rows",
-        ),
-        (
-            TakesAnything,
-            "a_value_that_is_not_one_number_or_text_is_refused",
-            "`write` must raise ValueError for a value that is neither one number nor text, got no error for "
-            "array([0., 0., 0.]).",
-        ),
-        (
-            StampsTheRow,
-            "a_row_is_left_as_it_is_and_belongs_to_the_caller",
-            "`write` must not change its row, expected {'steps': 1, 'loss': 0.5}, got",
-        ),
-        (
-            KeepsTheCallersRow,
-            "a_row_is_left_as_it_is_and_belongs_to_the_caller",
-            "`write` must write a row as it was, whatever becomes of it later; expected the rows",
-        ),
-        (
-            ClosesOnce,
-            "close_may_come_twice_and_no_row_after_it_is_lost_in_silence",
-            "The second `close` must not raise, got OSError(",
-        ),
-        (
-            LosesRowsWhenClosed,
-            "close_may_come_twice_and_no_row_after_it_is_lost_in_silence",
-            "`write` of a closed logger must raise ValueError, got no error; expected the rows",
-        ),
-        (
-            BreaksWhenClosed,
-            "close_may_come_twice_and_no_row_after_it_is_lost_in_silence",
-            "`write` of a closed logger must raise ValueError, got AttributeError(",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("part", "test", "message"), BROKEN)
 def test_a_broken_logger_is_found_and_named(part, test, message):
     broken = type("Broken", (FakeSuite,), {"part": part})()
     with pytest.raises(AssertionError) as caught:

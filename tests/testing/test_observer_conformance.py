@@ -5,6 +5,18 @@ import pytest
 
 from minerva_acme import environments, observers, testing
 
+BROKEN = []
+
+
+def breaks(test, message):
+    """Notes a wrong part, the test that finds it and how this says so."""
+
+    def note(part):
+        BROKEN.append((part, test, message))
+        return part
+
+    return note
+
 
 class Suite(testing.ObserverConformance):
     def make_environment(self):
@@ -73,31 +85,45 @@ class TestSum(SumSuite):
     pass
 
 
+@breaks(
+    "metrics_are_values_by_name_that_a_logger_takes", "`get_metrics` must return values that a logger takes:"
+)
 class GivesArrays(Sum):
     def get_metrics(self):
         return {"action/sum": np.full(2, self.sum)}
 
 
+@breaks("metrics_are_values_by_name_that_a_logger_takes", "`get_metrics` must return a dict, got [")
 class GivesAList(Sum):
     def get_metrics(self):
         return [self.sum]
 
 
+@breaks(
+    "metrics_are_values_by_name_that_a_logger_takes", "`get_metrics` must name its metrics with text, got"
+)
 class NamesByNumber(Sum):
     def get_metrics(self):
         return {0: self.sum}
 
 
+@breaks(
+    "the_names_are_none_of_the_loops", "`get_metrics` must not name a metric like one of the loop, which it"
+)
 class ReplacesTheReturn(Sum):
     def get_metrics(self):
         return {"episode_return": self.sum}
 
 
+@breaks("an_episode_is_measured_by_itself", "`observe_first` must begin anew, but the metrics of an episode")
 class NeverForgets(Sum):
     def observe_first(self, environment, timestep):
         pass
 
 
+@breaks(
+    "an_episode_that_was_cut_leaves_nothing_behind", "`observe_first` must begin anew, but an episode that"
+)
 class BeginsAfterItWasRead(Sum):
     """Begins anew when its metrics were read, not when an episode begins."""
 
@@ -109,18 +135,21 @@ class BeginsAfterItWasRead(Sum):
         return metrics
 
 
+@breaks("what_is_watched_is_left_as_it_is", "`observe` must not write into the timestep or the action.")
 class ScalesTheAction(Sum):
     def observe(self, environment, timestep, action):
         action *= 2.0
         super().observe(environment, timestep, action)
 
 
+@breaks("what_is_watched_is_left_as_it_is", "`observe_first` must not write into the timestep or the action.")
 class NormalisesTheObservation(Sum):
     def observe_first(self, environment, timestep):
         super().observe_first(environment, timestep)
         timestep.observation[...] -= 1.0
 
 
+@breaks("what_is_watched_is_left_as_it_is", "`observe` must not play, got 1 calls of")
 class LooksAhead(Sum):
     def observe(self, environment, timestep, action):
         super().observe(environment, timestep, action)
@@ -128,6 +157,7 @@ class LooksAhead(Sum):
             environment.step(action)
 
 
+@breaks("what_is_watched_is_left_as_it_is", "`get_metrics` must not play, got a call")
 class ShowsTheBeginning(Sum):
     def get_metrics(self):
         self.environment.reset()
@@ -141,6 +171,9 @@ class ShowsTheBeginning(Sum):
         return type(self)()
 
 
+@breaks(
+    "copies_watch_on_their_own", "A deep copy must watch on its own, but another copy changed its metrics."
+)
 class SharesItsSum(Sum):
     """Keeps its numbers in a place that copies have too."""
 
@@ -156,6 +189,7 @@ class SharesItsSum(Sum):
         return {"action/sum": self.sums["sum"]}
 
 
+@breaks("an_episode_may_have_one_step", "An episode may have one step, got ValueError(")
 class NeedsTwoSteps(Sum):
     """Measures how actions change."""
 
@@ -171,64 +205,7 @@ class NeedsTwoSteps(Sum):
         return {"change/max": max(self.changes)}
 
 
-@pytest.mark.parametrize(
-    ("part", "test", "message"),
-    [
-        (
-            GivesArrays,
-            "metrics_are_values_by_name_that_a_logger_takes",
-            "`get_metrics` must return values that a logger takes: `action/sum` must be one number or a",
-        ),
-        (
-            GivesAList,
-            "metrics_are_values_by_name_that_a_logger_takes",
-            "`get_metrics` must return a dict, got [",
-        ),
-        (
-            NamesByNumber,
-            "metrics_are_values_by_name_that_a_logger_takes",
-            "`get_metrics` must name its metrics with text, got [0].",
-        ),
-        (
-            ReplacesTheReturn,
-            "the_names_are_none_of_the_loops",
-            "`get_metrics` must not name a metric like one of the loop, which it would replace, got "
-            "['episode_return']. Put a name of your own before it: my/episode_return.",
-        ),
-        (
-            NeverForgets,
-            "an_episode_is_measured_by_itself",
-            "`observe_first` must begin anew, but the metrics of an episode depend on the one before.",
-        ),
-        (
-            BeginsAfterItWasRead,
-            "an_episode_that_was_cut_leaves_nothing_behind",
-            "`observe_first` must begin anew, but an episode that was cut off changed the metrics.",
-        ),
-        (
-            ScalesTheAction,
-            "what_is_watched_is_left_as_it_is",
-            "`observe` must not write into the timestep or the action.",
-        ),
-        (
-            NormalisesTheObservation,
-            "what_is_watched_is_left_as_it_is",
-            "`observe_first` must not write into the timestep or the action.",
-        ),
-        (LooksAhead, "what_is_watched_is_left_as_it_is", "`observe` must not play, got 1 calls of"),
-        (ShowsTheBeginning, "what_is_watched_is_left_as_it_is", "`get_metrics` must not play, got a call"),
-        (
-            SharesItsSum,
-            "copies_watch_on_their_own",
-            "A deep copy must watch on its own, but another copy changed its metrics.",
-        ),
-        (
-            NeedsTwoSteps,
-            "an_episode_may_have_one_step",
-            "An episode may have one step, got ValueError(",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("part", "test", "message"), BROKEN)
 def test_a_broken_observer_is_found_and_named(part, test, message):
     broken = type("Broken", (SumSuite,), {"part": part})()
     with pytest.raises(AssertionError) as caught:

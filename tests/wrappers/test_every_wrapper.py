@@ -140,10 +140,14 @@ def test_public_attributes_and_close_reach_the_environment(make):
 
 @every_wrapper
 @pytest.mark.parametrize(
-    "duplicate", [copy.deepcopy, lambda environment: pickle.loads(pickle.dumps(environment))],
-    ids=["deepcopy", "pickle"],
-)  # fmt: skip
-@pytest.mark.parametrize("steps_before", [0, 2, 5])
+    ("duplicate", "steps_before"),
+    [
+        (copy.deepcopy, 0),
+        (lambda environment: pickle.loads(pickle.dumps(environment)), 2),
+        (copy.deepcopy, 5),
+    ],
+    ids=str,
+)
 def test_a_copy_goes_on_alike_and_apart(make, duplicate, steps_before):
     environment = make(Complete())
     play(environment, steps_before)

@@ -89,22 +89,6 @@ def test_n_step_bootstraps_where_its_episode_was_cut_and_not_in_the_next_one(gen
     torch.testing.assert_close(result[mask > 0], torch.tensor([1.9, 1.0, 91.0]))
 
 
-def test_retrace_on_policy_with_lambda_one_is_the_n_step_return(trajectory, policy, generator):
-    retrace = targets.retrace(lambda_=1.0, num_actions=2)
-    result = retrace(trajectory, trajectory.discount * GAMMA, policy, value, generator)
-    # The importance weights of on-policy actions are exactly 1, raw actions out of bounds included.
-    assert (trajectory.action != trajectory.extras.raw_action).any()
-    torch.testing.assert_close(result[:, 0], expected_returns(trajectory))
-
-
-def test_retrace_with_lambda_zero_is_one_step(trajectory, policy, generator):
-    discount_t = trajectory.discount * GAMMA
-    one_step = targets.one_step(num_actions=2)(trajectory, discount_t, policy, value, generator)
-    retrace = targets.retrace(lambda_=0.0, num_actions=2)(trajectory, discount_t, policy, value, generator)
-    happened = trajectory.mask > 0
-    torch.testing.assert_close(retrace[happened], one_step[happened])
-
-
 def test_improbable_actions_cut_the_trace(trajectory, policy, generator):
     # Behaviour drew the actions after the first with far higher density than the target policy would.
     log_prob = trajectory.extras.log_prob.clone()

@@ -70,6 +70,15 @@ NETWORKS = {
         "state_dependent_stddev": False,
     },
 }
+# Each kind of actions with torsos apart and in common.
+PAIRS = [
+    ("clipped", "two tanh torsos"),
+    ("clipped", "one tanh torso"),
+    ("squashed", "two layer-norm torsos"),
+    ("squashed", "one layer-norm torso"),
+    ("categorical", "two tanh torsos"),
+    ("categorical", "one tanh torso"),
+]
 # Episodes end by (discount, last) at (t, e). The last row's `last` is 1 whatever it says here.
 ENDS = {
     (3, 0): (0.0, 1.0),  # terminations

@@ -29,6 +29,12 @@ KINDS = pytest.mark.parametrize("kind", ["lstm", "gru"])
 MEMORY = {"memory": "lstm", "memory_size": 6}
 
 
+@pytest.fixture(params=[PPO])
+def agent(request):
+    """PPO if nothing else is said: V-MPO has the same networks, actors and preparation."""
+    return request.param
+
+
 def with_memory(agent, **overrides):
     """Settings with a memory, of 2 environments of 8 steps each if nothing else is said."""
     settings = {**MEMORY, "num_environments": 2, "rollout_steps": 16, **overrides}
@@ -67,8 +73,16 @@ class Remembered:
         self.states.append(past.state[0])
 
 
-@KINDS
-@pytest.mark.parametrize(("environment_id", "num_environments"), [("CartPole-v1", 1), ("continuous", 3)])
+@pytest.mark.parametrize(
+    ("agent", "kind", "environment_id", "num_environments"),
+    [
+        (PPO, "lstm", "CartPole-v1", 1),
+        (PPO, "gru", "continuous", 3),
+        (VMPO, "lstm", "continuous", 3),
+        (VMPO, "gru", "CartPole-v1", 1),
+    ],
+    indirect=["agent"],
+)
 def test_the_learner_goes_through_what_the_actor_remembered(
     agent, run, environment_id, num_environments, kind
 ):
@@ -182,6 +196,7 @@ def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_s
     torch.testing.assert_close(batch.advantage, advantages.flatten(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("agent", [PPO, VMPO], indirect=True, ids=["ppo", "vmpo"])
 @torch.no_grad()
 def test_the_correction_compares_what_the_memory_makes_of_the_steps_now(agent, spec):
     """Behind the burn-in, the update begins with the policy that the ratios are of."""
@@ -220,6 +235,7 @@ def learn(agent, spec, change, **overrides):
     return learner.save()["modules"]
 
 
+@pytest.mark.parametrize("agent", [PPO, VMPO], indirect=True, ids=["ppo", "vmpo"])
 def test_steps_of_the_burn_in_are_in_no_loss(agent, spec):
     def reward(t):
         def change(rollout):

@@ -9,6 +9,8 @@ import torch
 
 from minerva_acme import core, environments, specs, testing
 
+from ..conftest import PPO, VMPO
+
 EPISODE_LENGTH = 6
 
 
@@ -62,7 +64,11 @@ def assert_same_rollouts(found, expected):
         testing.assert_nests_equal(one, other, "Rollouts must be equal bit for bit.")
 
 
-@pytest.mark.parametrize(("num_environments", "replay"), [(1, "auto"), (4, "memory")])
+@pytest.mark.parametrize(
+    ("agent", "num_environments", "replay"),
+    [(PPO, 4, "memory"), (VMPO, 1, "auto")],
+    indirect=["agent"],
+)
 @pytest.mark.promise("Seeds")
 def test_a_seed_gives_the_same_weights_bit_for_bit_and_another_does_not(agent, run, num_environments, replay):
     states = []
@@ -83,13 +89,14 @@ def straight_runs():
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "where", "replay"),
+    ("agent", "stop_at", "where", "replay"),
     [
-        (30, "in the middle of a rollout", "auto"),
-        (48, "at the end of a rollout", "auto"),
-        (48, "before it is learned from", "auto"),
-        (48, "before it is learned from", "memory"),
+        (PPO, 30, "in the middle of a rollout", "auto"),
+        (VMPO, 48, "at the end of a rollout", "auto"),
+        (PPO, 48, "before it is learned from", "auto"),
+        (VMPO, 48, "before it is learned from", "memory"),
     ],
+    indirect=["agent"],
 )
 def test_a_run_stopped_at_an_episodes_end_goes_on_as_an_uninterrupted_one(
     agent, run, straight_runs, tmp_path, stop_at, where, replay

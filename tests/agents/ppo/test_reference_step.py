@@ -124,8 +124,7 @@ class PPOReference(reference.OnPolicyReference):
         return max(squared_error, clipped)
 
 
-@pytest.mark.parametrize("network", scene.NETWORKS)
-@pytest.mark.parametrize("actions", scene.ACTIONS)
+@pytest.mark.parametrize(("actions", "network"), scene.PAIRS)
 def test_steps_are_the_plain_ones_for_every_network(ppo_agent, actions, network):
     seen = scene.check_steps(ppo_agent, PPOReference, actions, OPTIONS | scene.NETWORKS[network])
     for side, action in itertools.product(("above", "below"), ("good", "bad")):
@@ -149,8 +148,7 @@ def test_steps_are_the_plain_ones_for_every_setting(ppo_agent, actions, torso, v
     assert seen["epochs after the first"] or variation == "an early stop"
 
 
-@pytest.mark.parametrize("torso", ["tanh", "layer_norm"])
-@pytest.mark.parametrize("actions", ["squashed", "categorical"])
+@pytest.mark.parametrize(("actions", "torso"), [("squashed", "tanh"), ("categorical", "layer_norm")])
 def test_steps_are_the_plain_ones_on_outliers(ppo_agent, actions, torso):
     options = OPTIONS | scene.NETWORKS["two tanh torsos"] | {"torso": torso}
     seen = scene.check_steps(ppo_agent, PPOReference, actions, options, has_outliers=True)

@@ -109,14 +109,6 @@ def test_acting_has_weights_of_its_own_and_takes_those_that_it_is_given(learner_
         np.testing.assert_array_equal(tensor, variables[0][name])
 
 
-def test_its_randomness_can_be_saved_and_restored(learner_scene):
-    policy, restored = learner_scene.policy(), learner_scene.policy(seed=9)
-    step(policy)
-    restored.restore(testing.through_a_file(policy.save()))
-    for _ in range(3):
-        testing.assert_nests_equal(step(restored), step(policy), "A restored policy must act alike.")
-
-
 def test_only_the_policy_for_evaluation_is_a_program(learner_scene):
     with pytest.raises(ValueError, match="Only a policy for evaluation .* this one explores"):
         learner_scene.policy().as_module()

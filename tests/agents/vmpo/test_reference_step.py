@@ -153,8 +153,7 @@ def kl(p, q):
     return distributions.kl_divergence(p, q)
 
 
-@pytest.mark.parametrize("network", scene.NETWORKS)
-@pytest.mark.parametrize("actions", scene.ACTIONS)
+@pytest.mark.parametrize(("actions", "network"), scene.PAIRS)
 def test_steps_are_the_plain_ones_for_every_network(vmpo_agent, actions, network):
     seen = scene.check_steps(vmpo_agent, VMPOReference, actions, OPTIONS | scene.NETWORKS[network])
     assert not seen["gradients clipped"]

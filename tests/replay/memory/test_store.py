@@ -310,45 +310,6 @@ def test_pieces_of_a_batch_of_several_lengths_are_joined(serve_memory, table, de
     assert len(info.key) == 2
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float64"],
-)
-def test_a_column_of_any_dtype_comes_back_exactly(serve_memory, table, dtype, device):
-    rows = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
-    if dtype.startswith("uint"):
-        rows[1, 1] = np.iinfo(dtype).max
-    signature = replay.ItemSignature(
-        columns={"column": replay.ColumnSpec((3,), np.dtype(dtype))},
-        fields={"field": replay.FieldSpec("column", 2)},
-    )
-    client = serve_memory(table(signature=signature), device=device).client()
-    with client.writer(2) as writer:
-        for row in rows:
-            writer.append({"column": row})
-        writer.create_item("replay", 1.0, {"field": replay.Window("column", 0, 2)})
-    with client.sampler("replay") as sampler:
-        field = sampler.sample_batch(1)[1]["field"]
-    if device:
-        assert isinstance(field, torch.Tensor)
-        field = field.numpy()
-    assert field.dtype == dtype
-    np.testing.assert_array_equal(field[0], rows)
-
-
-def test_a_row_may_be_changed_after_it_was_appended(serve_memory, table, device):
-    client = serve_memory(table(signature=NUMBER), device=device).client()
-    row = np.array(0)
-    with client.writer(3) as writer:
-        for number in range(3):
-            row[...] = number
-            writer.append({"number": row})
-        writer.create_item("replay", 1.0, {"window": replay.Window("number", 0, 3)})
-    row[...] = 99
-    with client.sampler("replay") as sampler:
-        assert np.asarray(sampler.sample_batch(1)[1]["window"]).tolist() == [[0, 1, 2]]
-
-
 def test_more_rows_than_are_sent_at_once_reach_the_device_in_order(serve_memory, table):
     client = serve_memory(table(signature=NUMBER, sampler=replay.Lifo()), device="cpu").client()
     with client.writer(3) as writer:
@@ -454,15 +415,6 @@ def test_a_checkpoint_is_plain_arrays_whole_or_not_at_all(serve_memory, table, w
         assert json.loads(str(arrays["described"]))["tables"]["replay"]["numbers"]["size"] == 3
 
 
-def test_a_damaged_checkpoint_is_refused(serve_memory, table, write, tmp_path):
-    client = serve_memory(table(), checkpoint_directory=str(tmp_path)).client()
-    write(client, num_items=3)
-    file = pathlib.Path(client.checkpoint()) / "memory.npz"
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(replay.ReplayError, match="is damaged: .*Restore an older one."):
-        replay.MemoryServer([table()], seed=0, restore_from=str(file.parent))
-
-
 def test_a_checkpoint_of_other_columns_is_refused(serve_memory, table, tmp_path):
     client = serve_memory(table(signature=NUMBER), checkpoint_directory=str(tmp_path)).client()
     path = client.checkpoint()
@@ -487,15 +439,6 @@ def test_a_restored_server_writes_beside_its_checkpoint(serve_memory, table, wri
     moved = pathlib.Path(client.checkpoint()).rename(tmp_path / "moved")
     path = serve_memory(table(), restore_from=str(moved)).client().checkpoint()
     assert pathlib.Path(path).parent.parent == tmp_path
-
-
-def test_a_table_of_another_kind_is_refused_with_the_differences(serve_memory, table):
-    client = serve_memory(table()).client()
-    client.check_table(table())
-    with pytest.raises(
-        replay.ReplayError, match="Table 'replay' in memory differs .*`max_size` 1000 against 7;"
-    ):
-        client.check_table(table(max_size=7, sampler=replay.Fifo()))
 
 
 @pytest.mark.parametrize("exponent", [-1.0, float("nan"), float("inf")])
@@ -613,8 +556,11 @@ def test_draws_that_are_restored_know_the_largest_priority(serve_memory, table):
                 ),
                 (2.0, float("nan"), "`error_buffer` of the rate limiter must be a number, got nan"),
                 (2.0, 1.0, "`error_buffer` must be >= 2 samples"),
+                (0.0, 3.0, "`samples_per_insert` of the rate limiter must be finite and > 0, got 0.0"),
             )
         ),
+        ({"rate_limiter": replay.Queue(2000)}, "`capacity` of a queue must be >= 1 item and <= `max_size`"),
+        ({"rate_limiter": replay.Queue(0)}, "`capacity` of a queue must be >= 1 item and <= `max_size`"),
     ],
 )
 def test_settings_that_are_none_are_refused(table, settings, message):

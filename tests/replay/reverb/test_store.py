@@ -22,74 +22,10 @@ def sample_all(client, num_items, table="replay"):
         return sampler.sample_batch(num_items)
 
 
-def test_windows_come_back_row_by_row_and_dtype_by_dtype(serve, table, write):
-    client = serve(table(sampler=replay.Fifo(), max_times_sampled=1)).client()
-    write(client, first=10, num_items=20)
-    info, fields = sample_all(client, 20)
-    first = np.arange(10, 30)
-    numbers = first[:, None] + np.arange(3)
-    np.testing.assert_array_equal(fields["step"], np.stack([numbers, -numbers], axis=-1))
-    np.testing.assert_array_equal(fields["count"][:, 0], first + 2)
-    # The newest image at the item's last row: every second row, counted from the episode's first, has one.
-    np.testing.assert_array_equal(fields["image"][:, 0, 0, 0, 0], first + 2 - first % 2)
-    assert {name: (field.shape, field.dtype.name) for name, field in fields.items()} == {
-        "step": ((20, 3, 2), "float32"),
-        "image": ((20, 1, 2, 2, 1), "uint8"),
-        "count": ((20, 1), "int32"),
-    }
-    assert len(set(info.key.tolist())) == 20
-    assert [array.dtype.name for array in info] == ["uint64", "float64", "int64", "float64", "int32"]
-
-
-def test_a_batch_is_writable_and_nobody_elses(serve, table, write):
-    client = serve(table()).client()
-    write(client)
-    with client.sampler("replay") as sampler:
-        _, first = sampler.sample_batch(2)
-        first["step"][:] = 99.0
-        _, second = sampler.sample_batch(2)
-    np.testing.assert_array_equal(second["step"][0], [[0, 0], [1, -1], [2, -2]])
-
-
-@pytest.mark.parametrize(
-    "dtype",
-    ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float64"],
-)
-def test_a_column_of_any_dtype_comes_back_exactly(serve, table, dtype):
-    rows = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
-    signature = replay.ItemSignature(
-        columns={"column": replay.ColumnSpec((3,), np.dtype(dtype))},
-        fields={"field": replay.FieldSpec("column", 2)},
-    )
-    client = serve(table(signature=signature)).client()
-    with client.writer(max_window=2) as writer:
-        for row in rows:
-            writer.append({"column": row})
-        writer.create_item("replay", 1.0, {"field": replay.Window("column", 0, 2)})
-        writer.flush()
-    _, fields = sample_all(client, 1)
-    assert fields["field"].dtype == dtype
-    np.testing.assert_array_equal(fields["field"][0], rows)
-
-
 NUMBERED = replay.ItemSignature(
     columns={"number": replay.ColumnSpec((2,), np.dtype(np.float32))},
     fields={"field": replay.FieldSpec("number", 3)},
 )
-
-
-def test_rows_are_what_they_were_when_they_were_appended(serve, table):
-    client = serve(table(signature=NUMBERED)).client()
-    row = np.zeros(2, np.float32)
-    with client.writer(max_window=3) as writer:
-        for number in range(3):
-            row[:] = number
-            writer.append({"number": row})
-        writer.create_item("replay", 1.0, {"field": replay.Window("number", 0, 3)})
-        row[:] = -1.0
-        writer.flush()
-    _, fields = sample_all(client, 1)
-    np.testing.assert_array_equal(fields["field"][0], [[0, 0], [1, 1], [2, 2]])
 
 
 def test_items_arrive_without_a_flush_but_for_a_few(serve, table):
@@ -218,95 +154,6 @@ def test_a_checkpoint_brings_items_of_several_lengths_back(serve, table, tmp_pat
         replay.ReverbServer([table(sampler=replay.Fifo(), max_times_sampled=1)], restore_from=path)
 
 
-def test_windows_count_from_each_episodes_start(serve, table, write_with):
-    client = serve(table(sampler=replay.Fifo(), max_times_sampled=1)).client()
-    with client.writer(3) as writer:
-        for first in (0, 100, 200):
-            write_with(writer, first, num_items=2)
-            writer.end_episode()
-    _, fields = sample_all(client, 6)
-    assert fields["step"][:, 0, 0].tolist() == [0, 1, 100, 101, 200, 201]
-
-
-def test_the_newest_item_comes_first_from_a_stack(serve, table, write):
-    client = serve(table(sampler=replay.Lifo())).client()
-    write(client, num_items=5)
-    _, fields = sample_all(client, 1)
-    assert fields["step"][0, 0, 0] == 4
-
-
-def test_uniform_sampling_reaches_every_item_equally(serve, table, write):
-    client = serve(table()).client()
-    write(client, num_items=10)
-    with client.sampler("replay") as sampler:
-        info, fields = sampler.sample_batch(2000)
-    counts = np.bincount(fields["step"][:, 0, 0].astype(int), minlength=10)
-    # 200 each with a standard deviation of 13: six of them.
-    assert counts.min() > 120 and counts.max() < 280
-    np.testing.assert_allclose(info.probability, 0.1)
-
-
-def test_the_oldest_items_leave_a_full_table(serve, table, write):
-    client = serve(table(max_size=4, sampler=replay.Fifo())).client()
-    write(client, num_items=10)
-    info = client.table_info("replay")
-    assert (info.size, info.max_size, info.inserted) == (4, 4, 10)
-    _, fields = sample_all(client, 1)
-    assert fields["step"][0, 0, 0] == 6
-
-
-def test_an_items_probability_follows_its_priority(serve, table, write):
-    client = serve(table(sampler=replay.Prioritized(exponent=2.0))).client()
-    write(client, first=0, priority=1.0)
-    write(client, first=50, priority=3.0)
-    info, fields = sample_all(client, 64)
-    heavy = fields["step"][:, 0, 0] == 50
-    assert heavy.any()
-    np.testing.assert_allclose(info.priority, np.where(heavy, 3.0, 1.0))
-    np.testing.assert_allclose(info.probability, np.where(heavy, 0.9, 0.1))
-
-
-def test_updated_priorities_decide_what_is_sampled(serve, table, write):
-    client = serve(table(sampler=replay.Prioritized(exponent=1.0))).client()
-    write(client, num_items=4)
-    info, fields = sample_all(client, 64)
-    keys = {int(number): key for number, key in zip(fields["step"][:, 0, 0], info.key, strict=True)}
-    assert len(keys) == 4
-    client.update_priorities(
-        "replay", np.array([keys[number] for number in range(4)]), np.array([0.0, 0.0, 5.0, 0.0])
-    )
-    info, fields = sample_all(client, 16)
-    assert set(fields["step"][:, 0, 0]) == {2.0}
-    np.testing.assert_allclose(info.priority, 5.0)
-
-
-def test_the_priority_of_an_item_that_is_gone_is_ignored(serve, table, write):
-    client = serve(table()).client()
-    write(client)
-    client.update_priorities("replay", np.array([12345], np.uint64), np.array([1.0]))
-    assert client.table_info("replay").size == 1
-
-
-@pytest.mark.parametrize("priority", [np.nan, np.inf, -1.0])
-def test_a_priority_that_is_none_is_refused(serve, table, priority):
-    client = serve(table()).client()
-    with pytest.raises(ValueError, match="`priorities` must be finite and >= 0"):
-        client.update_priorities("replay", np.array([1], np.uint64), np.array([priority]))
-
-
-def test_each_item_of_a_queue_comes_once_and_in_order(serve, table, write):
-    queue = table(max_size=100, rate_limiter=replay.Queue(100), sampler=replay.Fifo(), max_times_sampled=1)
-    client = serve(queue).client()
-    taken = []
-    with client.sampler("replay") as sampler:
-        for first in range(0, 400, 40):
-            write(client, first=first, num_items=40)
-            for batch_size in (7, 32, 1):
-                taken += sampler.sample_batch(batch_size)[1]["step"][:, 0, 0].tolist()
-    assert taken == list(range(400))
-    assert client.table_info("replay").size == 0
-
-
 def test_a_closed_sampler_takes_nothing_more_from_a_queue(serve, table, write):
     queue = table(rate_limiter=replay.Queue(100), sampler=replay.Fifo(), max_times_sampled=1)
     client = serve(queue).client()
@@ -316,18 +163,6 @@ def test_a_closed_sampler_takes_nothing_more_from_a_queue(serve, table, write):
     write(client, first=2, num_items=10)
     _, fields = sample_all(client, 10)
     assert fields["step"][:, 0, 0].tolist() == list(range(2, 12))
-
-
-def test_what_came_before_a_timeout_is_in_the_next_batch(serve, table, write):
-    queue = table(rate_limiter=replay.Queue(100), sampler=replay.Fifo(), max_times_sampled=1)
-    client = serve(queue).client()
-    with client.sampler("replay") as sampler:
-        write(client, first=0, num_items=4)
-        with pytest.raises(replay.ReplayTimeout, match="Waiting for"):
-            sampler.sample_batch(6, timeout_seconds=0.3)
-        write(client, first=4, num_items=4)
-        _, fields = sampler.sample_batch(6)
-    assert fields["step"][:, 0, 0].tolist() == list(range(6))
 
 
 def test_what_came_for_a_larger_batch_is_in_the_smaller_ones_after_it(serve, table, write):
@@ -358,104 +193,6 @@ def test_a_new_client_and_an_other_process_see_the_same(server_process, write):
     assert other.table_info("replay").size == 3
     _, fields = sample_all(other, 4)
     assert fields["step"].shape == (4, 3, 2)
-
-
-def test_an_unknown_table_is_refused_with_those_there_are(serve, table, write):
-    client = serve(table(name="one"), table(name="two")).client()
-    message = "There is no table 'three' at localhost:.*'one', 'two'"
-
-    def update(name):
-        client.update_priorities(name, np.ones(1, np.uint64), np.ones(1))
-
-    for ask in (client.sampler, client.table_info, update, lambda name: write(client, table=name)):
-        with pytest.raises(replay.ReplayError, match=message):
-            ask("three")
-
-
-def test_a_table_of_another_kind_is_refused_with_the_differences(serve, table):
-    client = serve(table()).client()
-    client.check_table(table())
-    with pytest.raises(
-        replay.ReplayError, match="differs .*`max_size` 1000 against 7; `sampler` Uniform against Fifo"
-    ):
-        client.check_table(table(max_size=7, sampler=replay.Fifo()))
-    narrow = replay.ItemSignature(
-        {"float32": replay.ColumnSpec((5,), np.dtype(np.float32))}, {"step": replay.FieldSpec("float32", 3)}
-    )
-    with pytest.raises(replay.ReplayError, match="differs .*`fields`"):
-        client.check_table(table(signature=narrow))
-
-
-def test_an_item_that_does_not_fit_is_refused_and_the_writer_goes_on(serve, table, write_with):
-    client = serve(table(sampler=replay.Fifo(), max_times_sampled=1)).client()
-    with client.writer(3) as writer:
-        write_with(writer, first=0, num_items=1)
-        with pytest.raises(
-            replay.ReplayError, match="does not fit table 'replay', whose fields are count, image, step"
-        ):
-            writer.create_item("replay", 1.0, {"step": replay.Window("float32", 0, 3)})
-        with pytest.raises(replay.ReplayError, match="`step` must be a window of the rows 0 to 2"):
-            writer.create_item("replay", 1.0, {"step": replay.Window("float32", 1, 3)})
-        with pytest.raises(replay.ReplayError, match="`step` must be a window of a column that has rows"):
-            writer.create_item("replay", 1.0, {"step": replay.Window("float", 0, 3)})
-        writer.end_episode()
-        write_with(writer, first=7, num_items=1)
-        writer.end_episode()
-    _, fields = sample_all(client, 2)
-    assert fields["step"][:, 0, 0].tolist() == [0, 7]
-
-
-def test_a_window_behind_the_writers_reach_is_refused(serve, table):
-    client = serve(table()).client()
-    with client.writer(max_window=3) as writer:
-        for t in range(5):
-            writer.append({"float32": np.full(2, t, np.float32)})
-        with pytest.raises(
-            replay.ReplayError, match="rows 2 to 4 .* got 3 rows from 1 on.*larger `max_window`"
-        ):
-            writer.create_item("replay", 1.0, {"step": replay.Window("float32", 1, 3)})
-
-
-@pytest.mark.parametrize(
-    ("limiter", "message"),
-    [
-        (replay.SampleToInsertRatio(4.0, 10, 3.0), "`error_buffer` must be >= 4 samples"),
-        (
-            replay.SampleToInsertRatio(0.0, 10, 3.0),
-            "`samples_per_insert` of the rate limiter must be finite and > 0",
-        ),
-        (replay.Queue(2000), "`capacity` of a queue must be >= 1 item and <= `max_size`"),
-        (replay.Queue(0), "`capacity` of a queue must be >= 1 item and <= `max_size`"),
-    ],
-)
-def test_a_limiter_that_would_deadlock_is_refused(table, limiter, message):
-    with pytest.raises(ValueError, match=message):
-        table(rate_limiter=limiter)
-
-
-def test_tables_of_one_name_are_refused(table):
-    with pytest.raises(ValueError, match="`tables` must be one or more tables with different names"):
-        replay.ReverbServer([table(), table()])
-
-
-def test_a_checkpoint_brings_every_item_back_bit_by_bit(serve, table, write, tmp_path):
-    def all_items(client):
-        info, fields = sample_all(client, 500)
-        items = zip(info.key.tolist(), *fields.values(), strict=True)
-        return {key: [field.tobytes() for field in item] for key, *item in items}
-
-    with replay.ReverbServer([table()], checkpoint_directory=str(tmp_path)) as server:
-        client = server.client()
-        write(client, first=5, num_items=12)
-        before = all_items(client)
-        path = client.checkpoint()
-        counts = client.table_info("replay")
-    assert pathlib.Path(path).is_relative_to(tmp_path)
-
-    client = serve(table(), restore_from=path).client()
-    assert client.table_info("replay") == counts
-    assert len(before) == 12
-    assert all_items(client) == before
 
 
 def cut_off(file):
@@ -509,14 +246,6 @@ def test_a_full_disk_is_a_sentence_and_nothing_half_written_is_left(
     assert pathlib.Path(client.checkpoint(), "DONE").exists()
 
 
-def test_a_checkpoint_can_be_moved_before_it_is_restored(serve, table, write, tmp_path):
-    server = serve(table(), checkpoint_directory=str(tmp_path / "store"))
-    write(server.client(), num_items=3)
-    moved = pathlib.Path(server.client().checkpoint()).rename(tmp_path / "moved")
-    again = serve(table(), checkpoint_directory=str(tmp_path / "store"), restore_from=str(moved))
-    assert again.client().table_info("replay").size == 3
-
-
 def test_a_restored_server_holds_what_was_asked_for_and_not_what_lies_about(serve, table, write, tmp_path):
     first = serve(table(), checkpoint_directory=str(tmp_path))
     write(first.client(), num_items=1)
@@ -539,25 +268,6 @@ def test_a_checkpoint_that_is_missing_or_unfinished_is_refused(table, write, tmp
     (path / "DONE").unlink()
     with pytest.raises(replay.ReplayError, match="there is no file 'DONE'"):
         replay.ReverbServer([table()], restore_from=str(path))
-
-
-def test_a_checkpoint_of_other_tables_is_refused_with_the_differences(table, write, tmp_path):
-    with replay.ReverbServer([table()], checkpoint_directory=str(tmp_path)) as server:
-        write(server.client())
-        path = server.client().checkpoint()
-    with pytest.raises(
-        replay.ReplayError, match="must hold the tables \\['more', 'replay'\\], but holds \\['replay'\\]"
-    ):
-        replay.ReverbServer([table(), table(name="more")], restore_from=path)
-    with pytest.raises(replay.ReplayError, match="differs .*`max_size` 1000 against 500"):
-        replay.ReverbServer([table(max_size=500)], restore_from=path)
-
-
-def test_a_server_without_a_folder_writes_no_checkpoint(serve, table):
-    with pytest.raises(
-        replay.ReplayError, match="wrote no checkpoint.*Start it with a `checkpoint_directory`"
-    ):
-        serve(table()).client().checkpoint()
 
 
 def test_a_server_that_writes_no_checkpoint_leaves_no_file(table, tmp_path, monkeypatch):
