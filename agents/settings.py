@@ -20,6 +20,10 @@ class AgentConfig(foreign_names.Translated):
     """Whether the networks see observations normalised by their running mean and variance, which the learner
     computes from what it learns from, of sequences from their first states. Source: Lee et al. 2025, "SimBa:
     simplicity bias for scaling up parameters in deep reinforcement learning"."""
+    # Optimisation.
+    weight_decay: constraints.NonNegative = 0.0
+    """Weight decay of the networks, without biases and norms: above 0, Adam is AdamW. Source: Loshchilov and
+    Hutter 2019, "Decoupled weight decay regularization"."""
     # Acting and learning.
     discount: constraints.Discount = 0.99
     """Gamma, multiplied with the environment's own discount."""

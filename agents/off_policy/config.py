@@ -17,9 +17,6 @@ class OffPolicyConfig(settings.AgentConfig):
     final_learning_rate: constraints.Share = 1.0
     """Final learning rates, as a share of the initial ones: they fall linearly until the end of the run.
     1 keeps them constant, and so does a run of unknown length."""
-    weight_decay: constraints.NonNegative = 0.0
-    """Weight decay of the networks, without biases and norms: above 0, Adam is AdamW. Source: Loshchilov and
-    Hutter 2019, "Decoupled weight decay regularization"."""
     max_grad_norm: constraints.Positive | None = None
     """Global norm to which the gradient of each loss is clipped; None: it is not."""
     # Replay and acting.

@@ -79,9 +79,8 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         self.config = config
         self.acceleration = acceleration.Acceleration(config.acceleration)
         self.network = self.acceleration.network("network", network)
-        optimizer = make_optimizer(
-            "network", [{"params": [*network.parameters()], "lr": config.learning_rate}]
-        )
+        parameters = [*network.parameters()], config.learning_rate, config.weight_decay
+        optimizer = make_optimizer("network", learners.parameter_groups(*parameters))
         group = learners.Group(optimizer, config.max_grad_norm)
         final_share = 0.0 if config.anneal_learning_rate else 1.0
         decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=share_done)

@@ -126,10 +126,11 @@ def test_learning_rates_fall_linearly(name):
         assert rates == pytest.approx([rate * (1.0 - 0.8 * 2 / 4) for rate in builder.rates[each]])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [*KINDS, "impala"])
 def test_weights_decay_and_nothing_else_does(name):
-    builder = CASES[name].builder(recorded(torch.optim.AdamW), weight_decay=0.25)
-    run(CASES[name], builder, num_steps=1)
+    scene = table.Scene(name)
+    builder = scene.builder(recorded(torch.optim.AdamW), weight_decay=0.25)
+    run(scene, builder, num_steps=1)
     for each in trained(builder):
         groups = builder.made[each].param_groups
         decays = [(p.ndim > 1, g["weight_decay"]) for g in groups for p in g["params"]]
