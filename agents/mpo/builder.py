@@ -109,7 +109,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         decaying = {name: groups[name] for name in ("policy", "critic")}
         own_parts = [
             mpo_parts.Targets(online, target, config),
-            *self._learner_parts(encoders, decaying, parts),
+            *self.learner_parts(encoders, decaying, parts),
             *mpo_parts.return_statistics(online.critic, config, ranks),
             health.Health(),
         ]

@@ -265,10 +265,10 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             generator=parts.generator,
             ranks=parts.ranks,
             spec=parts.spec,
-            parts=[*self._learner_parts(modules, groups, parts)],
+            parts=[*self.learner_parts(modules, groups, parts)],
         )
 
-    def _learner_parts(
+    def learner_parts(
         self,
         modules: Mapping[str, nn.Module],
         groups: Mapping[str, learners.Group],
