@@ -6,6 +6,7 @@ need none of them.
 
 import ast
 import importlib
+import importlib.util
 import pathlib
 import sys
 from collections.abc import Callable
@@ -42,8 +43,8 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         this = sys.modules[package]
         if name not in module_of:
             message = f"module '{package}' has no attribute '{name}'"
-            if name in foreign_names.ADVICE:
-                # `from package import name` would replace the message of an AttributeError.
+            if name in foreign_names.ADVICE and not importlib.util.find_spec(f"{package}.{name}"):
+                # `from package import name` replaces the message of an AttributeError, or imports a module.
                 raise ImportError(f"{message}. {foreign_names.ADVICE[name]}", name=package, path=file)
             raise AttributeError(message, name=name, obj=this)
         if module_of[name] == package:

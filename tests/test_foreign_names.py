@@ -427,6 +427,9 @@ def test_a_distributed_run_explains_them_too() -> None:
 def test_names_of_other_libraries_modules_are_explained(module: Any, name: str, way_out: str) -> None:
     with pytest.raises(ImportError, match=f"has no attribute '{name}'. {way_out}"):
         exec(f"from {module.__name__} import {name}")
+    exec(
+        "from minerva_acme.plotting import terminal"
+    )  # a module of ours, with the name of an argument of theirs
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
         _ = module.nonsense
 

@@ -500,9 +500,9 @@ def films_without_their_packages(s):
 
 @mistake(
     "`environment` must support drawing on this machine, but this failed: no OpenGL here (MUJOCO_GL is not "
-    "set). Without a display, MuJoCo needs EGL or OSMesa: apt-get install libegl1 libosmesa6, then put "
-    "MUJOCO_GL=egl (or osmesa) before the command. If the error of a Gymnasium environment names a package, "
-    "install it. Or train without `evaluation_video`."
+    "set). Without a display, MuJoCo needs EGL: apt-get install libegl1 libgl1, then put MUJOCO_GL=egl "
+    "before the command. If the error of a Gymnasium environment names a package, install it. "
+    "Or train without `evaluation_video`.",
 )
 def films_on_a_machine_that_cannot_draw(s):
     class Undrawable(testing.FakeEnvironment):
@@ -661,9 +661,9 @@ def a_film_of_an_environment_without_pictures(s):
 
 @mistake(
     "`environment` must support drawing on this machine, but this failed: an OpenGL platform library has "
-    "not been loaded (MUJOCO_GL is not set). Without a display, MuJoCo needs EGL or OSMesa: apt-get "
-    "install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the command. If the error of a "
-    "Gymnasium environment names a package, install it."
+    "not been loaded (MUJOCO_GL is not set). Without a display, MuJoCo needs EGL: apt-get install libegl1 "
+    "libgl1, then put MUJOCO_GL=egl before the command. If the error of a Gymnasium "
+    "environment names a package, install it.",
 )
 def a_picture_without_a_display(s):
     def render(environment):

@@ -251,7 +251,7 @@ def check_rendering(prober: Prober) -> Check:
     works = list(filter(draws, _BACKENDS))
     if not works:
         words = "none of egl, osmesa and glfw works: training works, but videos do not"
-        return Check("rendering", "warning", words, "apt-get install libegl1 libosmesa6")
+        return Check("rendering", "warning", words, "apt-get install libegl1 libgl1")
     chosen = os.environ.get("MUJOCO_GL")
     if chosen in _BACKENDS and chosen not in works:
         words = f"MUJOCO_GL is {chosen}, which does not work; use {' or '.join(works)} instead"

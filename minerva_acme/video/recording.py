@@ -186,9 +186,9 @@ def _try_to_render(render: Render, environment: dm_env.Environment) -> np.ndarra
         backend = os.environ.get("MUJOCO_GL")
         raise ValueError(
             f"`environment` must support drawing on this machine, but this failed: {error} "
-            f"(MUJOCO_GL is {repr(backend) if backend else 'not set'}). Without a display, MuJoCo needs EGL "
-            "or OSMesa: apt-get install libegl1 libosmesa6, then put MUJOCO_GL=egl (or osmesa) before the "
-            "command. If the error of a Gymnasium environment names a package, install it."
+            f"(MUJOCO_GL is {repr(backend) if backend else 'not set'}). Without a display, MuJoCo needs EGL: "
+            "apt-get install libegl1 libgl1, then put MUJOCO_GL=egl before the command. If the error of a "
+            "Gymnasium environment names a package, install it."
         ) from error
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.shape[2:] != (3,):
         found = type(frame).__name__

@@ -50,8 +50,8 @@ class PixelsWrapper(base.EnvironmentWrapper):
         except Exception as error:  # PyOpenGL, EGL and OSMesa fail in many ways
             raise RuntimeError(
                 f"Pixels need a renderer, but this machine cannot draw: {error} On Linux, EGL draws "
-                "without a display or a GPU: apt-get install libegl1, and put MUJOCO_GL=egl before the "
-                "command. `minerva doctor` says what works."
+                "without a display or a GPU: apt-get install libegl1 libgl1, and put MUJOCO_GL=egl before "
+                "the command. `minerva doctor` says what works."
             ) from error
 
     def observation_spec(self) -> specs.BoundedArray:

@@ -143,7 +143,7 @@ def test_a_package_that_is_missing_or_does_not_work_is_wrong(monkeypatch):
 
 def test_without_a_renderer_training_works_and_the_command_is_told(monkeypatch):
     check = doctor.check_rendering(fails)
-    assert (check.status, check.fix) == ("warning", "apt-get install libegl1 libosmesa6")
+    assert (check.status, check.fix) == ("warning", "apt-get install libegl1 libgl1")
     monkeypatch.setenv("MUJOCO_GL", "egl")
 
     def only_osmesa(code, **environment):

@@ -90,7 +90,7 @@ def test_a_picture_that_cannot_be_drawn_names_the_way_out(monkeypatch):
     environment = recording.DrawingWrapper(
         testing.FakeEnvironment(), render=fail, on_frame=lambda frame, so_far: None
     )
-    message = "failed: no OpenGL here .MUJOCO_GL is 'disabled'.*libegl1 libosmesa6, then put MUJOCO_GL=egl"
+    message = "failed: no OpenGL here .MUJOCO_GL is 'disabled'.*libegl1 libgl1, then put MUJOCO_GL=egl"
     with pytest.raises(ValueError, match=message):
         environment.reset()
 
