@@ -503,6 +503,8 @@ class ReplayContract(abc.ABC):
             after = self._items(client)
             self._write(client, range(20, 21), [100.0])
             later = self._items(client)
+            beside = pathlib.Path(client.checkpoint())
+        assert beside.is_relative_to(tmp_path) and not beside.is_relative_to(moved)
         check_equal(restored, counts, "`restore_from` must bring the counts back")
         assert len(before) == 8 and after == before, (
             f"`restore_from` must bring every item back, key, priority and rows, expected {sorted(before)}, "

@@ -433,14 +433,6 @@ def test_a_folder_that_cannot_be_written_to_is_an_error_and_leaves_nothing(serve
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_restored_server_writes_beside_its_checkpoint(serve_memory, table, write, tmp_path):
-    client = serve_memory(table(), checkpoint_directory=str(tmp_path / "store")).client()
-    write(client, num_items=3)
-    moved = pathlib.Path(client.checkpoint()).rename(tmp_path / "moved")
-    path = serve_memory(table(), restore_from=str(moved)).client().checkpoint()
-    assert pathlib.Path(path).parent.parent == tmp_path
-
-
 @pytest.mark.parametrize("exponent", [-1.0, float("nan"), float("inf")])
 def test_an_exponent_that_is_none_is_refused(table, exponent):
     with pytest.raises(ValueError, match=r"`exponent` of the sampler must be finite and >= 0 \(.*\), got"):
