@@ -146,7 +146,7 @@ def test_public_attributes_and_close_reach_the_environment(make):
         (lambda environment: pickle.loads(pickle.dumps(environment)), 2),
         (copy.deepcopy, 5),
     ],
-    ids=str,
+    ids=["new", "pickled after 2 steps", "after 5 steps"],
 )
 def test_a_copy_goes_on_alike_and_apart(make, duplicate, steps_before):
     environment = make(Complete())
