@@ -15,9 +15,12 @@ from minerva_acme.agents.acting_on_tensors import ActingOnTensors
 from minerva_acme.learners import finite
 from minerva_acme.replay.memory import MemoryServer
 
-from ..experiments.test_batched import CASES, B, DiscretePendulum
+from ..experiments import test_batched
+from ..experiments.test_batched import B, DiscretePendulum
+from ..experiments.test_exact_resume import make_vmpo
 
 META, CPU = torch.device("meta"), torch.device("cpu")
+CASES = {**test_batched.CASES, "v-mpo": (make_vmpo(B), DiscretePendulum)}
 
 
 def make_policy(name, device, generator, **arguments):
@@ -135,7 +138,7 @@ def played_on_meta(name):
 
 
 # What goes in and each gradient; MPO reads its returns too, PPO and V-MPO statistics, ends and minibatches.
-NUM_READS = {**dict.fromkeys(CASES, 3), "dqn": 2, "td3": 2, "mpo": 5, "ppo": 8, "v-mpo": 9}
+NUM_READS = {**dict.fromkeys(CASES, 3), "dqn": 2, "mpo": 5, "ppo": 8, "v-mpo": 9}
 
 
 @pytest.mark.parametrize("name", CASES)
