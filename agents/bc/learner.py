@@ -1,6 +1,7 @@
 """The two losses of behaviour cloning, of which `learners.LossLearner` minimises one on each batch.
 
-Shapes: B batch, D action dimensions, an axis that discrete actions lack.
+Shapes: B batch, D action dimensions, an axis that discrete actions lack. With a memory, batches are [B, T]:
+see `off_policy.over_sequences`.
 """
 
 import dataclasses

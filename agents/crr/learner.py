@@ -1,6 +1,7 @@
 """CRR's two losses, which `learners.LossLearner` minimises on each batch.
 
-Shapes: B batch, N sampled actions, D action dimensions.
+Shapes: B batch, N sampled actions, D action dimensions. With a memory, batches are [B, T]: see
+`off_policy.over_sequences`.
 """
 
 import dataclasses

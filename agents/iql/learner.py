@@ -1,6 +1,7 @@
 """IQL's three losses, which `learners.LossLearner` minimises on each batch.
 
-Shapes: B batch, D action dimensions.
+Shapes: B batch, D action dimensions. With a memory, batches are [B, T]: see
+`off_policy.over_sequences`.
 """
 
 import dataclasses

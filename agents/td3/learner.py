@@ -1,6 +1,7 @@
 """TD3's two losses, which `learners.LossLearner` minimises, by default the policy's on every second batch.
 
-Shapes: B batch, D action dimensions.
+Shapes: B batch, D action dimensions. With a memory, batches are [B, T]: see
+`off_policy.over_sequences`.
 """
 
 import dataclasses

@@ -10,8 +10,7 @@ import tree
 from minerva_acme import specs
 from minerva_acme.acceleration import acting
 from minerva_acme.agents import bc, dqn, off_policy, registry, sac
-
-from . import transition_scene
+from tests.fields import of_fields
 
 SIZE = 5
 
@@ -34,7 +33,7 @@ AGENTS = {
     **{
         entry.title: (
             entry.builder,
-            entry.config(**transition_scene.of_fields(entry.config, POLICY) or CRITIC),
+            entry.config(**of_fields(entry.config, POLICY) or CRITIC),
             DISCRETE if entry.builder.takes_actions == "discrete" else CONTINUOUS,
         )
         for entry in registry.AGENTS.values()

@@ -12,8 +12,7 @@ import tree
 from minerva_acme import environments, experiments, networks, runs, specs, testing, wrappers
 from minerva_acme.agents import off_policy, registry
 from minerva_acme.runs import policies, programs
-
-from . import transition_scene
+from tests.fields import of_fields
 
 HIDDEN = ("hint",)
 FLOAT = specs.Array((), np.float32)
@@ -39,7 +38,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "vmpo": ON_POLICY,
     "mpo": OFF_POLICY | dict(normalize_observations=True),
     **{
-        name: transition_scene.of_fields(entry.config, OFF_POLICY | dict(random_steps=0))
+        name: of_fields(entry.config, OFF_POLICY | dict(random_steps=0))
         for name, entry in registry.AGENTS.items()
         if issubclass(entry.config, off_policy.ActorCriticConfig)
     },

@@ -22,8 +22,7 @@ from minerva_acme.agents import (
     vmpo,
 )
 from minerva_acme.runs import programs
-
-from . import transition_scene
+from tests.fields import of_fields
 
 VECTOR = specs.Array((5,), np.float32, name="observation")
 NEST = {
@@ -51,7 +50,7 @@ AGENTS = {
     **{
         entry.title: (
             entry.builder,
-            entry.config(**transition_scene.of_fields(entry.config, REPLAY)),
+            entry.config(**of_fields(entry.config, REPLAY)),
             [DISCRETE if entry.builder.takes_actions == "discrete" else BOUNDED],
         )
         for entry in registry.AGENTS.values()

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from minerva_acme import counting, learners, replay, specs, testing
+from tests.fields import of_fields
 
 from . import transition_scene as scene
 
@@ -97,7 +98,7 @@ class Reacher(testing.FakeEnvironment):
 
 @pytest.mark.learning
 def test_what_pays_is_found(name, agent, run):
-    fast = scene.of_fields(agent.config, FAST) | FASTER.get(name, {})
+    fast = of_fields(agent.config, FAST) | FASTER.get(name, {})
     builder = agent.make(discount=0.0, **fast)
     spec = agent.spec._replace(observations=CALM)
     num_env_steps = 180 if name in ("sac", "dqn") else 300

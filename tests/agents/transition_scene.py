@@ -1,6 +1,5 @@
 """Agents that learn from transitions, tiny, and batches for them."""
 
-import dataclasses
 import itertools
 from typing import Any, NamedTuple
 
@@ -9,18 +8,12 @@ import torch
 
 from minerva_acme import builders, counting, learners, replay, specs, testing, types
 from minerva_acme.agents import off_policy, registry
+from tests.fields import of_fields
 
 LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 NUM_ACTIONS = 3
 TINY: dict[str, Any] = {"batch_size": 8, "samples_per_insert": 8.0, "min_replay_size": 8}
 CONTINUOUS = {**TINY, "policy_layer_sizes": (8,), "critic_layer_sizes": (8, 8)}
-
-
-def of_fields(config: type, settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings that a config has."""
-    return {
-        field.name: settings[field.name] for field in dataclasses.fields(config) if field.name in settings
-    }
 
 
 class Agent(NamedTuple):

@@ -15,7 +15,7 @@ def train(directory, *arguments, steps=60):
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_episodes(short_episodes):
-    """Most steps would else be those of evaluations."""
+    """With whole episodes, evaluations would make most of the steps."""
 
 
 @pytest.fixture(name="train")

@@ -2,7 +2,6 @@
 
 import ast
 import csv
-import dataclasses
 import pathlib
 import re
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from minerva_acme import environments, experiments, wrappers
 from minerva_acme.agents import registry
+from tests.fields import of_fields
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
@@ -51,8 +51,6 @@ def test_the_glossary_has_every_number_that_a_run_of_the_agent_logs(
     agent: str, tmp_path: pathlib.Path
 ) -> None:
     entry = registry.AGENTS[agent]
-    fields = {field.name for field in dataclasses.fields(entry.config)}
-    settings = {name: value for name, value in SETTINGS.items() if name in fields}
     environment_id = "CartPole-v1" if agent in ("dqn", "r2d2") else "Pendulum-v1"
 
     def make_environment(seed: int) -> Any:
@@ -61,7 +59,7 @@ def test_the_glossary_has_every_number_that_a_run_of_the_agent_logs(
 
     experiments.run_experiment(
         experiments.ExperimentConfig(
-            builder=entry.builder(entry.config(**settings)),
+            builder=entry.builder(entry.config(**of_fields(entry.config, SETTINGS))),
             environment_factory=make_environment,
             directory=tmp_path,
             num_env_steps=32,

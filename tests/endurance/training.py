@@ -1,6 +1,5 @@
 """Small trainings that write down at once what they do."""
 
-import dataclasses
 import functools
 import logging
 import math
@@ -17,6 +16,7 @@ import torch
 from minerva_acme import builders, environments, experiments, machine_memory, wrappers
 from minerva_acme.agents import d4pg, dqn, impala, ppo, r2d2, registry, vmpo
 from minerva_acme.experiments import progress
+from tests.fields import of_fields
 
 STORES = ("memory", "reverb")
 SAMPLE_SECONDS = 0.5
@@ -60,9 +60,7 @@ def _small(agent: str) -> Agent:
     """An agent of the registry that acts by numbers, and learns from replay."""
     entry = registry.AGENTS[agent]
     few = {"random_steps": 60, "num_samples": 4, "retrace_mc_actions": 2, **_SIZES, **_OFF_POLICY}
-    fields = {field.name for field in dataclasses.fields(entry.config)}
-    config = entry.config(**{name: value for name, value in few.items() if name in fields})
-    return Agent(entry.builder(config), make_pendulum, 100)
+    return Agent(entry.builder(entry.config(**of_fields(entry.config, few))), make_pendulum, 100)
 
 
 _OTHERS = {

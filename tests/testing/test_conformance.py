@@ -8,17 +8,10 @@ import torch
 
 from minerva_acme import actors, core, specs, testing, types
 
+from . import wrong_parts
+
 BROKEN = []
-
-
-def breaks(suite, test, message):
-    """Notes a wrong part, the test that finds it and how this says so."""
-
-    def note(part):
-        BROKEN.append((suite, part, test, message))
-        return part
-
-    return note
+breaks = wrong_parts.noted_in(BROKEN)
 
 
 ACTION_SPEC = specs.BoundedArray((2,), np.float32, -1.0, 1.0)
@@ -997,7 +990,7 @@ class SeedsNumpysNoise(testing.FakeLearner):
         np.random.seed(0)
 
 
-@pytest.mark.parametrize(("suite", "part", "test", "message"), BROKEN)
+@pytest.mark.parametrize(("part", "suite", "test", "message"), BROKEN)
 @pytest.mark.promise("A subtly wrong part fails its conformance class")
 def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()

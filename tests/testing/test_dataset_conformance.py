@@ -13,17 +13,10 @@ from minerva_acme import adders, replay, specs, testing, types
 from minerva_acme.replay import layouts, waiting
 from minerva_acme.replay.dataset import Dataset, ReplaySample
 
+from . import wrong_parts
+
 BROKEN = []
-
-
-def breaks(test, message):
-    """Notes a wrong part, the test that finds it and how this says so."""
-
-    def note(part):
-        BROKEN.append((part, test, message))
-        return part
-
-    return note
+breaks = wrong_parts.noted_in(BROKEN)
 
 
 NUM_ITEMS = 5

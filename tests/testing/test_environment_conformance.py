@@ -6,17 +6,10 @@ import pytest
 
 from minerva_acme import specs, testing, wrappers
 
+from . import wrong_parts
+
 BROKEN = []
-
-
-def breaks(suite, test, message):
-    """Notes a wrong part, the test that finds it and how this says so."""
-
-    def note(part):
-        BROKEN.append((suite, part, test, message))
-        return part
-
-    return note
+breaks = wrong_parts.noted_in(BROKEN)
 
 
 class EnvironmentSuite(testing.EnvironmentConformance):
@@ -437,7 +430,7 @@ class LeavesItOpen(wrappers.EnvironmentWrapper):
         pass
 
 
-@pytest.mark.parametrize(("suite", "part", "test", "message"), BROKEN)
+@pytest.mark.parametrize(("part", "suite", "test", "message"), BROKEN)
 def test_a_broken_contract_is_found_and_named(suite, part, test, message):
     broken = type("Broken", (suite,), {"part": part})()
     with pytest.raises(AssertionError) as caught:

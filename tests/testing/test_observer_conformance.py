@@ -5,17 +5,10 @@ import pytest
 
 from minerva_acme import environments, observers, testing
 
+from . import wrong_parts
+
 BROKEN = []
-
-
-def breaks(test, message):
-    """Notes a wrong part, the test that finds it and how this says so."""
-
-    def note(part):
-        BROKEN.append((part, test, message))
-        return part
-
-    return note
+breaks = wrong_parts.noted_in(BROKEN)
 
 
 class Suite(testing.ObserverConformance):
