@@ -80,7 +80,7 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
     ours |= {flag for command in commands.COMMANDS.values() for flag, _ in flags.of(command)}
     of_runs = [field.name for field in dataclasses.fields(experiments.ExperimentConfig)]
     ours |= {f"--{name.replace('_', '-')}" for name in of_runs}
-    for name, entries in foreign_names.ELSEWHERE.items():
+    for name, entries in foreign_names.table("elsewhere").items():
         theirs = f"--{name.replace('_', '-')}"
         here = {f"--{entry.split()[0].replace('_', '-')}" for entry in entries}
         assert here <= ours, theirs
@@ -97,8 +97,10 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
 
 def test_what_others_have_leads_to_what_is_here():
     here = {*commands.COMMANDS, *registry.AGENTS}
-    assert {*foreign_names.NEAREST.values()} <= here and not here & {*foreign_names.NEAREST}
-    assert {*foreign_names.SHORT_FLAGS.values()} <= {*foreign_names.ELSEWHERE, *foreign_names.FLAG_ADVICE}
+    nearest = foreign_names.table("nearest")
+    assert {*nearest.values()} <= here and not here & {*nearest}
+    explained = {*foreign_names.table("elsewhere"), *foreign_names.table("flag_advice")}
+    assert {*foreign_names.table("short_flags").values()} <= explained
 
 
 def test_a_beginning_is_suggested_before_what_only_looks_alike():
