@@ -348,8 +348,7 @@ class Collect:
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
     output: pathlib.Path = pathlib.Path("results")
-    """The folder for the files; runs are added to the experiments that it already holds. Files of an older
-    format, whose steps count decisions, are rewritten."""
+    """The folder for the files; runs are added to the experiments that it already holds."""
     name: str = ""
     """The experiment's name; by default the agent, the preset and the settings that differ from it. An action
     repeat is added to it."""
