@@ -424,7 +424,7 @@ class LearnerNode(graph.Part):
                 self._reporter.counter.restore(
                     {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
                 )
-            core.restore_if_saved(self._generators, state.get("generators"))  # older checkpoints have none
+            self._generators.restore(state["generators"])
         self._saved_at = int(state["counter"].get("actor_steps", 0))
         self._evaluated = max(0, evaluation.Evaluations.of(state).logged_until)
         _logger.info("the learner resumes from %s", checkpoint)

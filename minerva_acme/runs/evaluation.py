@@ -180,7 +180,7 @@ def _rank(score: float) -> float:
 def _unpack(packed: Any) -> Evaluation | None:
     if packed is None:
         return None
-    returns, lengths, *named = packed  # checkpoints of older versions have no leaves, or nothing measured
+    returns, lengths, *named = packed
     by_name = ({str(name): tuple(map(float, values)) for name, values in each.items()} for each in named)
     return Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), *by_name)
 
