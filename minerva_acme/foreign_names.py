@@ -1,7 +1,7 @@
 """Names that other libraries use for arguments, flags and functions, with their equivalents here.
 
-They are in `foreign_names.toml`. `docs/migrating.md` compares the fields of Acme's configs with ours, including
-the defaults.
+They are in `foreign_names.toml`. `docs/migrating.md` compares the fields of Acme's configs with ours, and their
+defaults.
 """
 
 import functools
@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 @functools.cache
 def table(name: Literal["elsewhere", "advice", "flag_advice", "short_flags", "nearest"]) -> Mapping[str, Any]:
-    """Returns a table of the file, which says what it holds, with an entry for each of the names in its keys."""
+    """Returns a table of the file, which says what it holds, with an entry for each name in its keys."""
     import tomllib  # which takes longer than all else here, and only a wrong name needs it
 
     tables = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -68,7 +68,8 @@ def _way_out(name: str, taker: str, known: Collection[str]) -> str:
     here = [text for text, own in ours.items() if own in known]
     if here:
         return f"Here it is {_either(here)}."
-    return table("advice").get(name) or f"Here it is {_either([*ours])}, which `{taker}` does not take either."
+    advice = table("advice").get(name)
+    return advice or f"Here it is {_either([*ours])}, which `{taker}` does not take either."
 
 
 def _either(names: Sequence[str]) -> str:

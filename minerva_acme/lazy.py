@@ -43,7 +43,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         this = sys.modules[package]
         if name not in module_of:
             message = f"module '{package}' has no attribute '{name}'"
-            # `from package import name` imports a module of ours, or replaces the message of an AttributeError.
+            # `from package import name` imports a module, or replaces the message of an AttributeError.
             is_module = importlib.util.find_spec(f"{package}.{name}") is not None
             if not is_module and (advice := foreign_names.table("advice").get(name)):
                 raise ImportError(f"{message}. {advice}", name=package, path=file)
