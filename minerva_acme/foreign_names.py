@@ -1,7 +1,6 @@
 """Names that other libraries use for arguments, flags and functions, with their equivalents here.
 
-They are in `foreign_names.toml`. `docs/migrating.md` compares the fields of Acme's configs with ours, and their
-defaults.
+`foreign_names.toml` has them. `docs/migrating.md` compares the fields of Acme's configs and their defaults.
 """
 
 import functools
