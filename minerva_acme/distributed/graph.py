@@ -88,15 +88,11 @@ class Node:
     """One node of a program."""
 
     name: str
-    """The node's unique name."""
-    kind: Literal["replay", "learner", "counter", "actor", "evaluator"]
-    """The task of the node."""
+    """The node's unique name: its kind or, of several of a kind, the kind and an index, as in actor/3."""
     factory: str
     """`module:name` of the factory of its `Part`, called as factory(context, **arguments)."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Specs, configs, numbers and paths, never arrays of data. They are sent again with each start."""
-    index: int = 0
-    """The node's index among the nodes of its kind."""
     calls: tuple[str, ...] = ()
     """The names of the nodes that it calls; cycles are fine, since handles look nodes up when they call."""
     at_home: bool = False
@@ -113,6 +109,16 @@ class Node:
     """Which nodes of its kind the run needs: each of them, at least one, or none."""
     leave_seconds: float = 10.0
     """The time to return from `run` when the system asks the node's process to end."""
+
+    @property
+    def kind(self) -> str:
+        """The task of the node: replay, learner, counter, actor or evaluator."""
+        return self.name.partition("/")[0]
+
+    @property
+    def index(self) -> int:
+        """The node's index among the nodes of its kind."""
+        return int(self.name.partition("/")[2] or 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
