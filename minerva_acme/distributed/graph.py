@@ -51,32 +51,38 @@ class Handle(Protocol):
         """
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Context:
     """The context of a node in its program."""
 
-    def __init__(
-        self, node: "Node", incarnation: int, handle: Callable[[str], Handle], stop: threading.Event
-    ) -> None:
-        """Makes the context.
+    node: "Node"
+    incarnation: int
+    """The number of times that the node was started before."""
+    handle: Callable[[str], Handle]
+    """Returns a handle to another node by its name."""
+    stop: threading.Event
+    """Set when `run` should return."""
 
-        Args:
-            node: The node.
-            incarnation: The number of times that the node was started before.
-            handle: Returns a handle to another node by its name.
-            stop: An event that is set when `run` should return.
-        """
-        self.name = node.name
-        self.index = node.index
-        self.incarnation = incarnation
-        self.handle = handle
-        self.stop = stop
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def index(self) -> int:
+        """The node's index among the nodes of its kind."""
+        return self.node.index
 
 
+@dataclasses.dataclass(eq=False)
 class Part(abc.ABC):
     """The object that a node runs. The node's factory makes it in the node's own thread or process."""
 
     exports: ClassVar[tuple[str, ...]] = ()
     """The methods that others may call, from any thread. A call may be repeated."""
+
+    context: Context
+    """The context of the node."""
 
     @abc.abstractmethod
     def run(self) -> None:

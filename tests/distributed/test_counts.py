@@ -44,7 +44,7 @@ class Running:
                 time.sleep(0.01)
 
     def __exit__(self, *error: object) -> None:
-        self._part._context.stop.set()
+        self._part.context.stop.set()
         self._thread.join()
 
 
