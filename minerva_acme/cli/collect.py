@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from minerva_acme import results
 from minerva_acme.cli import commands
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import run_results
 
 

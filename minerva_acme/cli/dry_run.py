@@ -13,7 +13,7 @@ import torch
 from rich.table import Column, Table
 
 from minerva_acme import constraints, datasets, experiments, machine_memory
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.experiments import beginning, evaluator, signals
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder

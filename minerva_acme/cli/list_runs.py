@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minerva_acme.cli import commands, json_output
+from minerva_acme.cli import commands, output
 from minerva_acme.experiments import stopping
 from minerva_acme.results import names
 from minerva_acme.runs import (
@@ -54,7 +54,7 @@ def run(command: commands.List) -> int:
     texts = [(one, _text(one, common)) for one in found]
     shown = [(one, text) for one, text in texts if word.lower() in text.lower()]
     if command.json:
-        json_output.show([one._asdict() for one, _ in shown])
+        output.show_json([one._asdict() for one, _ in shown])
     elif shown:
         print("\n".join(text for _, text in shown))
         if common:

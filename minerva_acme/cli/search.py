@@ -21,7 +21,7 @@ from minerva_acme.cli import (
     sweep_plan,
     training,
 )
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
 from minerva_acme.runs import options as run_options
 

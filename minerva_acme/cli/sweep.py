@@ -21,7 +21,7 @@ from minerva_acme.cli import (
     sweep_plan,
     training,
 )
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import progress_display, stopping
 from minerva_acme.runs import checkpointing, env_kwargs, options, run_folder, run_lock, run_results

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from minerva_acme import runs, task_settings
 from minerva_acme.cli import commands, environment_choice, extras
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import options, policies, recorded_environment, run_folder
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering

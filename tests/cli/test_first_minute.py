@@ -11,7 +11,7 @@ import pytest
 
 from minerva_acme import _version, experiments, foreign_names
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_output, parsing
+from minerva_acme.cli import choices, commands, flags, guide, help_pages, output, parsing
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
@@ -296,7 +296,7 @@ def test_an_evaluation_is_json_and_nothing_else_on_standard_output(trained, caps
 
 
 def test_no_number_becomes_null(capsys):
-    json_output.show({"a": float("nan"), "b": [1.5, float("inf")], "c": (True, None)})
+    output.show_json({"a": float("nan"), "b": [1.5, float("inf")], "c": (True, None)})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": [True, None]}
 
 
