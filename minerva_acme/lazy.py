@@ -43,9 +43,10 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         this = sys.modules[package]
         if name not in module_of:
             message = f"module '{package}' has no attribute '{name}'"
-            if name in foreign_names.ADVICE and not importlib.util.find_spec(f"{package}.{name}"):
-                # `from package import name` replaces the message of an AttributeError, or imports a module.
-                raise ImportError(f"{message}. {foreign_names.ADVICE[name]}", name=package, path=file)
+            # `from package import name` imports a module, or replaces the message of an AttributeError.
+            is_module = importlib.util.find_spec(f"{package}.{name}") is not None
+            if not is_module and (advice := foreign_names.table("advice").get(name)):
+                raise ImportError(f"{message}. {advice}", name=package, path=file)
             raise AttributeError(message, name=name, obj=this)
         if module_of[name] == package:
             return importlib.import_module(f"{package}.{name}")

@@ -441,6 +441,6 @@ def test_what_the_advice_names_exists() -> None:
     here |= {"experiments.run_experiment"}
     for config in (mpo.MPOConfig, sac.SACConfig, td3.TD3Config, experiments.ExperimentConfig):
         here |= set(parameters(config))
-    for advice in foreign_names.ADVICE.values():
+    for advice in foreign_names.table("advice").values():
         for name in re.findall(r"`([\w.]+)`", advice):
             assert name in here or hasattr(mpo.MPOBuilder, name), name

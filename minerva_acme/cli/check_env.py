@@ -11,9 +11,8 @@ import tree
 
 from minerva_acme import environments, readable, specs, testing
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, verdicts
-from minerva_acme.cli.console import Console
-from minerva_acme.cli.verdicts import Check
+from minerva_acme.cli import commands, output
+from minerva_acme.cli.output import Check, Console
 from minerva_acme.environments import own
 from minerva_acme.runs import env_kwargs
 
@@ -50,14 +49,14 @@ def run(command: commands.CheckEnv) -> int:
         with contextlib.closing(make(command.seed)) as environment:
             takes_seed = own.is_seeded(command.environment, environment)
         checks = examine(make, seed=command.seed, max_steps=command.steps, takes_seed=takes_seed)
-        counts = verdicts.show(checks, console, name_width=_NAME_WIDTH)
-        counts_of_agents = verdicts.show(
+        counts = output.show_checks(checks, console, name_width=_NAME_WIDTH)
+        counts_of_agents = output.show_checks(
             ask_agents(make, command.seed, concatenate=concatenate), console, name_width=_NAME_WIDTH
         )
     num_agents = counts_of_agents["ok"]
     counts["wrong"] += counts_of_agents["wrong"]
     supported = f"{readable.count(num_agents, 'agent')} support{'s' * (num_agents == 1)}"
-    console.print(f"{command.environment}: {verdicts.sum_up(counts)} {supported} it.")
+    console.print(f"{command.environment}: {output.sum_up(counts)} {supported} it.")
     return int(counts["wrong"] > 0 or num_agents == 0)
 
 

@@ -24,7 +24,7 @@ def choose(what: str, name: str, choices: Iterable[str], *, advice: str = "") ->
     choices = list(choices)
     if name in choices:
         return name
-    nearest = foreign_names.NEAREST.get(name, name)
+    nearest = foreign_names.table("nearest").get(name, name)
     meant = near(nearest if nearest in choices else name, choices)
     parts = [f"There is no {what} '{name}'; there are {', '.join(choices)}.", meant, advice]
     raise ValueError(" ".join(part for part in parts if part))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from minerva_acme import results
 from minerva_acme.cli import commands
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import run_results
 
 
@@ -32,19 +32,11 @@ def run(command: commands.Collect) -> int:
 def add(out: pathlib.Path, collected: Sequence[results.Experiment], console: Console) -> list[pathlib.Path]:
     """Adds experiments to the ones in a folder; returns the paths of their rows.
 
-    Files of an older format in the folder are first rewritten in the current one; otherwise their runs would
-    be there twice.
-
     Raises:
         ValueError: They do not match the results that are already there.
     """
     for experiment in collected:
         results.check_name(experiment.exp_name)
-    for older, files in results.migrate(out).items():
-        console.print(
-            f"{older} was of an older format, whose steps counted decisions; with frames it is now "
-            f"{' and '.join(map(str, files))}",
-        )
     merged = []
     for experiment in collected:
         path = out / f"{experiment.exp_name}.csv"

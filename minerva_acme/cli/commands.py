@@ -6,9 +6,8 @@ Nothing here imports torch or numpy, so that help and errors about flags appear 
 import dataclasses
 import pathlib
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, Literal
+import typing
+from typing import Any, ClassVar, Literal, TypeVar
 
 import tyro
 
@@ -19,8 +18,20 @@ Settings = tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
 """Flags of `minerva train`, and for each of them the words of every value to try, including the flag:
 ("--discount", (("--discount", "0.98"), ("--discount", "0.99")))."""
 
+COMMANDS: dict[str, type[Any]] = {}
+"""The commands by their names."""
+
 _Log = Literal["csv", "tensorboard", "wandb"]
+_Made = TypeVar("_Made")
 _Words = tyro.conf.UseAppendAction[tuple[str, ...]]  # one flag with several, or several flags
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+def _command(made: type[_Made]) -> type[_Made]:
+    """Makes a class a command: a dataclass, which is called by the words of its name."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", made.__name__).lower()
+    COMMANDS[name] = command = dataclasses.dataclass(frozen=True, kw_only=True)(made)
+    return command
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +46,24 @@ class TrainOptions(options.RunOptions):
     wandb: tyro.conf.Suppress[bool] = False
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
+class Demo:
+    """Train MPO on dm_control's cartpole swingup until it is learned, for a few minutes at most, and show
+    the scores, the learning curve and a video. Ctrl-C saves a checkpoint. The same command continues an
+    interrupted demo; if the demo is complete, it starts another in a new folder."""
+
+    function: ClassVar = "demo:run"
+    directory: pathlib.Path = pathlib.Path("runs/demo")
+    """The run's folder. If it holds a complete demo, or something else, -2, -3, ... is appended."""
+    minutes: float = 4.5
+    """Maximum training time in minutes."""
+    goal: float = 810.0
+    """Mean evaluation return at which training ends."""
+    seed: int = 0
+    """Seed of networks, exploration and environments."""
+
+
+@_command
 class Train:
     """Train an agent, or resume the run in the same directory. Ctrl-C saves a checkpoint first."""
 
@@ -80,24 +108,7 @@ class Train:
     """Where the number of steps comes from, if it was not given."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Demo:
-    """Train MPO on dm_control's cartpole swingup until it is learned, for a few minutes at most, and show
-    the scores, the learning curve and a video. Ctrl-C saves a checkpoint. The same command continues an
-    interrupted demo; if the demo is complete, it starts another in a new folder."""
-
-    function: ClassVar = "demo:run"
-    directory: pathlib.Path = pathlib.Path("runs/demo")
-    """The run's folder. If it holds a complete demo, or something else, -2, -3, ... is appended."""
-    minutes: float = 4.5
-    """Maximum training time in minutes."""
-    goal: float = 810.0
-    """Mean evaluation return at which training ends."""
-    seed: int = 0
-    """Seed of networks, exploration and environments."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Sweep:
     """Train an agent with several environments, seeds and settings, then compare the results. The same
     command resumes interrupted runs and skips those that are done. With --optuna N, search for good settings
@@ -152,7 +163,7 @@ class Sweep:
     settings: tyro.conf.Suppress[Settings] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Resume:
     """Resume a run from its folder alone, with the settings it was started with."""
 
@@ -186,7 +197,7 @@ class Resume:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Eval:
     """Play episodes with a trained run's checkpoint and report the returns."""
 
@@ -212,7 +223,7 @@ class Eval:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Video:
     """Record a video of the best of several episodes, played with one or several of a run's checkpoints."""
 
@@ -249,7 +260,7 @@ class Video:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Dataset:
     """Play episodes with a trained run's checkpoint, and record them in Minari's layout."""
 
@@ -275,7 +286,7 @@ class Dataset:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Plot:
     """Plot the learning curves of runs: the interquartile mean over seeds, with its confidence interval."""
 
@@ -309,7 +320,7 @@ class Plot:
             )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Report:
     """Compare results: interquartile means, performance profiles, probabilities of improvement and curves, as
     tables and as one page with figures."""
@@ -339,7 +350,7 @@ class Report:
     """The folder for the page, its figures and tables, and the rows."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Collect:
     """Write the results of runs as rows, with their provenance: a CSV and a JSON file per experiment. The
     steps of rows count frames: decisions times the action repeat."""
@@ -348,8 +359,7 @@ class Collect:
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
     output: pathlib.Path = pathlib.Path("results")
-    """The folder for the files; runs are added to the experiments that it already holds. Files of an older
-    format, whose steps count decisions, are rewritten."""
+    """The folder for the files; runs are added to the experiments that it already holds."""
     name: str = ""
     """The experiment's name; by default the agent, the preset and the settings that differ from it. An action
     repeat is added to it."""
@@ -360,7 +370,7 @@ class Collect:
     """Allow importing the code that the runs' folders name, to play episodes. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Export:
     """Write a trained run's policy to one file: its weights, or a program that needs only torch or ONNX."""
 
@@ -389,7 +399,7 @@ class Export:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Publish:
     """Write a folder for the Hugging Face Hub: a trained run's weights, run.json, a model card with its score
     and a video. Only --to uploads it."""
@@ -414,7 +424,7 @@ class Publish:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Verify:
     """Play weights that come with the library, and check that they still reach the stored score."""
 
@@ -430,7 +440,7 @@ class Verify:
     """Allow importing the code that the weights name, such as your own environment. This runs the code."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class List:
     """Show the agents, the environments available on this machine, the presets, and the task presets with
     the scores they reached; or your runs: how far each got, its last score, and how its settings differ."""
@@ -446,7 +456,7 @@ class List:
     """Print JSON, and nothing else, on standard output."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Bench:
     """List the repository's benchmarks, or run some of them, each with its reference for comparison."""
 
@@ -459,7 +469,7 @@ class Bench:
     """Instead of benchmarks, profile an actor's step: environment, policy, adder, replay, weights, loop."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class CheckEnv:
     """Check whether an environment follows the rules of dm_env, and which agents support it."""
 
@@ -475,7 +485,7 @@ class CheckEnv:
     """Maximum number of steps of an episode; a longer one counts as endless."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Init:
     """Write a folder with an agent of your own, an environment and their tests, which trains as it is."""
 
@@ -484,7 +494,7 @@ class Init:
     """The agent's name, which its folder and module get too."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Doctor:
     """Check this machine, and suggest a command to fix each problem."""
 
@@ -495,7 +505,7 @@ class Doctor:
     """Print JSON, and nothing else, on standard output."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@_command
 class Completion:
     """Print a script that completes commands and flags in a shell: eval "$(minerva completion bash)"
 
@@ -505,31 +515,3 @@ class Completion:
     function: ClassVar = "completion:run"
     shell: tyro.conf.Positional[Literal["bash", "zsh"]]
     """The shell."""
-
-
-COMMANDS: Mapping[str, type[Any]] = MappingProxyType(
-    {
-        re.sub(r"(?<=[a-z])(?=[A-Z])", "-", command.__name__).lower(): command
-        for command in (
-            Demo,
-            Train,
-            Sweep,
-            Resume,
-            Eval,
-            Video,
-            Dataset,
-            Plot,
-            Report,
-            Collect,
-            Export,
-            Publish,
-            Verify,
-            List,
-            Bench,
-            CheckEnv,
-            Init,
-            Doctor,
-            Completion,
-        )
-    }
-)

@@ -6,7 +6,7 @@ from rich.progress import Progress
 
 from minerva_acme import datasets, environments, runs, specs
 from minerva_acme.cli import commands, environment_choice, extras
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import policies
 
 _EPISODES_A_LINE = 100

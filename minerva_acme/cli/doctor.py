@@ -18,9 +18,8 @@ import torch
 
 from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, kernels
-from minerva_acme.cli import commands, json_output, verdicts
-from minerva_acme.cli.console import Console
-from minerva_acme.cli.verdicts import Check
+from minerva_acme.cli import commands, output
+from minerva_acme.cli.output import Check, Console
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -82,15 +81,15 @@ Prober = Callable[..., Probe]
 def run(command: commands.Doctor) -> int:
     """Shows each check as soon as it is made; returns 0 if training works, else 1."""
     if command.json:
-        with json_output.alone():
+        with output.json_alone():
             checks = list(examine(command.directory))
         is_fine = all(check.status != "wrong" for check in checks)
-        json_output.show({"works": is_fine, "checks": [check._asdict() for check in checks]})
+        output.show_json({"works": is_fine, "checks": [check._asdict() for check in checks]})
         return int(not is_fine)
     console = Console()
-    counts = verdicts.show(examine(command.directory), console, name_width=_NAME_WIDTH)
+    counts = output.show_checks(examine(command.directory), console, name_width=_NAME_WIDTH)
     works = "Training does not work here yet." if counts["wrong"] else "Training works here."
-    console.print(f"{works} {verdicts.sum_up(counts)}")
+    console.print(f"{works} {output.sum_up(counts)}")
     return int(counts["wrong"] > 0)
 
 

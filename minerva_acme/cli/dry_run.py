@@ -7,13 +7,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.table import Column, Table
 
 from minerva_acme import constraints, datasets, experiments, machine_memory
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.experiments import beginning, evaluator, signals
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder
@@ -24,22 +24,26 @@ _STORED_BYTES = 12  # per weight in a checkpoint: its value and Adam's two momen
 _FROZEN_BYTES = 4  # per weight that is not trained, as of target networks
 
 
-def run(
-    description: run_folder.RunDescription,
-    directory: pathlib.Path,
-    checkpoint: pathlib.Path | None,
-    *,
-    import_code: bool,
-    why: str = "",
-    processes: dict[str, Any] | None = None,
-) -> None:
-    """Shows the run that `minerva train` would start; its arguments are those of that run.
+class Plan(NamedTuple):
+    """A run that `minerva train` is asked for."""
+
+    description: run_folder.RunDescription
+    directory: pathlib.Path
+    checkpoint: pathlib.Path | None  # that it resumes from
+    import_code: bool = True  # that the description names, as a command line does
+    why: str = ""  # where the number of steps comes from
+    processes: dict[str, Any] | None = None  # the extra arguments of a distributed run
+
+
+def run(plan: Plan) -> None:
+    """Shows the run that `minerva train` would start.
 
     Raises:
         ValueError: The agent cannot be trained in the environment with these settings.
         ReplayError: The replay store cannot sample as the agent requires.
     """
     console = Console()
+    description, directory, checkpoint, import_code, why, processes = plan
     make_environment = description.make_environment_factory(import_code=import_code)
     builder = description.make_builder(import_code=import_code)
     options = {**description.options, "evaluation_video": False}

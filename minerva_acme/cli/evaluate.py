@@ -4,22 +4,22 @@ import contextlib
 import statistics
 
 from minerva_acme import readable, runs
-from minerva_acme.cli import commands, environment_choice, json_output
-from minerva_acme.cli.console import Console
+from minerva_acme.cli import commands, environment_choice, output
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import options, policies
 
 
 def run(command: commands.Eval) -> int:
     """Plays episodes with a checkpoint; returns the exit status."""
     console = Console()
-    with json_output.alone() if command.json else contextlib.nullcontext():
+    with output.json_alone() if command.json else contextlib.nullcontext():
         found, result = _evaluate(command)
     description = found.description
     measured = {
         name: (statistics.fmean(each), statistics.pstdev(each)) for name, each in result.measured.items()
     }
     if command.json:
-        json_output.show(
+        output.show_json(
             {
                 "agent": description.agent,
                 "environment": description.environment,

@@ -2,7 +2,7 @@
 
 from minerva_acme import readable, runs
 from minerva_acme.cli import choices, commands
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import checkpointing, policies, verification
 
 _FORMATS = ("safetensors", "pt2", "onnx")

@@ -209,16 +209,16 @@ def find(flag: str, hints: Mapping[str, Any], command: str) -> str:
     if flag in hints:
         return flag
     known = (*hints, AGENT) if "--env" in hints else hints
-    name = foreign_names.SHORT_FLAGS.get(flag, flag.removeprefix("--").replace("-", "_"))
-    entries = foreign_names.ELSEWHERE.get(name, ())
+    name = foreign_names.table("short_flags").get(flag, flag.removeprefix("--").replace("-", "_"))
+    entries = foreign_names.table("elsewhere").get(name, ())
     parts = (entry.partition(" ") for entry in entries)
     ours = {f"--{own.replace('_', '-')}": space + remark for own, space, remark in parts}
     words = {own: f"{_SHORTER.get(own, own)}{remark}" for own, remark in ours.items()}
     here = [text for own, text in words.items() if own in known]
     if here:
         raise ValueError(f"`{command}` has no flag {flag}. Here it is {' or '.join(here)}.")
-    if name in foreign_names.FLAG_ADVICE:
-        raise ValueError(f"`{command}` has no flag {flag}. {foreign_names.FLAG_ADVICE[name]}")
+    if advice := foreign_names.table("flag_advice").get(name):
+        raise ValueError(f"`{command}` has no flag {flag}. {advice}")
     if words and "--seed" in hints:  # of an agent, not of a command that does something else
         raise ValueError(
             f"`{command}` has no flag {flag}. Here it is {' or '.join(words.values())}, which this command "

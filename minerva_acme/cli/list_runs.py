@@ -1,6 +1,5 @@
 """`minerva list runs`: the runs below a folder, how far they got, and what differs in their settings."""
 
-import csv
 import dataclasses
 import math
 import pathlib
@@ -9,11 +8,18 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minerva_acme import reading
-from minerva_acme.cli import commands, json_output
+from minerva_acme.cli import commands, output
 from minerva_acme.experiments import stopping
 from minerva_acme.results import names
-from minerva_acme.runs import checkpointing, options, run_folder, run_lock, run_names, run_results
+from minerva_acme.runs import (
+    checkpointing,
+    options,
+    run_curves,
+    run_folder,
+    run_lock,
+    run_names,
+    run_results,
+)
 
 _BY_DEFAULT = pathlib.Path("runs")
 _WIDTH = 80  # columns
@@ -48,7 +54,7 @@ def run(command: commands.List) -> int:
     texts = [(one, _text(one, common)) for one in found]
     shown = [(one, text) for one, text in texts if word.lower() in text.lower()]
     if command.json:
-        json_output.show([one._asdict() for one, _ in shown])
+        output.show_json([one._asdict() for one, _ in shown])
     elif shown:
         print("\n".join(text for _, text in shown))
         if common:
@@ -86,7 +92,7 @@ def _look(
             raise description
         options_ = description.options
         num_steps = options_.get("num_env_steps") or options_.get("num_learner_steps")
-        row = _last_evaluation(directory)
+        row = [{}, *run_curves.read_rows(directory / "evaluator.csv")][-1]
         metric = str(options_.get("metric", options.RETURN))
         score = _number(row.get(metric))
         checkpoint = checkpointing.latest(directory / "checkpoints")
@@ -99,20 +105,9 @@ def _look(
             status = "finished" if stopping.is_complete(checkpoint, options_) else "interrupted"
             made = checkpointing.env_steps(checkpoint)
         return _Run(str(directory), status, made, num_steps, score, metric, _settings(description, others))
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError) as error:
         problem = " ".join(str(error).split())
         return _Run(str(directory), "unreadable", 0, None, math.nan, options.RETURN, {}, problem)
-
-
-def _last_evaluation(directory: pathlib.Path) -> Mapping[str, str]:
-    path = directory / "evaluator.csv"
-    text = ""
-    if path.exists():
-        with reading.open_text(path, errors="replace") as file:
-            text = file.read()
-    # A run that is writing at this moment leaves an incomplete row at the end.
-    rows = list(csv.DictReader(text.rpartition("\n")[0].splitlines()))
-    return rows[-1] if rows else {}
 
 
 def _number(text: str | None) -> float:

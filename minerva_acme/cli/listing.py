@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from rich.columns import Columns
 
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, json_output
-from minerva_acme.cli.console import Console
+from minerva_acme.cli import choices, commands, output
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import tasks
 
 _ALL = "all"  # every kind but `_RUNS`
@@ -49,11 +49,11 @@ def run(command: commands.List) -> int:
     if command.directory is not None:
         raise ValueError(f"`directory` is only for the list of runs, got the list of {kind}. Leave it out.")
     kinds = list(_LISTS) if kind == _ALL else [kind]
-    with json_output.alone():  # imported packages may print something
+    with output.json_alone():  # imported packages may print something
         found = {name: _search([*_LISTS[name]()], word.lower()) for name in kinds}
     if command.json:
         values = {name: [item.value for item in items] for name, items in found.items()}
-        json_output.show(values if kind == _ALL else values[kind])
+        output.show_json(values if kind == _ALL else values[kind])
     else:
         _show(found, with_titles=kind == _ALL)
     if not any(found.values()):

@@ -28,15 +28,8 @@ _LIKE_AN_ENVIRONMENT = re.compile(r"^(dm_control|gymnasium)/|-v\d+$")
 _RUN = "run.json"
 _OFFLINE_STEPS = 20_000  # the default number of learner steps on recorded episodes
 _TASK = "task"  # the preset that is looked up by agent and environment
-# Fields that the defaults of `minerva train` depend on, with the names of their flags.
-_PEEKED = {
-    "preset": ("--preset",),
-    "env": ("--env", "--environment"),
-    "num_env_steps": ("--num-env-steps", "--num_env_steps"),
-    "num_learner_steps": ("--num-learner-steps", "--num_learner_steps"),
-    "dataset": ("--dataset",),
-    "from_run": ("--from", "--from-run", "--from_run"),
-}
+# Fields that the defaults of `minerva train` depend on.
+_PEEKED = ("preset", "env", "num_env_steps", "num_learner_steps", "dataset", "from_run")
 
 
 def parse(arguments: Sequence[str]) -> Any:
@@ -154,8 +147,12 @@ def _with_data_as_environment(arguments: Sequence[str], given: Mapping[str, Any]
 
 def _peek(arguments: Sequence[str], given: Mapping[str, Any], *names: str) -> list[Any]:
     """Returns values by their fields' names: those of flags, or those that are given, or None."""
-    typed = {name: flags.take(arguments, *_PEEKED[name])[0] for name in names}
-    return [given.get(name) if value is None else value for name, value in typed.items()]
+    found = []
+    for name in names:
+        written = {f"--{name}", *flags.names(f"--{name.replace('_', '-')}")}
+        value, _ = flags.take(arguments, *written)
+        found.append(given.get(name) if value is None else value)
+    return found
 
 
 def train_command(

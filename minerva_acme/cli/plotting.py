@@ -2,7 +2,7 @@
 
 from minerva_acme import plotting
 from minerva_acme.cli import commands, extras, report
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.plotting import run_figures
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from minerva_acme import readable, reading, runs, task_settings
 from minerva_acme.cli import commands, video
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import (
     checkpointing,
     hub,

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.table import Column
@@ -9,12 +10,14 @@ from rich.table import Table as RichTable
 
 from minerva_acme import plotting, reading, results
 from minerva_acme.cli import choices, commands, extras
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results
 
-_MOST_PANELS = 12  # of a figure
+if TYPE_CHECKING:
+    from minerva_acme.plotting import report_figures
+
 _NOT_PRINTED = ("What produced them", "Published results")  # too wide for a terminal; the page shows them
 _CELL_WIDTH = 24  # longer cells may be folded
 _GAP = 2  # between columns: a space and the box's empty line
@@ -27,7 +30,7 @@ def run(command: commands.Report) -> int:
         ValueError: There are no such results, or they cannot be compared as requested.
     """
     with extras.needed("report", "plot"):
-        from minerva_acme.plotting import figure, report_figures
+        from minerva_acme.plotting import report_figures
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
     envs = [env for one in experiments for env, _ in one.trainings]
@@ -50,63 +53,43 @@ def run(command: commands.Report) -> int:
     for table in report.tables:
         if table.title not in _NOT_PRINTED:
             _print(table, console)
-
-    out = command.output
-    out.mkdir(parents=True, exist_ok=True)
     labels = [one.exp_name for one in experiments]
-    drawn = []  # name, title, caption, figure
-    if report.aggregate is not None:
-        drawing = {"y_label": "Normalised score", "x_label": report.x_label}
-        curves = figure.draw([report.aggregate], labels=labels, **drawing)
-        caption = plotting.make_caption([report.aggregate], **drawing)
-        drawn.append(("sample_efficiency", "Sample efficiency", caption, curves))
-    if report.by_environment:
-        drawing = {"y_label": "Return" if is_return else command.metric, "x_label": report.x_label}
-        for start in range(0, len(report.by_environment), _MOST_PANELS):
-            panels = report.by_environment[start : start + _MOST_PANELS]
-            curves = figure.draw(panels, labels=labels, **drawing)
-            caption = plotting.make_caption(panels, **drawing)
-            drawn.append(("environments", "Environments", caption, curves))
-    bars = report_figures.draw_bars(
-        report.scores, x_label="Interquartile mean of normalised scores", limits=(0.0, 1.0), middle=None
-    )
-    band = "Bands: 95% bootstrap intervals, for experiments with several runs in an environment."
-    drawn.append(("scores", "Interquartile mean", band, bars))
-    if report.profiles:
-        profile = report_figures.draw_profiles(report.profiles)
-        drawn.append(("performance_profile", "Performance profile", band, profile))
-    if report.improvements:
-        bars = report_figures.draw_bars(
-            report.improvements, x_label="Probability of improvement", limits=(0.0, 1.0), middle=0.5
-        )
-        drawn.append(
-            ("improvement", "Probability of improvement", f"{band} Dotted: neither is better.", bars)
-        )
-    for index, one in enumerate(report.fronts):
-        caption = "Open marks: dominated. Line: the others."
-        title = f"Trade-off of {one.x_name} and {one.y_name}"
-        drawn.append((f"front_{index}", title, caption, report_figures.draw_front(one)))
+    command.output.mkdir(parents=True, exist_ok=True)
+    pictures = _save(report_figures.draw(report, labels, command.metric), command.output)
+    _write(command.output, ", ".join(labels), [*_sections(report, pictures)], console)
+    _write_rows(command.output / "rows", experiments, console)
+    return 0
+
+
+def _save(drawn: "Iterable[report_figures.Drawn]", out: pathlib.Path) -> dict[str, list[report_page.Picture]]:
+    """Saves figures; returns the pictures of each name for the page."""
+    from minerva_acme.plotting import figure
+
     pictures: dict[str, list[report_page.Picture]] = {}
-    for name, title, caption, picture in drawn:
-        same = pictures.setdefault(name, [])
-        file = f"{name}_{len(same) + 1}" if same else name
-        svg, pdf = (figure.save(picture, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
+    for one in drawn:
+        same = pictures.setdefault(one.name, [])
+        file = f"{one.name}_{len(same) + 1}" if same else one.name
+        svg, pdf = (figure.save(one.figure, out / f"{file}{suffix}")[0] for suffix in (".svg", ".pdf"))
         files = {"SVG": svg.name, "PDF": pdf.name}
-        same.append(report_page.Picture(title, caption, svg.read_text(encoding="utf-8"), files))
-    rows = out / "rows"
-    written = {results.write(rows, one, names.to_file_name(one.exp_name))[0] for one in experiments}
-    title, sections = ", ".join(labels), [*_sections(report, pictures)]
+        same.append(report_page.Picture(one.title, one.caption, svg.read_text(encoding="utf-8"), files))
+    return pictures
+
+
+def _write(out: pathlib.Path, title: str, sections: Sequence[report_page.Section], console: Console) -> None:
     (out / "index.html").write_text(report_page.make_page(title, sections), encoding="utf-8")
     (out / "tables.md").write_text(report_page.make_markdown(title, sections), encoding="utf-8")
     console.print(
         f"Wrote {out}/index.html, and in the same folder its figures as SVG and PDF, tables.md and rows/."
     )
+
+
+def _write_rows(rows: pathlib.Path, experiments: Iterable[results.Experiment], console: Console) -> None:
+    written = {results.write(rows, one, names.to_file_name(one.exp_name))[0] for one in experiments}
     if others := sorted(path.name for path in {*rows.glob("*.csv")} - written):
         console.print(
             f"{rows} also has rows of an earlier report: {', '.join(others)}. Remove them before you make "
             "this report again from the folder."
         )
-    return 0
 
 
 def _sections(

@@ -1,6 +1,5 @@
 """`minerva sweep --optuna`: a search for settings with a high return, or another high metric."""
 
-import contextlib
 import math
 import pathlib
 import shlex
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Column, Table
 
-from minerva_acme import distributed, plotting
+from minerva_acme import plotting
 from minerva_acme.cli import (
     commands,
     extras,
@@ -21,7 +20,7 @@ from minerva_acme.cli import (
     sweep_plan,
     training,
 )
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import checkpointing, evaluation, run_lock, run_results
 from minerva_acme.runs import options as run_options
 
@@ -57,8 +56,7 @@ def run(command: commands.Sweep) -> int:
     if command.dry_run:
         console.print(f"Each trial: {base.command}")
         return 0
-    with contextlib.ExitStack() as resources:
-        resources.enter_context(run_lock.hold(directory))
+    with run_lock.hold(directory):
         study = studies.Study(
             directory / FILE,
             space,
@@ -66,16 +64,12 @@ def run(command: commands.Sweep) -> int:
             seed=command.search_seed,
             num_steps=base.train.run.num_steps,
         )
-        places = None
-        if command.distributed and len(study.finished) < command.optuna:
-            places = resources.enter_context(distributed.RayJobs(command.address, command.jobs))
-        at_once = command.jobs or (places.num_places if places else 1)
-        while (left := command.optuna - len(study.finished)) > 0:
-            trials = study.next_trials(min(left, max(1, at_once // len(command.seeds))))
-            generation = _Generation(command, space, study, trials[:left], console)
-            status = generation.run(at_once, places.start if places else None)
-            if status is not None:
-                return status
+        with sweep.places(command, are_needed=len(study.finished) < command.optuna) as (at_once, start):
+            while (left := command.optuna - len(study.finished)) > 0:
+                trials = study.next_trials(min(left, max(1, at_once // len(command.seeds))))
+                status = _Generation(command, space, study, trials[:left], console).run(at_once, start)
+                if status is not None:
+                    return status
         return _show(command, space, study.finished, console)
 
 

@@ -4,7 +4,7 @@ import collections
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.table import Column, Table
@@ -21,7 +21,7 @@ from minerva_acme.cli import (
     sweep_plan,
     training,
 )
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.datasets import demonstrations
 from minerva_acme.experiments import progress_display, stopping
 from minerva_acme.runs import checkpointing, env_kwargs, options, run_folder, run_lock, run_results
@@ -60,18 +60,13 @@ def run(command: commands.Sweep) -> int:
     directory = sweep_plan.directory_of(command)
     left = [run for run, state in zip(plan, states, strict=True) if not state.is_done]
     jobs = [processes.Job(run.words, run.directory / LOG) for run in left]
-    with contextlib.ExitStack() as resources:
-        places = None
-        if command.distributed and left and not command.dry_run:
-            places = resources.enter_context(distributed.RayJobs(command.address, command.jobs))
-        at_once = command.jobs or (places.num_places if places else 1)
+    with places(command, are_needed=bool(left) and not command.dry_run) as (at_once, start):
         _print_plan(plan, states, directory, at_once, console)
         if command.dry_run:
             for run in left:
                 console.print(run.command)
             return 0
         with Display(left, console) as display:
-            start = places.start if places else None
             signal_name = processes.run_all(jobs, at_once=at_once, watcher=display, start=start)
     states = [find_state(run) for run in plan]
     statuses = {left[index].directory: status for index, status in display.statuses.items()}
@@ -106,6 +101,16 @@ def check_places(command: commands.Sweep) -> None:
         raise ValueError(f"`jobs` must be >= 1, got {command.jobs}.")
     if command.address is not None and command.distributed is None:
         raise ValueError("`address` is only for a sweep on Ray. Add --distributed ray.")
+
+
+@contextlib.contextmanager
+def places(command: commands.Sweep, *, are_needed: bool) -> Iterator[tuple[int, processes.Start | None]]:
+    """Gives the number of runs at a time, and what starts them elsewhere: None for this machine."""
+    if command.distributed and are_needed:
+        with distributed.RayJobs(command.address, command.jobs) as elsewhere:
+            yield command.jobs or elsewhere.num_places, elsewhere.start
+    else:
+        yield command.jobs or 1, None
 
 
 def wait_until_saved(runs: Iterable[sweep_plan.PlannedRun], console: Console) -> None:

@@ -14,29 +14,16 @@ from rich.table import Column, Table
 from minerva_acme import distributed, experiments, task_settings, video
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_logs, run_names
 from minerva_acme.runs import options as run_options
-
-_CHANGED_ON_RESUMING = (
-    "num_env_steps",
-    "num_learner_steps",
-    "device",
-    "stop_at",
-    "stop_after_minutes",
-    "record",
-    "dataset",
-    "demonstrations",
-    "max_unpacked_gigabytes",
-)
-"""The options that `minerva resume` takes."""
 
 
 def train(command: commands.Train) -> int:
     """Trains or resumes, and shows the results; returns the exit status."""
     if command.dry_run:
-        dry_run.run(**_plan(command))
+        dry_run.run(_plan(command))
     else:
         start(command)
     return 0
@@ -44,17 +31,15 @@ def train(command: commands.Train) -> int:
 
 def start(command: commands.Train) -> experiments.ExperimentResult:
     """Trains or resumes, shows the results, and returns them."""
-    return _run(**_plan(command))
+    return _run(_plan(command))
 
 
-def _plan(command: commands.Train) -> dict[str, Any]:
-    """Returns the arguments of `_run`."""
+def _plan(command: commands.Train) -> dry_run.Plan:
     description = describe(command)
     presets = registry.find(command.agent).presets
     directory = command.directory or run_names.default_directory(description, presets)
     if (directory / run_folder.FILE).exists():  # before anything is said of its steps
         description.check_same_as(run_folder.read(directory), directory)
-    # Code that is named on the command line may be imported.
     checkpoint = checkpointing.find_to_resume(directory)
     flag = "--num-env-steps" if command.run.num_env_steps else "--num-learner-steps"
     why = (
@@ -62,14 +47,7 @@ def _plan(command: commands.Train) -> dict[str, Any]:
         if command.steps_by_default
         else ""
     )
-    return {
-        "description": description,
-        "directory": directory,
-        "checkpoint": checkpoint,
-        "import_code": True,
-        "why": why,
-        "processes": _processes(command),
-    }
+    return dry_run.Plan(description, directory, checkpoint, why=why, processes=_processes(command))
 
 
 def _processes(command: commands.Train) -> dict[str, Any] | None:
@@ -141,8 +119,9 @@ def resume(command: commands.Resume) -> int:
     planned = description.options.get(description.steps_option) or 0
     values = {"evaluation_video": False, **description.options, "seed": description.seed}
     values.pop("max_unpacked_gigabytes", None)  # which the file cannot allow itself
-    for name in _CHANGED_ON_RESUMING:
-        if (value := getattr(command, name)) is not None:
+    known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
+    for name, value in vars(command).items():
+        if name in known and value is not None:
             is_none = value == math.inf or (name == "record" and value == "none")
             values[name] = None if is_none else value
     for name in ("dataset", "demonstrations"):
@@ -160,7 +139,6 @@ def resume(command: commands.Resume) -> int:
             f"{directory} was trained by a version that did not store how long to train. To set it: "
             + description.command("resume", directory, "--num-env-steps", "...")
         )
-    known = {field.name for field in dataclasses.fields(experiments.RunOptions)}
     options = experiments.RunOptions(**{name: value for name, value in values.items() if name in known})
     checkpoint = checkpointing.find_to_resume(directory, command.checkpoint)
     environment = description.environment
@@ -195,7 +173,7 @@ def resume(command: commands.Resume) -> int:
             f"{made:,} steps, got {goal:g}. To train until the last step: "
             + description.command("resume", directory, "--stop-at", "inf")
         )
-    _run(description, directory, checkpoint, import_code=command.import_code)
+    _run(dry_run.Plan(description, directory, checkpoint, command.import_code))
     return 0
 
 
@@ -208,17 +186,10 @@ def is_recorded(options: Mapping[str, Any]) -> bool:
     return path is None or os.path.lexists(path)
 
 
-def _run(
-    description: run_folder.RunDescription,
-    directory: pathlib.Path,
-    checkpoint: pathlib.Path | None,
-    *,
-    import_code: bool,
-    why: str = "",
-    processes: dict[str, Any] | None = None,
-) -> experiments.ExperimentResult:
-    """Trains, and shows progress and results. Args: why: Where the number of steps comes from."""
+def _run(plan: dry_run.Plan) -> experiments.ExperimentResult:
+    """Trains, and shows progress and results."""
     console = Console()
+    description, directory, checkpoint, import_code, why, processes = plan
     options = description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
@@ -226,7 +197,7 @@ def _run(
     num_steps = options[description.steps_option]
     console.print(f"{description.agent} on {description.task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
-        _tell_of_checkpoint(console, directory, checkpoint, description)
+        _tell_of_checkpoint(console, plan)
     builder = description.make_builder(import_code=import_code)
     in_processes = builder.for_actors(processes["num_actors"]) if processes else builder
     if in_processes.learner_step:
@@ -271,12 +242,9 @@ def _longer(description: run_folder.RunDescription, made: int) -> list[object]:
     return [flag, 2 * made, *(["--record", "..."] if description.options.get("record") else [])]
 
 
-def _tell_of_checkpoint(
-    console: Console,
-    directory: pathlib.Path,
-    checkpoint: pathlib.Path,
-    description: run_folder.RunDescription,
-) -> None:
+def _tell_of_checkpoint(console: Console, plan: dry_run.Plan) -> None:
+    description, directory, checkpoint, *_ = plan
+    assert checkpoint is not None
     made, options = checkpointing.env_steps(checkpoint), description.options
     over = "To start over, remove the folder or choose another --directory or --seed."
     if not stopping.is_complete(checkpoint, options):

@@ -8,7 +8,7 @@ from rich.table import Column, Table
 
 from minerva_acme import results
 from minerva_acme.cli import choices, commands
-from minerva_acme.cli.console import Console
+from minerva_acme.cli.output import Console
 from minerva_acme.runs import options, verification
 
 

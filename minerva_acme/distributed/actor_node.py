@@ -1,6 +1,7 @@
 """The node that plays."""
 
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -30,6 +31,7 @@ _CLOSE_SECONDS = 2.0  # for replay to take the last items of an actor that was a
 _CALLS_PER_SECOND = 500
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ActorNode(graph.Part):
     """Plays in its own environments, writes to replay, and follows the learner's weights.
 
@@ -37,38 +39,26 @@ class ActorNode(graph.Part):
     replay loses its items meanwhile, the actor delivers again.
     """
 
-    def __init__(
-        self,
-        context: graph.Context,
-        *,
-        config: experiment_config.ExperimentConfig,
-        spec: specs.EnvironmentSpec,
-        num_actors: int,
-        address: str,
-        began_at: int,
-    ) -> None:
-        """Prepares; `run` makes the parts that it plays with.
+    config: experiment_config.ExperimentConfig
+    """The run's config, whose builder is the one for this number of actors."""
+    spec: specs.EnvironmentSpec
+    """The spec of the environments."""
+    num_actors: int
+    """The number of actors; the more there are, the less often each polls and reports."""
+    address: str
+    """The `host:port` of replay."""
+    began_at: int
+    """The environment steps that the run began with."""
 
-        Args:
-            context: The node's context.
-            config: The run's config, whose builder is the one for this number of actors.
-            spec: The spec of the environments.
-            num_actors: The number of actors; the more there are, the less often each polls and reports.
-            address: The `host:port` of replay.
-            began_at: The environment steps that the run began with.
-        """
-        self._context = context
-        self._config = config
-        self._spec = spec
-        self._address = address
-        self._least_period = num_actors / _CALLS_PER_SECOND  # seconds
+    def __post_init__(self) -> None:
+        self._least_period = self.num_actors / _CALLS_PER_SECOND  # seconds
         # Neither a resumed run nor a restarted actor plays the same episodes again.
-        self._session = f"{began_at}.{context.incarnation}"
+        self._session = f"{self.began_at}.{self.context.incarnation}"
         self._replay_seconds = 0.0
         self._round_seconds = 0.0
 
     def run(self) -> None:
-        context, config, builder = self._context, self._config, self._config.builder
+        context, config, builder = self.context, self.config, self.config.builder
         own_seeds = seeds.Seeds(config.seed)
         num_environments = builder.num_environments
         first = context.index * num_environments
@@ -83,11 +73,11 @@ class ActorNode(graph.Part):
                 config, lambda index: own_seeds.number(f"environment {self._session}", first + index)
             )
             resources.callback(environment.close)
-            _check_same(specs.make_environment_spec(environment), self._spec, context.name)
-            networks = builder.make_networks(self._spec, own_seeds.generator("networks"))
-            client = store.ReverbClient(self._address, timeout_seconds=math.inf)
+            _check_same(specs.make_environment_spec(environment), self.spec, context.name)
+            networks = builder.make_networks(self.spec, own_seeds.generator("networks"))
+            client = store.ReverbClient(self.address, timeout_seconds=math.inf)
             played = scene.of(environment)
-            made = parts.make_adders(config, played, client, self._spec, resources)
+            made = parts.make_adders(config, played, client, self.spec, resources)
             stamping = [adder for adder in made if isinstance(adder, rounds.StampingAdder)]
             adders = [_TimedAdder(adder) for adder in made]
             follower = weights.Follower(
@@ -104,7 +94,7 @@ class ActorNode(graph.Part):
             reporter.wants = num_environments
             policy = builder.make_policy(
                 networks,
-                self._spec,
+                self.spec,
                 own_seeds.generator(f"policy {self._session}", index=context.index),
                 counter=reporter.counter,
                 actor_index=context.index,
@@ -137,13 +127,13 @@ class ActorNode(graph.Part):
         follower: weights.Follower,
         reporter: reports.Reporter,
     ) -> None:
-        stop, num_env_steps = self._context.stop, self._config.num_env_steps
+        stop, num_env_steps = self.context.stop, self.config.num_env_steps
         in_rounds = any(adder.in_rounds for adder in stamping)
         delivered, epoch = 0, reporter.facts.get("replay_epoch", 0)  # rollouts with the current weights
         while reporter.may_play(num_env_steps):
             version = follower.taken
             for adder in stamping:
-                adder.stamp = (self._context.index, version)
+                adder.stamp = (self.context.index, version)
             before = _num_inserted(adders)
             loop.step()
             reporter.has_worked = True

@@ -1,6 +1,7 @@
 """The node that counts: it adds up, stores and logs the reports of all nodes."""
 
 import contextlib
+import dataclasses
 import json
 import logging
 import os
@@ -56,6 +57,7 @@ _FAILING_SECONDS = 30.0  # for which writing may fail before the node ends
 _AHEAD = 4  # a lease covers the steps since the node's last report, times this
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class CounterNode(graph.Part):
     """Holds the counts, the facts and the logs of a run.
 
@@ -72,45 +74,32 @@ class CounterNode(graph.Part):
 
     exports = ("report", "overview", "put", "write_film")
 
-    def __init__(
-        self,
-        context: graph.Context,
-        *,
-        config: experiment_config.ExperimentConfig,
-        description: Mapping[str, Any],
-        journal: str,
-        counts: Counts,
-        facts: Mapping[str, Any],
-        num_actors: int,
-        cut: Mapping[str, int],
-    ) -> None:
-        """Makes the node.
+    config: experiment_config.ExperimentConfig
+    """The run's config."""
+    description: Mapping[str, Any]
+    """The run's description, for its logs."""
+    journal: str
+    """The file that reports are stored in."""
+    counts: Counts
+    """The counts that the run begins with."""
+    facts: Mapping[str, Any]
+    """The facts that it begins with."""
+    num_actors: int
+    """The number of actors that share the run's steps."""
+    cut: Mapping[str, int]
+    """The last step to keep of each log, see `RunLogs.cut`."""
 
-        Args:
-            context: The node's context.
-            config: The run's config.
-            description: The run's description, for its logs.
-            journal: The file that reports are stored in.
-            counts: The counts that the run begins with.
-            facts: The facts that it begins with.
-            num_actors: The number of actors that share the run's steps.
-            cut: The last step to keep of each log, see `RunLogs.cut`.
-        """
-        self._context = context
-        self._config = config
-        self._description = description
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._path = pathlib.Path(journal)
-        self._cut = cut
-        own = {name: value for name, value in counts.items() if name.startswith("learner_")}
-        rest = {name: value for name, value in counts.items() if name not in own}
+        self._path = pathlib.Path(self.journal)
+        own = {name: value for name, value in self.counts.items() if name.startswith("learner_")}
+        rest = {name: value for name, value in self.counts.items() if name not in own}
         # By node and incarnation; the learner's first report replaces its entry.
         self._counts: dict[str, dict[int, Counts]] = {BEFORE: {0: rest}, "learner": {-1: own}}
         self._numbers: dict[str, int] = {}  # the numbers of the last reports, by node and incarnation
         self._leases: dict[str, tuple[int, int]] = {}  # by node: the incarnation, and its total leased steps
         self._worked: dict[str, int] = {}  # the newest incarnation of each node that has done any work
-        self._num_actors = num_actors
-        self._facts: dict[str, Any] = dict(facts)
+        self._facts: dict[str, Any] = dict(self.facts)
         self._status: dict[str, dict[str, float]] = {}
         self._episode_return: float | None = None  # the last one that was reported
         self._logs: run_logs.RunLogs | None = None
@@ -124,12 +113,12 @@ class CounterNode(graph.Part):
     def run(self) -> None:
         with contextlib.ExitStack() as resources:
             with self._lock:
-                logs = run_logs.RunLogs(self._config, self._description, resources)
+                logs = run_logs.RunLogs(self.config, self.description, resources)
                 if self._is_new:
-                    logs.cut(**self._cut)
+                    logs.cut(**self.cut)
                     self._write_journal()
                 self._logs = logs
-            while self._error is None and not self._context.stop.wait(_LOOK_SECONDS):
+            while self._error is None and not self.context.stop.wait(_LOOK_SECONDS):
                 pass
             with self._lock:
                 self._logs = None
@@ -244,11 +233,11 @@ class CounterNode(graph.Part):
         if report.incarnation > incarnation or not report.wants:
             lease = own
         if report.wants:
-            left = self._config.num_env_steps - _env_steps(self._total())
+            left = self.config.num_env_steps - _env_steps(self._total())
             for node, (other, steps) in self._leases.items():
                 if node != report.node and node not in self._facts.get(GIVEN_UP, ()):
                     left -= max(0, steps - _env_steps(self._counts[node][other]))
-            share = max(report.wants, left // (2 * self._num_actors))
+            share = max(report.wants, left // (2 * self.num_actors))
             lease = max(lease, own + min(max(report.wants, _AHEAD * made), share, max(0, left)))
         self._leases[report.node] = report.incarnation, lease
 

@@ -1,6 +1,7 @@
 """The node that evaluates."""
 
 import contextlib
+import dataclasses
 import logging
 import threading
 
@@ -15,6 +16,7 @@ _logger = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class EvaluatorNode(graph.Part):
     """Evaluates the newest weights after each period, in parallel with training, and at the end.
 
@@ -24,23 +26,12 @@ class EvaluatorNode(graph.Part):
 
     exports = ("finish",)
 
-    def __init__(
-        self,
-        context: graph.Context,
-        *,
-        config: experiment_config.ExperimentConfig,
-        spec: specs.EnvironmentSpec,
-    ) -> None:
-        """Prepares; `run` makes the parts.
+    config: experiment_config.ExperimentConfig
+    """The run's config."""
+    spec: specs.EnvironmentSpec
+    """The spec of the training environments."""
 
-        Args:
-            context: The node's context.
-            config: The run's config.
-            spec: The spec of the training environments.
-        """
-        self._context = context
-        self._config = config
-        self._spec = spec
+    def __post_init__(self) -> None:
         self._finishing = threading.Event()
 
     def finish(self) -> None:
@@ -48,19 +39,19 @@ class EvaluatorNode(graph.Part):
         self._finishing.set()
 
     def run(self) -> None:
-        context = self._context
+        context = self.context
         with contextlib.ExitStack() as resources:
             reporter = reports.Reporter(context)
             resources.callback(reporter.close)
             reporter.start()  # brings the facts
             follower = weights.Follower(
                 context.handle("learner"),
-                self._config.builder.policy_variables,
+                self.config.builder.policy_variables,
                 period_seconds=_POLL_SECONDS,
                 stop=context.stop,
             )
             resources.callback(follower.close)
-            run = _Run(self._config, self._spec, reporter, context.handle("counter"))
+            run = _Run(self.config, self.spec, reporter, context.handle("counter"))
             evaluations = evaluator.Evaluator(run)
             if (known := reporter.facts.get("evaluations")) is not None:
                 evaluations.restore(known)
@@ -76,7 +67,7 @@ class EvaluatorNode(graph.Part):
         reporter: reports.Reporter,
         follower: weights.Follower,
     ) -> None:
-        stop = _Stop(self._context.stop)
+        stop = _Stop(self.context.stop)
         had = evaluations.before is not None
         evaluations.evaluate_before_training(stop)
         if not had:
@@ -99,31 +90,31 @@ class EvaluatorNode(graph.Part):
             self._finishing.wait(_POLL_SECONDS)
 
     def _is_due(self, run: "_Run", evaluations: evaluator.Evaluator) -> bool:
-        return run.steps < self._config.num_env_steps and evaluations.is_due()
+        return run.steps < self.config.num_env_steps and evaluations.is_due()
 
     def _catch_up(self, follower: weights.Follower) -> bool:
         """Waits for weights, at the end the final ones. Returns False if the node is asked to stop."""
-        while not (self._context.stop.is_set() or follower.wait(-1, _POLL_SECONDS)):
+        while not (self.context.stop.is_set() or follower.wait(-1, _POLL_SECONDS)):
             pass
-        return not self._context.stop.wait(2 * _POLL_SECONDS)  # `follower` may be one poll behind
+        return not self.context.stop.wait(2 * _POLL_SECONDS)  # `follower` may be one poll behind
 
     def _note(self, evaluations: evaluator.Evaluator) -> None:
         """Sends the evaluations to the counter's node, until it answers."""
-        while not self._context.stop.is_set():
+        while not self.context.stop.is_set():
             try:
-                self._context.handle("counter").call("put", "evaluations", evaluations.save())
+                self.context.handle("counter").call("put", "evaluations", evaluations.save())
                 return
             except graph.NodeSilence as error:
                 _logger.warning("an evaluation is waiting to be stored: %s", error)
-                self._context.stop.wait(_POLL_SECONDS)
+                self.context.stop.wait(_POLL_SECONDS)
 
     def _offer_best(self, evaluations: evaluator.Evaluator, run: "_Run") -> None:
-        if not self._config.checkpoint_best or evaluations.latest != evaluations.best:
+        if not self.config.checkpoint_best or evaluations.latest != evaluations.best:
             return
         assert run.source is not None
-        values = run.source.get_variables(self._config.builder.policy_variables)
+        values = run.source.get_variables(self.config.builder.policy_variables)
         try:
-            self._context.handle("learner").call("keep_best", evaluations.save(), values)
+            self.context.handle("learner").call("keep_best", evaluations.save(), values)
         except graph.NodeSilence as error:
             _logger.warning("the best weights so far are not kept separately: %s", error)
 

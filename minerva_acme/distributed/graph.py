@@ -51,32 +51,38 @@ class Handle(Protocol):
         """
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Context:
     """The context of a node in its program."""
 
-    def __init__(
-        self, node: "Node", incarnation: int, handle: Callable[[str], Handle], stop: threading.Event
-    ) -> None:
-        """Makes the context.
+    node: "Node"
+    incarnation: int
+    """The number of times that the node was started before."""
+    handle: Callable[[str], Handle]
+    """Returns a handle to another node by its name."""
+    stop: threading.Event
+    """Set when `run` should return."""
 
-        Args:
-            node: The node.
-            incarnation: The number of times that the node was started before.
-            handle: Returns a handle to another node by its name.
-            stop: An event that is set when `run` should return.
-        """
-        self.name = node.name
-        self.index = node.index
-        self.incarnation = incarnation
-        self.handle = handle
-        self.stop = stop
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+    @property
+    def index(self) -> int:
+        """The node's index among the nodes of its kind."""
+        return self.node.index
 
 
+@dataclasses.dataclass(eq=False)
 class Part(abc.ABC):
     """The object that a node runs. The node's factory makes it in the node's own thread or process."""
 
     exports: ClassVar[tuple[str, ...]] = ()
     """The methods that others may call, from any thread. A call may be repeated."""
+
+    context: Context
+    """The context of the node."""
 
     @abc.abstractmethod
     def run(self) -> None:
@@ -88,15 +94,11 @@ class Node:
     """One node of a program."""
 
     name: str
-    """The node's unique name."""
-    kind: Literal["replay", "learner", "counter", "actor", "evaluator"]
-    """The task of the node."""
+    """The node's unique name: its kind or, of several of a kind, the kind and an index, as in actor/3."""
     factory: str
     """`module:name` of the factory of its `Part`, called as factory(context, **arguments)."""
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Specs, configs, numbers and paths, never arrays of data. They are sent again with each start."""
-    index: int = 0
-    """The node's index among the nodes of its kind."""
     calls: tuple[str, ...] = ()
     """The names of the nodes that it calls; cycles are fine, since handles look nodes up when they call."""
     at_home: bool = False
@@ -113,6 +115,16 @@ class Node:
     """Which nodes of its kind the run needs: each of them, at least one, or none."""
     leave_seconds: float = 10.0
     """The time to return from `run` when the system asks the node's process to end."""
+
+    @property
+    def kind(self) -> str:
+        """The task of the node: replay, learner, counter, actor or evaluator."""
+        return self.name.partition("/")[0]
+
+    @property
+    def index(self) -> int:
+        """The node's index among the nodes of its kind."""
+        return int(self.name.partition("/")[2] or 0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

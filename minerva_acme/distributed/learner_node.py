@@ -1,6 +1,7 @@
 """The node that learns, serves weights and writes the checkpoints."""
 
 import contextlib
+import dataclasses
 import logging
 import math
 import pathlib
@@ -32,6 +33,7 @@ _LAST_PAUSE = 1.0  # the same once the run ends, which somebody may be waiting f
 _COUNTER_SECONDS = 30.0  # the longest wait of the last save for the counter
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class LearnerNode(graph.Part):
     """Learns from replay, as fast as its rate limiter lets it.
 
@@ -46,43 +48,26 @@ class LearnerNode(graph.Part):
 
     exports = ("poll", "finish", "is_idle", "keep_best", "saved_at", "join", "meeting_file")
 
-    def __init__(
-        self,
-        context: graph.Context,
-        *,
-        config: experiment_config.ExperimentConfig,
-        spec: specs.EnvironmentSpec,
-        player: checkpointing.Player,
-        address: str,
-        resume_from: pathlib.Path | None,
-        known: Collection[tuple[str, int]] = (),
-        num_learners: int = 1,
-    ) -> None:
-        """Prepares; `run` makes the parts that it learns with.
+    config: experiment_config.ExperimentConfig
+    """The run's config, whose builder is the one for the player's actors."""
+    spec: specs.EnvironmentSpec
+    """The spec of the environments."""
+    player: checkpointing.Player
+    """The run's player."""
+    address: str
+    """The `host:port` of replay."""
+    resume_from: pathlib.Path | None
+    """The checkpoint to begin with, or None; after a restart it is the newest that was made since."""
+    known: Collection[tuple[str, int]] = ()
+    """The `marks` of the run's checkpoints at the beginning."""
+    num_learners: int = 1
+    """The number of learners; the context's index is the number of this one."""
 
-        Args:
-            context: The node's context.
-            config: The run's config, whose builder is the one for the player's actors.
-            spec: The spec of the environments.
-            player: The run's player.
-            address: The `host:port` of replay.
-            resume_from: The checkpoint to begin with, or None. After a restart it begins with the newest that
-                was made since.
-            known: The `marks` of the run's checkpoints at the beginning.
-            num_learners: The number of learners; the context's index is the number of this one.
-        """
-        self._context = context
-        self._rank = context.index
-        self._num_learners = num_learners
+    def __post_init__(self) -> None:
+        self._rank = self.context.index
         self._host: meeting.Host | None = None
         self._ranks: learners.Ranks | None = None
         self._shared: shared_dataset.SharedDataset | None = None
-        self._config = config
-        self._spec = spec
-        self._player = player
-        self._address = address
-        self._resume_from = resume_from
-        self._known = known
         self._finishing = threading.Event()
         self._idle = threading.Event()
         self._learner: core.Learner | None = None
@@ -103,7 +88,7 @@ class LearnerNode(graph.Part):
             raise graph.NodeLeft(f"{error} All learners begin again from the newest checkpoint.") from error
 
     def _run(self) -> None:
-        config, builder = self._config, self._config.builder
+        config, builder = self.config, self.config.builder
         own_seeds = seeds.Seeds(config.seed)
         with contextlib.ExitStack() as resources:
             deadline = time.monotonic() + _LOCK_SECONDS
@@ -112,16 +97,16 @@ class LearnerNode(graph.Part):
                     run_lock.hold(
                         config.directory,
                         file=program.LEARNER_LOCK,
-                        should_wait=lambda: time.monotonic() < deadline and not self._context.stop.is_set(),
+                        should_wait=lambda: time.monotonic() < deadline and not self.context.stop.is_set(),
                     )
                 )
             if not self._meet(resources):
                 return
             self._generators = seeds.GlobalGenerators(config.torch_device)
             resources.enter_context(self._generators.seeded(own_seeds))
-            self._checkpointer = parts.make_checkpointer(config, self._player)
-            self._client = store.ReverbClient(self._address, timeout_seconds=math.inf)
-            self._reporter = reports.Reporter(self._context, alone=True)
+            self._checkpointer = parts.make_checkpointer(config, self.player)
+            self._client = store.ReverbClient(self.address, timeout_seconds=math.inf)
+            self._reporter = reports.Reporter(self.context, alone=True)
             self._reporter.status = self._status
             resources.callback(self._reporter.close)
             # Filtered here, not where the rows are written: reading the numbers of every step takes time.
@@ -134,9 +119,9 @@ class LearnerNode(graph.Part):
             counter = self._reporter.counter if self._rank == 0 else counting.Counter()
             learner, self._dataset = parts.make_learner(
                 config,
-                self._player,
-                networks=builder.make_networks(self._spec, own_seeds.generator("networks")),
-                spec=self._spec,
+                self.player,
+                networks=builder.make_networks(self.spec, own_seeds.generator("networks")),
+                spec=self.spec,
                 client=self._client,
                 run_seeds=own_seeds,
                 counter=counter,
@@ -154,9 +139,9 @@ class LearnerNode(graph.Part):
             self._part()
             self._idle.set()
             if self._rank:
-                meeting.stay(self._context, self._begin.file)
+                meeting.stay(self.context, self._begin.file)
                 return
-            while not self._context.stop.wait(_IDLE_SECONDS):
+            while not self.context.stop.wait(_IDLE_SECONDS):
                 self._keep_best()
             self._keep_best()
             # If it was stopped before it knew the run's counts, there is nothing new to save.
@@ -223,24 +208,24 @@ class LearnerNode(graph.Part):
     def _meet(self, resources: contextlib.ExitStack) -> bool:
         """Waits for the other learners, if there are any. Returns False if this one is asked to end."""
         checkpoint = self._find_checkpoint() if self._rank == 0 else None
-        begin: meeting.Meeting | None = meeting.Meeting("", checkpoint, self._context.incarnation)
-        if self._num_learners > 1 and self._rank == 0:
+        begin: meeting.Meeting | None = meeting.Meeting("", checkpoint, self.context.incarnation)
+        if self.num_learners > 1 and self._rank == 0:
             self._host = meeting.Host(
-                self._context,
-                directory=str(self._config.directory),
-                num_learners=self._num_learners,
+                self.context,
+                directory=str(self.config.directory),
+                num_learners=self.num_learners,
                 checkpoint=checkpoint,
             )
             resources.callback(self._host.close)
             begin = self._host.wait()
         elif self._rank:
-            begin = meeting.join(self._context)
+            begin = meeting.join(self.context)
         if begin is None:
             return False
         self._begin = begin
-        if self._num_learners > 1:
+        if self.num_learners > 1:
             self._ranks = resources.enter_context(
-                learners.Ranks(begin.file, self._rank, self._num_learners, device=self._config.torch_device)
+                learners.Ranks(begin.file, self._rank, self.num_learners, device=self.config.torch_device)
             )
         return True
 
@@ -249,7 +234,7 @@ class LearnerNode(graph.Part):
         if self._ranks is None:
             return dataset
         self._shared = shared_dataset.SharedDataset(
-            dataset, self._ranks, leaves=self._context.stop.is_set, is_done=self._is_done
+            dataset, self._ranks, leaves=self.context.stop.is_set, is_done=self._is_done
         )
         return self._shared
 
@@ -259,7 +244,7 @@ class LearnerNode(graph.Part):
         Raises:
             NodeLeft: One leaves. What was learned is saved.
         """
-        if self._shared is None or not self._shared.is_left or self._context.stop.wait(_LEAVE_SECONDS):
+        if self._shared is None or not self._shared.is_left or self.context.stop.wait(_LEAVE_SECONDS):
             return
         if self._rank == 0:
             self._hear(0.0)
@@ -271,7 +256,7 @@ class LearnerNode(graph.Part):
 
     def _learn(self, learner: core.Learner, counter: counting.Counter) -> None:
         def should_stop() -> bool:
-            return self._context.stop.is_set() or self._is_done()
+            return self.context.stop.is_set() or self._is_done()
 
         with waiting.stoppable(should_stop):
             # Several learners stop together, before a batch.
@@ -291,7 +276,7 @@ class LearnerNode(graph.Part):
                 self._num_steps += 1
                 self._reporter.has_worked = True
                 self._keep_best()
-                period = self._config.checkpoint_period
+                period = self.config.checkpoint_period
                 if self._rank == 0 and period and self._env_steps() - self._saved_at >= period:
                     self._hear(0.0)
                     self._save()
@@ -303,8 +288,8 @@ class LearnerNode(graph.Part):
             if isinstance(limiter, replay.SampleToInsertRatio):
                 try:
                     # This is asked in each wait of the learner too: it must not wait long, nor ask itself.
-                    with waiting.stoppable(self._context.stop.is_set):
-                        client = store.ReverbClient(self._address, answer_seconds=_ANSWER_SECONDS)
+                    with waiting.stoppable(self.context.stop.is_set):
+                        client = store.ReverbClient(self.address, answer_seconds=_ANSWER_SECONDS)
                         info = client.table_info(table.name)
                 except replay.ReplaySilence:  # it may come back, and the steps are still due
                     return True
@@ -315,7 +300,7 @@ class LearnerNode(graph.Part):
         return False
 
     def _version(self, learner: core.Learner) -> int:
-        self.poll(self._config.builder.policy_variables, -1)
+        self.poll(self.config.builder.policy_variables, -1)
         assert self._newest is not None
         return self._newest.key
 
@@ -354,13 +339,13 @@ class LearnerNode(graph.Part):
                 if pause is None:
                     raise graph.NodeDoomed(str(error)) from error
                 _logger.warning("%s Trying again soon.", error)
-                if self._context.stop.wait(pause):
+                if self.context.stop.wait(pause):
                     time.sleep(_LAST_PAUSE)
 
     def _write(self, is_last_try: bool) -> None:
         with waiting.alone():  # not ended by a request to stop, which is a request to save
             try:
-                files = self._client.checkpoint() if self._config.checkpoint_replay else None
+                files = self._client.checkpoint() if self.config.checkpoint_replay else None
             except replay.ReplayError as error:
                 if not is_last_try:
                     raise
@@ -392,7 +377,7 @@ class LearnerNode(graph.Part):
     def _state(self, env_steps: int, evaluations: evaluation.Evaluations) -> core.State:
         assert self._learner is not None
         state = saver.learning_state(
-            self._config,
+            self.config,
             self._learner,
             self._dataset,
             self._reporter.counter.get_counts() | {"actor_steps": env_steps},
@@ -405,9 +390,9 @@ class LearnerNode(graph.Part):
 
     def _find_checkpoint(self) -> str | None:
         """Returns the checkpoint to begin with, or None."""
-        checkpoint = self._resume_from
-        if self._context.incarnation:
-            checkpoint = checkpointing.find_to_restart(self._config.directory, checkpoint, self._known)
+        checkpoint = self.resume_from
+        if self.context.incarnation:
+            checkpoint = checkpointing.find_to_restart(self.config.directory, checkpoint, self.known)
             if checkpoint is None:
                 _logger.warning("the learner starts again from the beginning: there was no checkpoint yet")
         return None if checkpoint is None else str(checkpoint)
@@ -416,15 +401,15 @@ class LearnerNode(graph.Part):
         if not self._begin.checkpoint:
             return
         checkpoint = pathlib.Path(self._begin.checkpoint)
-        state = checkpointing.load_state(checkpoint, str(self._config.torch_device))
+        state = checkpointing.load_state(checkpoint, str(self.config.torch_device))
         with checkpointing.explain_misfit(checkpoint):
             learner.restore(state["learner"])
-            saver.restore_own(self._config, self._dataset, state)
+            saver.restore_own(self.config, self._dataset, state)
             if self._rank == 0:  # which alone reports them
                 self._reporter.counter.restore(
                     {name: value for name, value in state["counter"].items() if name.startswith("learner_")}
                 )
-            core.restore_if_saved(self._generators, state.get("generators"))  # older checkpoints have none
+            self._generators.restore(state["generators"])
         self._saved_at = int(state["counter"].get("actor_steps", 0))
         self._evaluated = max(0, evaluation.Evaluations.of(state).logged_until)
         _logger.info("the learner resumes from %s", checkpoint)
@@ -440,7 +425,7 @@ class LearnerNode(graph.Part):
             status |= {"stale": self._dataset.num_stale, "surplus": self._dataset.num_surplus}
         with contextlib.suppress(replay.ReplayError):
             # One request for all tables, which does not wait for a server that is away.
-            tables = store.ReverbClient(self._address, answer_seconds=_ANSWER_SECONDS)
+            tables = store.ReverbClient(self.address, answer_seconds=_ANSWER_SECONDS)
             infos = [tables.table_info(table.name) for table in self._tables()]
             status |= {
                 "inserted": sum(info.inserted for info in infos),
@@ -452,7 +437,7 @@ class LearnerNode(graph.Part):
         return status
 
     def _tables(self) -> Sequence[replay.TableConfig]:
-        return self._config.builder.make_replay_tables(self._spec)
+        return self.config.builder.make_replay_tables(self.spec)
 
 
 def _copied(leaf: Any) -> Any:

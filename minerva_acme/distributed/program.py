@@ -75,7 +75,6 @@ def make_program(
     nodes = [
         graph.Node(
             name="counter",
-            kind="counter",
             factory=f"{_PACKAGE}.counter_node:CounterNode",
             arguments={
                 "config": dataclasses.replace(
@@ -97,7 +96,6 @@ def make_program(
         ),
         graph.Node(
             name="replay",
-            kind="replay",
             factory=f"{_PACKAGE}.replay_node:ReplayNode",
             arguments={
                 "tables": tuple(config.builder.make_replay_tables(spec)),
@@ -115,7 +113,6 @@ def make_program(
         *(
             graph.Node(
                 name=f"learner/{index}" if index else "learner",
-                kind="learner",
                 factory=f"{_PACKAGE}.learner_node:LearnerNode",
                 arguments={
                     **common,
@@ -124,7 +121,6 @@ def make_program(
                     **began_with,
                     "num_learners": num_learners,
                 },
-                index=index,
                 calls=("counter", "replay", "learner") if index else ("counter", "replay"),
                 at_home=True,
                 num_gpus=1.0 if is_cuda else 0.0,
@@ -136,7 +132,6 @@ def make_program(
         *(
             graph.Node(
                 name=f"actor/{index}",
-                kind="actor",
                 factory=f"{_PACKAGE}.actor_node:ActorNode",
                 arguments={
                     **common,
@@ -144,7 +139,6 @@ def make_program(
                     "address": address,
                     "began_at": env_steps,
                 },
-                index=index,
                 calls=("counter", "replay", "learner"),
                 num_cpus=1.0,
                 needed="each" if config.builder.needs_every_actor else "one",
@@ -153,7 +147,6 @@ def make_program(
         ),
         graph.Node(
             name="evaluator",
-            kind="evaluator",
             factory=f"{_PACKAGE}.evaluator_node:EvaluatorNode",
             arguments=common,
             calls=("counter", "learner"),

@@ -53,7 +53,7 @@ class ReplayNode(graph.Part):
         Raises:
             ReplayError: The files cannot be restored.
         """
-        self._context = context
+        super().__init__(context)
         self._port = port
         if context.incarnation:
             # The checkpoint that the learner would resume from.
@@ -73,7 +73,7 @@ class ReplayNode(graph.Part):
         self._scratch = scratch
 
     def run(self) -> None:
-        self._context.stop.wait()
+        self.context.stop.wait()
         self._server.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 

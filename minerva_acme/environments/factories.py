@@ -250,9 +250,13 @@ def list_makeable() -> list[str]:
 
 
 def _has_packages(entry_point: str) -> bool:
-    needed = [package for module, package in _NEEDED_PACKAGES.items() if entry_point.startswith(module)]
-    needed.append(entry_point.partition(":")[0].partition(".")[0])
-    return all(importlib.util.find_spec(package) is not None for package in needed)
+    own = entry_point.partition(":")[0].partition(".")[0]
+    return all(importlib.util.find_spec(name) for name in filter(None, (_needed(entry_point), own)))
+
+
+def _needed(entry_point: str) -> str:
+    """Returns the package that an environment of Gymnasium's needs in addition to it, or ""."""
+    return next((package for kind, package in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
 
 
 def _make_dm_control(
@@ -342,9 +346,7 @@ def _explain_import(environment_id: str, error: ImportError) -> Exception | None
     spec = gymnasium.registry.get(gymnasium_id.rpartition(":")[2])
     if getattr(spec and spec.entry_point, "__module__", "").startswith("gymnasium."):
         return _unknown(environment_id)  # a function that raises an error: the environment has moved
-    entry_point = "" if spec is None else str(spec.entry_point)
-    package = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
-    if not package:
+    if not (package := _needed("" if spec is None else str(spec.entry_point))):
         return None
     return ImportError(
         f"'{environment_id}' needs '{error.name or package}', which is not installed: "
@@ -403,7 +405,7 @@ def _newest_version(gymnasium_id: str) -> list[str]:
     entry_point = str(spec.entry_point)
     if _has_packages(entry_point):
         return [spec.id]
-    missing = next((need for kind, need in _NEEDED_PACKAGES.items() if entry_point.startswith(kind)), "")
+    missing = _needed(entry_point)
     extra = _EXTRAS.get(missing, missing)
     return [f"{spec.id} (for which: pip install 'gymnasium[{extra}]')" if missing else spec.id]
 

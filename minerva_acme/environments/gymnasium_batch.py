@@ -9,7 +9,6 @@ from gymnasium import vector as gymnasium_vector
 
 from minerva_acme import specs, types
 from minerva_acme.environments import batched, gymnasium_spaces
-from minerva_acme.wrappers import single_precision
 
 _SAME_STEP = gymnasium_vector.AutoresetMode.SAME_STEP
 _DISABLED = gymnasium_vector.AutoresetMode.DISABLED
@@ -47,19 +46,9 @@ def make_gymnasium_batch(
             given a seed.
     """
     is_pool = _is_pool(vector_environment, seed)
-    mode = _DISABLED if is_pool else vector_environment.metadata.get("autoreset_mode")
-    if mode is None:
-        raise ValueError(
-            "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, got "
-            "none. Set it to one of gymnasium.vector.AutoresetMode."
-        )
-    mode = gymnasium_vector.AutoresetMode(mode)
+    mode = _DISABLED if is_pool else gymnasium_spaces.autoreset_mode(vector_environment)
     simulator = _Simulator(vector_environment, mode, seed, resets_rows=is_pool)
-    environment_spec = gymnasium_spaces.environment_spec(
-        vector_environment.single_observation_space,
-        vector_environment.single_action_space,
-        gymnasium_spaces.reward_space(vector_environment),
-    )
+    environment_spec = gymnasium_spaces.vector_spec(vector_environment)
     if isinstance(environment_spec.rewards, dict):
         raise ValueError(
             f"`vector_environment` must have one reward, got {len(environment_spec.rewards)} by its "
@@ -67,7 +56,7 @@ def make_gymnasium_batch(
         )
     arguments: dict[str, Any] = {
         "simulator": simulator,
-        "environment_spec": tree.map_structure(single_precision.narrow_spec, environment_spec),
+        "environment_spec": environment_spec,
         "num_environments": int(vector_environment.num_envs),
         "device": device,
         "from_tensor": lambda actions: actions.cpu().numpy(),
@@ -132,13 +121,13 @@ class _Simulator:
     def reset(self) -> tuple[types.NestedArray, Any]:
         observation, infos = self._vector.reset(seed=self._next_seed)
         self._next_seed = None
-        self._newest = self._narrow(observation)
+        self._newest = gymnasium_spaces.from_vector(self._vector, observation)
         return self._newest, infos
 
     def step(self, actions: types.NestedArray) -> tuple[Any, ...]:
         actions = gymnasium_spaces.to_gymnasium(self._vector.single_action_space, actions)
         observation, reward, terminated, truncated, infos = self._vector.step(actions)
-        self._newest = self._narrow(observation)
+        self._newest = gymnasium_spaces.from_vector(self._vector, observation)
         if self._mode == _SAME_STEP:
             infos = {"final_obs": self._last(np.logical_or(terminated, truncated), infos)}
         return self._newest, reward, terminated, truncated, infos
@@ -147,7 +136,7 @@ class _Simulator:
         where = mask.cpu().numpy()
         if where.any():  # Gymnasium refuses an empty mask
             observation, infos = self._vector.reset(options={"reset_mask": where})
-            begun = self._narrow(observation)
+            begun = gymnasium_spaces.from_vector(self._vector, observation)
             if self._resets_rows:
                 _set_rows(self._newest, infos["env_id"], begun)  # the batch has copied what it returned
             else:
@@ -167,13 +156,8 @@ class _Simulator:
                     f"`final_obs`, the last observation of an episode, got {sorted(infos)}. Choose the mode "
                     "NEXT_STEP or DISABLED, or add `final_obs`."
                 )
-            _set_rows(last, index, self._narrow(infos["final_obs"][index]))
+            _set_rows(last, index, gymnasium_spaces.from_vector(self._vector, infos["final_obs"][index]))
         return last
-
-    def _narrow(self, observation: Any) -> types.NestedArray:
-        """Converts an observation, or a batch of them, to the spec, in new memory."""
-        space = self._vector.single_observation_space
-        return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
 
 
 def _set_rows(batch: types.NestedArray, rows: Any, values: types.NestedArray) -> None:

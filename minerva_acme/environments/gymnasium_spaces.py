@@ -17,10 +17,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
+import tree
+from gymnasium import spaces, vector
 
 from minerva_acme import specs, types
 from minerva_acme.environments import task_actions
+from minerva_acme.wrappers import single_precision
 
 OLD_GYM = (
     "the old package `gym`, which Gymnasium has replaced. Register the environment with gymnasium, or "
@@ -54,6 +56,45 @@ def environment_spec(
         rewards=_reward_spec(reward_space, reward_names),
         discounts=specs.BoundedArray((), np.float64, 0.0, 1.0, name="discount"),
     )
+
+
+def vector_spec(
+    vector_environment: vector.VectorEnv[Any, Any, Any], reward_names: Sequence[str] | None = None
+) -> specs.EnvironmentSpec:
+    """Returns the specs of one environment of a vector, in 32 bits.
+
+    Raises:
+        ValueError: A space has no spec, or the names do not fit.
+    """
+    spec = environment_spec(
+        vector_environment.single_observation_space,
+        vector_environment.single_action_space,
+        reward_space(vector_environment),
+        reward_names,
+    )
+    narrow: specs.EnvironmentSpec = tree.map_structure(single_precision.narrow_spec, spec)
+    return narrow
+
+
+def from_vector(vector_environment: vector.VectorEnv[Any, Any, Any], observation: Any) -> types.NestedArray:
+    """Converts an observation of a vector, or a batch of them, to `vector_spec`, in new memory."""
+    space = vector_environment.single_observation_space
+    return single_precision.narrow(from_gymnasium(space, observation))
+
+
+def autoreset_mode(vector_environment: vector.VectorEnv[Any, Any, Any]) -> vector.AutoresetMode:
+    """Returns when a vector resets its environments.
+
+    Raises:
+        ValueError: It does not tell.
+    """
+    mode = vector_environment.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(
+            "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, got "
+            "none. Set it to one of gymnasium.vector.AutoresetMode."
+        )
+    return vector.AutoresetMode(mode)
 
 
 def reward_space(environment: Any) -> Any:

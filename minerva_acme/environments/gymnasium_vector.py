@@ -67,22 +67,10 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             ValueError: A space has no dm_env spec, the names do not fit, the autoreset mode is missing, or
                 Gymnasium would reset twice.
         """
-        mode = vector_environment.metadata.get("autoreset_mode")
-        if mode is None:
-            raise ValueError(
-                "`vector_environment` must have `metadata['autoreset_mode']`, which tells when it resets, "
-                "got none. Set it to one of gymnasium.vector.AutoresetMode."
-            )
-        environment_spec = gymnasium_spaces.environment_spec(
-            vector_environment.single_observation_space,
-            vector_environment.single_action_space,
-            gymnasium_spaces.reward_space(vector_environment),
-            reward_names,
-        )
-        narrow_spec = tree.map_structure(single_precision.narrow_spec, environment_spec)
-        super().__init__(int(vector_environment.num_envs), narrow_spec)
+        self._mode = gymnasium_spaces.autoreset_mode(vector_environment)
+        environment_spec = gymnasium_spaces.vector_spec(vector_environment, reward_names)
+        super().__init__(int(vector_environment.num_envs), environment_spec)
         gymnasium_spaces.mark_actions(self, vector_environment.single_action_space)
-        self._mode = gymnasium_vector.AutoresetMode(mode)
         inner = vector_environment.unwrapped
         self._workers = inner if isinstance(inner, gymnasium_vector.AsyncVectorEnv) else None
         if self._workers and self._mode == _NEXT_STEP and not self._workers.shared_memory:
@@ -101,7 +89,7 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
         spec = getattr(vector_environment, "spec", None)
         self._name = getattr(spec, "id", type(inner).__name__)
         self._checks = [
-            wrappers.SpecCheck(narrow_spec, name=self._name, strict=False)
+            wrappers.SpecCheck(environment_spec, name=self._name, strict=False)
             for _ in range(self.num_environments)
         ]
         for index, check in enumerate(self._checks):
@@ -194,11 +182,6 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
             for timestep in timesteps:
                 check(timestep)
 
-    def _narrow(self, observation: Any) -> types.NestedArray:
-        """Converts an observation, or a batch of them, to the spec, in new memory."""
-        space = self.vector_environment.single_observation_space
-        return single_precision.narrow(gymnasium_spaces.from_gymnasium(space, observation))
-
     def _to_reward(self, reward: Any) -> types.NestedArray:
         if isinstance(self._specs.rewards, dict):
             return single_precision.narrow(gymnasium_spaces.to_reward(self._specs.rewards, reward))
@@ -218,11 +201,14 @@ class GymnasiumVectorEnvironment(vector.VectorEnvironment):
                     "the next episode's first one. Choose the mode NEXT_STEP or DISABLED, add "
                     "`final_obs`, or pass `loses_final_obs=True` for an agent that does not bootstrap."
                 )
-        return [None if last is None else self._narrow(last) for last in given]
+        return [
+            None if last is None else gymnasium_spaces.from_vector(self.vector_environment, last)
+            for last in given
+        ]
 
     def _rows(self, batch: Any) -> list[types.NestedArray]:
         """Splits a batch into its observations."""
-        batch = self._narrow(batch)
+        batch = gymnasium_spaces.from_vector(self.vector_environment, batch)
         indices = range(self.num_environments)
         # With the ellipsis, a row of a vector is also an array.
         if isinstance(batch, np.ndarray):  # the usual case; `tree` takes ten times as long

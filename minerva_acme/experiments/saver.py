@@ -174,8 +174,8 @@ class Saver:
                 self._pacer.restore(state)
         run.actor.update(wait=True)
         with checkpointing.explain_misfit(checkpoint):
-            # Restored last: making and restoring the parts may draw from them. Older checkpoints have none.
-            core.restore_if_saved(run.generators, state.get("generators"))
+            # Restored last: making and restoring the parts may draw from them.
+            run.generators.restore(state["generators"])
         self._saved(is_light=checkpointing.is_light(checkpoint))
         if self._is_light:
             _logger.warning("%s holds no replay: a new one is filled before learning continues", checkpoint)
@@ -185,17 +185,14 @@ class Saver:
     def _restore_playing(self, checkpoint: pathlib.Path, state: Mapping[str, Any]) -> None:
         run = self._run
         core.restore_if_saved(run.policy, state["policy"])
-        is_one = not run.scene.holds_several
-        environment = state.get("environments")
-        if "environments" not in state:  # an older checkpoint, with the state of one itself
-            environment = [state["environment"]] if is_one else state["environment"]
+        environment = state["environments"]
         if run.adders and _is_unknown(environment):
             _logger.warning(
                 "%s has no random state of the environment, which could not be read or had failed: the run "
                 "repeats the first episodes of its seed, unlike an uninterrupted one",
                 checkpoint,
             )
-        if is_one and environment is not None:
+        if environment is not None and not run.scene.holds_several:
             (environment,) = environment
         core.restore_if_saved(run.environment, environment)
         for adder, adder_state in zip(run.adders, state["adders"], strict=True):

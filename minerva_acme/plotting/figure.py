@@ -56,35 +56,9 @@ _COLUMNS = {4: 2}
 _MIN_FOR_FOUR_COLUMNS = 13
 _DOTS_PER_INCH = 300
 _NOTEBOOK_DOTS_PER_INCH = 120
-STYLE: Any = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 2.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "0.92",
-    "grid.linewidth": 0.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "minerva",
-    # Fonts are embedded as TrueType, which journals require, and SVG draws text as paths, so that a figure
-    # looks the same if the font is missing.
-    "pdf.fonttype": 42,
-    "ps.fonttype": 42,
-    "svg.fonttype": "path",
-}
+STYLE = matplotlib.rc_params_from_file(
+    pathlib.Path(__file__).with_name("paper.mplstyle"), use_default_template=False
+)
 
 
 class NotebookFigure(Figure):

@@ -67,18 +67,51 @@ class Report(NamedTuple):
 
 
 class _Method(NamedTuple):
-    """An experiment, or a published result."""
+    """An experiment, or a published result, whose mean over seeds stands for a run."""
 
-    name: str
+    source: results.Experiment | results.PublishedResult
     runs: Mapping[str, Mapping[int, run_curves.Curve]]  # by environment and seed
+
+    @property
+    def name(self) -> str:
+        return self.source.exp_name
+
+    @property
+    def title(self) -> str:
+        return getattr(self.source, "title", self.name)
+
+    def effort(self) -> list[str]:
+        """Returns the action repeat and the updates per frame, for display."""
+        numbers = self.source.action_repeat, self.source.updates_per_frame
+        return [_NOTHING if number is None else f"{number:g}" for number in numbers]
 
 
 class _Comparison(NamedTuple):
-    """The steps at which experiments are compared."""
+    """What is compared, and at which steps."""
 
+    methods: Sequence[_Method]  # of the experiments
+    published: Sequence[_Method]
     steps: Mapping[str, int]  # by environment
-    notes: Sequence[str]
     unit: str  # frames or learner steps
+    metric: str
+
+    @property
+    def compared(self) -> list[_Method]:
+        """The published results that have a value in every environment."""
+        return [method for method in self.published if not self.lacking(method)]
+
+    def reaches(self, method: _Method, env: str) -> bool:
+        """Returns whether a published result has a value in an environment."""
+        return any(run.x[0] <= self.steps[env] <= run.x[-1] for run in method.runs.get(env, {}).values())
+
+    def lacking(self, method: _Method) -> list[str]:
+        """Returns the environments in which it has none."""
+        return [env for env in self.steps if not self.reaches(method, env)]
+
+    def at(self) -> str:
+        """Returns the steps, for a title."""
+        lowest, highest = min(self.steps.values()), max(self.steps.values())
+        return f" at {f'{lowest:,} to ' * (lowest < highest)}{highest:,} {self.unit}"
 
 
 def make_report(
@@ -124,13 +157,12 @@ def make_report(
                 f"{one.exp_name} must have an environment with at least {min_seeds} seeds, got at most "
                 f"{max(map(len, runs.values()))}. Train more seeds, or lower `min_seeds`."
             )
-        methods.append(_Method(one.exp_name, enough))
         kept.append(results.select(one, enough))
+        methods.append(_Method(kept[-1], enough))
         if left_out := [panels.make_title(env) for env in runs if env not in enough]:
             few.append(
                 f"Left out, with fewer than {min_seeds} seeds of {one.exp_name}: {', '.join(left_out)}."
             )
-    experiments = kept
     unit = _check_unit(experiments)
     if against and unit != "frames":
         few.append(f"Not compared with published results, which count frames, not {unit}.")
@@ -141,11 +173,10 @@ def make_report(
             f"The experiments must have an environment in common, got none for "
             f"{', '.join(method.name for method in methods)}. Report them separately."
         )
-    comparison = _compare(methods, shared, step, unit)
-    shared = list(comparison.steps)
-    limits = {env: find_range(env, ranges or {}, metric) for env in shared}
-    compared = [method for method in published if not _lacking(method, comparison)]
-    by_name = {method.name: _scores(method, comparison.steps, limits) for method in [*methods, *compared]}
+    steps, notes = _choose_steps(methods, shared, step, unit)
+    shown = _Comparison(methods, published, steps, unit, metric)
+    limits = {env: find_range(env, ranges or {}, metric) for env in steps}
+    by_name = {method.name: _scores(method, steps, limits) for method in [*methods, *shown.compared]}
     # Of a single run there is no distribution, and two of them are better or worse.
     is_of_one_run = all(sum(map(len, by_name[method.name])) == 1 for method in methods)
     profiles = {
@@ -160,22 +191,22 @@ def make_report(
         for one, other in itertools.combinations(methods, 2)
         if not is_of_one_run
     ]
-    fronts = front.make_fronts(experiments) if metric == results.RETURN else []
+    fronts = front.make_fronts(kept) if metric == results.RETURN else []
     bars = [_iqm(method.name, by_name[method.name], generator) for method in methods]
     tables = [
-        _score_table(bars, by_name, experiments, compared, comparison, metric),
+        _score_table(shown, bars, by_name),
         *([_profile_table(profiles)] if profiles else []),
         *([_improvement_table(improvements)] if improvements else []),
-        _environment_table(methods, published, comparison, metric),
+        _environment_table(shown),
         *(_front_table(one, index) for index, one in enumerate(fronts)),
-        _experiment_table(experiments),
+        _experiment_table(kept),
         *([_source_table(published)] if published else []),
     ]
     return Report(
-        notes=[*few, *_notes(experiments, methods, published, comparison)],
+        notes=[*few, *notes, *_notes(shown)],
         tables=tables,
-        aggregate=_aggregate(methods, compared, limits, generator) if len(shared) > 1 else None,
-        by_environment=list(_panels(experiments, methods, published, generator, metric)),
+        aggregate=_aggregate(shown, limits, generator) if len(steps) > 1 else None,
+        by_environment=list(_panels(shown, kept, generator)),
         scores=bars,
         profiles=profiles,
         improvements=improvements,
@@ -200,14 +231,9 @@ def _check_unit(experiments: Sequence[results.Experiment]) -> str:
     return next(iter(by_unit))
 
 
-def _notes(
-    experiments: Sequence[results.Experiment],
-    methods: Sequence[_Method],
-    published: Sequence[_Method],
-    comparison: _Comparison,
-) -> Iterator[str]:
+def _notes(shown: _Comparison) -> Iterator[str]:
     """Yields the caveats that a reader must know to judge the numbers."""
-    yield from comparison.notes
+    methods, envs = shown.methods, list(shown.steps)
     for method in methods:
         for env, runs in method.runs.items():
             if not curves.have_common_steps([*runs.values()]):
@@ -215,7 +241,6 @@ def _notes(
     everywhere = [env for env in methods[0].runs if all(env in method.runs for method in methods)]
     if lone := sorted({env for method in methods for env in method.runs} - {*everywhere}):
         yield f"Only some of the experiments have runs on {', '.join(lone)}: not compared."
-    envs = list(comparison.steps)
     if all(len(method.runs[env]) == 1 for method in methods for env in envs):
         yield (
             "Without intervals: each experiment has a single seed, which says nothing about the variance. "
@@ -227,66 +252,63 @@ def _notes(
             "single seed, which says nothing about the variance."
         )
     if len(envs) > 1:
-        yield from _ends(methods, published, comparison)
-    lacking = {method.name: _lacking(method, comparison) for method in published}
-    if left_out := [f"{_title(name)} ({_list(missing)})" for name, missing in lacking.items() if missing]:
+        yield from _ends(shown)
+    lacking = {method.title: shown.lacking(method) for method in shown.published}
+    if left_out := [f"{title} ({_list(missing)})" for title, missing in lacking.items() if missing]:
         yield f"Not compared, because nothing was published at these frames: {'; '.join(left_out)}."
-    between = {method.name: _between(method, comparison) for method in published}
-    if interpolated := [f"{_title(name)} ({_list(envs)})" for name, envs in between.items() if envs]:
+    between = {
+        method.title: [
+            env
+            for env in envs
+            if shown.reaches(method, env) and shown.steps[env] not in method.runs[env][0].x
+        ]
+        for method in shown.published
+    }
+    if interpolated := [f"{title} ({_list(found)})" for title, found in between.items() if found]:
         yield f"Interpolated, between the published frames before and after: {'; '.join(interpolated)}."
-    yield from _unequal(experiments, [results.load_published()[method.name] for method in published])
+    yield from _unequal(shown)
 
 
-def _ends(methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison) -> Iterator[str]:
+def _ends(shown: _Comparison) -> Iterator[str]:
     """Yields a note for each curve over all environments that ends before its runs, or is missing.
 
     A published curve that ends behind all runs needs none.
     """
-    name = "{} on " + f"{len(comparison.steps)} environments"
-    longest = 0.0
-    for method in methods:
-        runs = {
-            f"{env} seed {seed}": run for env in comparison.steps for seed, run in method.runs[env].items()
-        }
+    where, longest = f"{len(shown.steps)} environments", 0.0
+    for method in shown.methods:
+        runs = {f"{env} seed {seed}": run for env in shown.steps for seed, run in method.runs[env].items()}
         longest = max(longest, *(run.x[-1] for run in runs.values()))
-        if note := panels.describe_end(name.format(method.name), runs, comparison.unit):
+        if note := panels.describe_end(f"{method.name} on {where}", runs, shown.unit):
             yield note
-    for method in published:
-        if _lacking(method, comparison):
-            continue
-        runs = {env: method.runs[env][0] for env in comparison.steps}
-        note = panels.describe_end(name.format(f"{_title(method.name)}, published"), runs, comparison.unit)
+    for method in shown.compared:
+        runs = {env: method.runs[env][0] for env in shown.steps}
+        note = panels.describe_end(f"{method.title}, published on {where}", runs, shown.unit)
         if note and min(run.x[-1] for run in runs.values()) < longest:
             yield note
 
 
-def _unequal(
-    experiments: Sequence[results.Experiment], published: Sequence[results.PublishedResult]
-) -> Iterator[str]:
+def _unequal(shown: _Comparison) -> Iterator[str]:
     """Yields a note for each known difference in how often agents decide or learn per frame."""
-    efforts = [(one.exp_name, *_effort(one)) for one in experiments]
-    efforts += [(one.title, *_effort(one)) for one in published]
+    efforts = [
+        (method.title, method.source.action_repeat, method.source.updates_per_frame)
+        for method in (*shown.methods, *shown.published)
+    ]
     by_repeat: dict[int, list[str]] = {}
     for name, repeat, _ in efforts:
         if repeat is not None:
             by_repeat.setdefault(repeat, []).append(name)
     if len(by_repeat) > 1:
-        shown = "; ".join(f"{repeat} of {', '.join(of)}" for repeat, of in sorted(by_repeat.items()))
+        repeats = "; ".join(f"{repeat} of {', '.join(of)}" for repeat, of in sorted(by_repeat.items()))
         yield (
-            f"The action repeats differ: {shown}. Frames are compared, the environment's own steps; a larger "
-            "repeat makes fewer decisions of them."
+            f"The action repeats differ: {repeats}. Frames are compared, the environment's own steps; a "
+            "larger repeat makes fewer decisions of them."
         )
-    known = [(updates, name) for name, _, updates in efforts[: len(experiments)] if updates is not None]
+    known = [(updates, name) for name, _, updates in efforts[: len(shown.methods)] if updates is not None]
     if known:
         fewest, of = min(known)
         more = [f"{name} {updates:g}" for name, _, updates in efforts if (updates or 0.0) > _MORE * fewest]
         if more:
             yield f"More updates a frame than {of}, which makes {fewest:g}: {', '.join(more)}."
-
-
-def _effort(one: results.Experiment | results.PublishedResult) -> tuple[int | None, float | None]:
-    """Returns the action repeat and the updates per frame, or None for what is unknown."""
-    return one.action_repeat, one.updates_per_frame
 
 
 def read_runs(
@@ -321,11 +343,11 @@ def read_runs(
 
 def _published(name: str) -> _Method:
     check_against([name])
-    runs = {}
-    for env in results.load_published()[name].points:
+    source, runs = results.load_published()[name], {}
+    for env in source.points:
         (found,) = curves.published_curves(env, [name])
-        runs[env] = {0: found.curve}  # a mean over seeds instead of a run
-    return _Method(name, runs)
+        runs[env] = {0: found.curve}
+    return _Method(source, runs)
 
 
 def check_against(names: Sequence[str], metric: str = results.RETURN) -> None:
@@ -371,8 +393,10 @@ def _what(metric: str) -> str:
     return "returns" if metric == results.RETURN else metric
 
 
-def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None, unit: str) -> _Comparison:
-    """Chooses the steps, and leaves out environments in which a run has no value at that step."""
+def _choose_steps(
+    methods: Sequence[_Method], shared: Sequence[str], step: int | None, unit: str
+) -> tuple[dict[str, int], list[str]]:
+    """Returns the steps by environment, without those in which a run has no value, and notes on them."""
     steps, notes = {}, []
     for env in shared:
         runs = [(method.name, seed, run) for method in methods for seed, run in method.runs[env].items()]
@@ -393,25 +417,7 @@ def _compare(methods: Sequence[_Method], shared: Sequence[str], step: int | None
             "There must be an environment in which all runs have a value at the same step, got none. "
             + " ".join(notes)
         )
-    return _Comparison(steps, notes, unit)
-
-
-def _reaches(published: _Method, env: str, comparison: _Comparison) -> bool:
-    curves_there = published.runs.get(env, {}).values()
-    return any(curve.x[0] <= comparison.steps[env] <= curve.x[-1] for curve in curves_there)
-
-
-def _lacking(published: _Method, comparison: _Comparison) -> list[str]:
-    return [env for env in comparison.steps if not _reaches(published, env, comparison)]
-
-
-def _between(published: _Method, comparison: _Comparison) -> list[str]:
-    """Returns the environments in which the compared step lies between two published ones."""
-    return [
-        env
-        for env, at in comparison.steps.items()
-        if _reaches(published, env, comparison) and at not in published.runs[env][0].x
-    ]
+    return steps, notes
 
 
 def _scores(method: _Method, steps: Mapping[str, int], limits: Ranges) -> list[np.ndarray]:
@@ -441,9 +447,7 @@ def _improvement(
     return Bar(f"{one} > {other}", *found)
 
 
-def _aggregate(
-    methods: Sequence[_Method], published: Sequence[_Method], limits: Ranges, generator: np.random.Generator
-) -> panels.Panel | None:
+def _aggregate(shown: _Comparison, limits: Ranges, generator: np.random.Generator) -> panels.Panel | None:
     """Returns a panel of all environments together, up to the last step that all runs have reached."""
 
     def scaled(method: _Method) -> list[list[run_curves.Curve]]:
@@ -456,77 +460,58 @@ def _aggregate(
         ]
 
     groups, behind = [], []
-    for method in methods:
+    for method in shown.methods:
         runs = scaled(method)
         if curves.have_common_steps([run for task in runs for run in task]):
             groups.append(panels.make_group(method.name, runs, generator))
-    for method in published:
+    for method in shown.compared:
         of_all = [run for task in scaled(method) for run in task]
         if curves.have_common_steps(of_all):
             common = curves.at_common_steps(of_all)
             mean = statistics.interquartile_mean(common.values.T)
-            behind.append((f"{_title(method.name)}, published", run_curves.Curve(common.x, mean)))
+            behind.append((f"{method.title}, published", run_curves.Curve(common.x, mean)))
     return panels.Panel(f"{len(limits)} environments", groups, behind) if groups else None
 
 
 def _panels(
-    experiments: Sequence[results.Experiment],
-    methods: Sequence[_Method],
-    published: Sequence[_Method],
-    generator: np.random.Generator,
-    metric: str,
+    shown: _Comparison, experiments: Sequence[results.Experiment], generator: np.random.Generator
 ) -> Iterator[panels.Panel]:
-    for env in sorted({env for method in methods for env in method.runs}):
+    for env in sorted({env for method in shown.methods for env in method.runs}):
         groups = [
             panels.make_group(method.name, [list(method.runs[env].values())], generator)
-            for method in methods
+            for method in shown.methods
             if env in method.runs and curves.have_common_steps([*method.runs[env].values()])
         ]
         if not groups:
             continue
         behind = [
-            (f"{_title(method.name)}, published", method.runs[env][0])
-            for method in published
+            (f"{method.title}, published", method.runs[env][0])
+            for method in shown.published
             if env in method.runs
         ]
         randoms = [
             row.value
             for one in experiments
             for row in one.rows
-            if (row.env_name, row.metric, metric) == (env, "random_return", results.RETURN)
+            if (row.env_name, row.metric, shown.metric) == (env, "random_return", results.RETURN)
         ]
-        limits = _known_range(env, metric)
-        yield panels.Panel(
-            panels.make_title(env), groups, behind, float(np.mean(randoms)) if randoms else None, limits
-        )
+        random = float(np.mean(randoms)) if randoms else None
+        limits = _known_range(env, shown.metric)
+        yield panels.Panel(panels.make_title(env), groups, behind, random, limits)
 
 
 def _score_table(
-    bars: Sequence[Bar],
-    by_name: Mapping[str, Sequence[np.ndarray]],
-    experiments: Sequence[results.Experiment],
-    published: Sequence[_Method],
-    comparison: _Comparison,
-    metric: str,
+    shown: _Comparison, bars: Sequence[Bar], by_name: Mapping[str, Sequence[np.ndarray]]
 ) -> Table:
-    rows = []
-    others = [results.load_published()[method.name] for method in published]
-    compared: list[results.Experiment | results.PublishedResult] = [*experiments, *others]
-    for one, bar in zip(compared, [*bars, *[None] * len(others)], strict=True):
-        tasks = by_name[one.exp_name]
-        of_means = statistics.interquartile_mean(np.array([task.mean() for task in tasks]))
-        rows.append(
-            [
-                one.exp_name if bar else _title(one.exp_name),
-                str(sum(map(len, tasks))) if bar else _NOTHING,
-                f"{bar.value:.3f}" if bar else _NOTHING,
-                _interval(bar.interval) if bar else _NOTHING,
-                f"{np.mean([task.mean() for task in tasks]):.3f}",
-                f"{of_means:.3f}",
-                *_shown_effort(one),
-            ]
-        )
-    number = len(comparison.steps)
+    rows, others = [], shown.compared
+    for method, bar in zip([*shown.methods, *others], [*bars, *[None] * len(others)], strict=True):
+        tasks = by_name[method.name]
+        means = np.array([task.mean() for task in tasks])
+        runs = str(sum(map(len, tasks)))
+        of_runs = [runs, f"{bar.value:.3f}", _interval(bar.interval)] if bar else [_NOTHING] * 3
+        of_means = [f"{np.mean(means):.3f}", f"{statistics.interquartile_mean(means):.3f}"]
+        rows.append([method.title, *of_runs, *of_means, *method.effort()])
+    number = len(shown.steps)
     columns = ["", "runs", "IQM", "95% interval", "mean", "IQM of means", "repeat", "updates"]
     interval = (
         f" The interval is the 95% stratified percentile bootstrap interval of the IQM "
@@ -541,10 +526,10 @@ def _score_table(
         else ""
     )
     return Table(
-        f"Scores on {number} environment{'s' * (number > 1)}{_at(comparison)}",
-        f"Scores: {_what(metric)} normalised to 0 to 1. IQM: interquartile mean over runs and environments; "
-        f"all environments have equal weight, whatever their number of seeds.{interval}{of_means_alone} "
-        f"{_UNITS[comparison.unit]}",
+        f"Scores on {number} environment{'s' * (number > 1)}{shown.at()}",
+        f"Scores: {_what(shown.metric)} normalised to 0 to 1. IQM: interquartile mean over runs and "
+        "environments; all environments have equal weight, whatever their number of seeds."
+        f"{interval}{of_means_alone} {_UNITS[shown.unit]}",
         columns,
         rows,
         figure="scores",
@@ -577,32 +562,26 @@ def _improvement_table(improvements: Sequence[Bar]) -> Table:
     )
 
 
-def _environment_table(
-    methods: Sequence[_Method], published: Sequence[_Method], comparison: _Comparison, metric: str
-) -> Table:
-    rows, at_one = [], len(set(comparison.steps.values())) == 1
-    title = "Returns" if metric == results.RETURN else metric
-    for env, at in comparison.steps.items():
+def _environment_table(shown: _Comparison) -> Table:
+    rows, at_one = [], len(set(shown.steps.values())) == 1
+    title = "Returns" if shown.metric == results.RETURN else shown.metric
+    for env, at in shown.steps.items():
         cells = []
-        for method in methods:
+        for method in shown.methods:
             found = [float(np.interp(at, *run)) for run in method.runs[env].values()]
             mean = float(statistics.interquartile_mean(np.array(found)))
             seeds = f" [{_short(min(found))}, {_short(max(found))}]" if len(found) > 1 else ""
             cells.append(f"{_short(mean)}{seeds}")
-        for method in published:
-            reaches = _reaches(method, env, comparison)
+        for method in shown.published:
+            reaches = shown.reaches(method, env)
             cells.append(_short(float(np.interp(at, *method.runs[env][0]))) if reaches else _NOTHING)
         rows.append([panels.make_title(env), *([] if at_one else [f"{at:,}"]), *cells])
+    names = [method.title for method in (*shown.methods, *shown.published)]
     return Table(
-        f"{title} by environment{_at(comparison) if at_one else ''}",
+        f"{title} by environment{shown.at() if at_one else ''}",
         "Interquartile mean over the seeds (mean for fewer than four), with lowest and highest"
-        f"{'; for published results, the mean over seeds' if published else ''}.",
-        [
-            "environment",
-            *([] if at_one else [comparison.unit]),
-            *(m.name for m in methods),
-            *(_title(m.name) for m in published),
-        ],
+        f"{'; for published results, the mean over seeds' if shown.published else ''}.",
+        ["environment", *([] if at_one else [shown.unit]), *names],
         rows,
         figure="environments",
     )
@@ -645,7 +624,7 @@ def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
                 one.exp_name,
                 str(len(one.trainings)),
                 ", ".join(f"{panels.make_title(env)} {number:,}" for env, number in one.decisions.items()),
-                *_shown_effort(one),
+                *_Method(one, {}).effort(),
                 _median(one, "wall_seconds"),
                 _median(one, "cpu_seconds"),
                 "; ".join(dict.fromkeys(c.machine or "unknown" for c in contexts)),
@@ -668,17 +647,16 @@ def _experiment_table(experiments: Sequence[results.Experiment]) -> Table:
 
 
 def _source_table(published: Sequence[_Method]) -> Table:
-    known = [results.load_published()[method.name] for method in published]
+    rows = []
+    for method in published:
+        one = results.load_published()[method.name]
+        rows.append([one.title, one.source, one.commit, one.licence, *method.effort(), one.notes])
     return Table(
         "Published results",
         "Means over seeds, from public raw data. Frames are the environment's own steps.",
         ["", "source", "commit", "licence", "action repeat", "updates a frame", "notes"],
-        [[one.title, one.source, one.commit, one.licence, *_shown_effort(one), one.notes] for one in known],
+        rows,
     )
-
-
-def _shown_effort(one: results.Experiment | results.PublishedResult) -> list[str]:
-    return [_NOTHING if number is None else f"{number:g}" for number in _effort(one)]
 
 
 def _median(experiment: results.Experiment, metric: str) -> str:
@@ -688,15 +666,6 @@ def _median(experiment: results.Experiment, metric: str) -> str:
             place = row.env_name, row.seed
             last[place] = max(last.get(place, (-1, 0.0)), (row.env_step, row.value))
     return f"{np.median([value for _, value in last.values()]):,.0f}" if last else _NOTHING
-
-
-def _at(comparison: _Comparison) -> str:
-    lowest, highest = min(comparison.steps.values()), max(comparison.steps.values())
-    return (
-        f" at {highest:,} {comparison.unit}"
-        if lowest == highest
-        else f" at {lowest:,} to {highest:,} {comparison.unit}"
-    )
 
 
 def _list(environments: Sequence[str]) -> str:
@@ -711,7 +680,3 @@ def _short(value: float) -> str:
 
 def _interval(interval: tuple[float, float] | None, digits: int = 3) -> str:
     return _NOTHING if interval is None else f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
-
-
-def _title(name: str) -> str:
-    return results.load_published()[name].title

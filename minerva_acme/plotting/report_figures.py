@@ -1,21 +1,71 @@
-"""The figures of a report other than learning curves."""
+"""The figures of a report."""
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import matplotlib
 
-from minerva_acme.plotting import statistics
+from minerva_acme import results
+from minerva_acme.plotting import figure as curve_figure
+from minerva_acme.plotting import panels, statistics
 from minerva_acme.plotting.figure import COLOURS, LINES, STYLE, NotebookFigure
 from minerva_acme.plotting.front import Front
-from minerva_acme.plotting.report import Bar
+from minerva_acme.plotting.report import Bar, Report
 
+_MOST_PANELS = 12  # of a figure
 _WIDTH, _HEIGHT = 5.5, 3.0  # inches
 _BAR_HEIGHT, _MARGIN = 0.28, 0.6  # inches
 _LINE_HEIGHT = 0.12  # inches, of each further line of a name
 _LONG_NAME = 32  # characters
 _POINTS = tuple(itertools.product("os^Dv", COLOURS))  # each further round of the palette has another shape
+
+
+class Drawn(NamedTuple):
+    """A figure of a report."""
+
+    name: str  # of its file; several figures may share one
+    title: str
+    caption: str
+    figure: NotebookFigure
+
+
+def draw(report: Report, labels: Sequence[str], metric: str) -> Iterator[Drawn]:
+    """Draws the figures of a report.
+
+    Args:
+        report: The report.
+        labels: The names of its experiments.
+        metric: The metric that it compares.
+    """
+    y_label = "Return" if metric == results.RETURN else metric
+    shown = []
+    if report.aggregate is not None:
+        shown.append(("sample_efficiency", "Sample efficiency", "Normalised score", [report.aggregate]))
+    for start in range(0, len(report.by_environment), _MOST_PANELS):
+        some = report.by_environment[start : start + _MOST_PANELS]
+        shown.append(("environments", "Environments", y_label, [*some]))
+    for name, title, y_label, some in shown:
+        drawing = {"y_label": y_label, "x_label": report.x_label}
+        caption = panels.make_caption(some, **drawing)
+        yield Drawn(name, title, caption, curve_figure.draw(some, labels=labels, **drawing))
+
+    band = "Bands: 95% bootstrap intervals, for experiments with several runs in an environment."
+    title = "Interquartile mean"
+    x_label = f"{title} of normalised scores"
+    yield Drawn(
+        "scores", title, band, draw_bars(report.scores, x_label=x_label, limits=(0.0, 1.0), middle=None)
+    )
+    if report.profiles:
+        yield Drawn("performance_profile", "Performance profile", band, draw_profiles(report.profiles))
+    if report.improvements:
+        title = "Probability of improvement"
+        bars = draw_bars(report.improvements, x_label=title, limits=(0.0, 1.0), middle=0.5)
+        yield Drawn("improvement", title, f"{band} Dotted: neither is better.", bars)
+    for index, front in enumerate(report.fronts):
+        title = f"Trade-off of {front.x_name} and {front.y_name}"
+        yield Drawn(f"front_{index}", title, "Open marks: dominated. Line: the others.", draw_front(front))
 
 
 def draw_profiles(profiles: Mapping[str, statistics.Profile]) -> NotebookFigure:

@@ -1,6 +1,7 @@
 """A report as a self-contained HTML page, and its texts and tables as Markdown."""
 
 import base64
+import pathlib
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,42 +10,7 @@ from typing import NamedTuple
 
 from minerva_acme.plotting.report import Table
 
-_PAGE = string.Template(
-    """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-p, figcaption { max-width: 48rem; } p.note, figcaption { color: #555; font-size: .9rem; }
-figure { margin: 1.5rem 0; } img { display: block; max-width: 100%; height: auto; mix-blend-mode: multiply; }
-/* What is too wide scrolls: its bar is always there, and a shadow falls from the side that hides more. */
-.wide { overflow-x: auto; background:
-  linear-gradient(to right, #fff 40%, #fff0) 0 0 / 2.5rem 100% no-repeat local,
-  linear-gradient(to left, #fff 40%, #fff0) 100% 0 / 2.5rem 100% no-repeat local,
-  linear-gradient(to right, #0003, #0000) 0 0 / 1rem 100% no-repeat scroll,
-  linear-gradient(to left, #0003, #0000) 100% 0 / 1rem 100% no-repeat scroll; }
-.wide::-webkit-scrollbar { height: .6rem; background: #eee; }
-.wide::-webkit-scrollbar-thumb { background: #aaa; border-radius: .3rem; }
-table { border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
-  white-space: nowrap; }
-th { border-bottom: 2px solid #999; } td:first-child, th:first-child { text-align: left; }
-dl { font-size: .85rem; max-width: 56rem; } dt { font-weight: bold; margin-top: .6rem; }
-dd { margin: .1rem 0 .1rem 1rem; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<h1>$title</h1>
-$body
-</body>
-</html>
-"""
-)
+_PAGE = pathlib.Path(__file__).with_suffix(".html")
 _LONG = 40  # characters; a column with longer cells is too wide for the table
 _PIXELS_PER_POINT = 96 / 72
 _ENLARGED = 1.4  # on the page: text of 8 points, made for a column of a paper, is as large as that of tables
@@ -70,7 +36,8 @@ class Section(NamedTuple):
 
 def make_page(title: str, sections: Iterable[Section]) -> str:
     """Returns the page as HTML, which needs no other file and no network. Text is escaped."""
-    return _PAGE.substitute(title=escape(title), body="\n".join(map(_section, sections)))
+    page = string.Template(_PAGE.read_text(encoding="utf-8"))
+    return page.substitute(title=escape(title), body="\n".join(map(_section, sections)))
 
 
 def make_markdown(title: str, sections: Iterable[Section]) -> str:

@@ -1,15 +1,6 @@
 """Results as data: rows of runs, their provenance, and published results."""
 
-from minerva_acme.results.experiment import (
-    Context,
-    Experiment,
-    load,
-    merge,
-    migrate,
-    read,
-    select,
-    write,
-)
+from minerva_acme.results.experiment import Context, Experiment, load, merge, read, select, write
 from minerva_acme.results.names import check_name, make_name, with_repeat
 from minerva_acme.results.published import PublishedResult, load_published
 from minerva_acme.results.rows import METRICS, RETURN, RETURN_OF, Row, format_rows, parse_rows, read_rows
@@ -30,7 +21,6 @@ __all__ = [
     "load_published",
     "make_name",
     "merge",
-    "migrate",
     "parse_rows",
     "read",
     "read_rows",

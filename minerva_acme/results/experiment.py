@@ -15,12 +15,12 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from minerva_acme import reading, writing
-from minerva_acme.results import format_1, names
+from minerva_acme.results import names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row
 
 FORMAT = 2
-"""The format that is written. Files of format 1 do not state their format, and count decisions."""
+"""The format of the JSON file."""
 
 _FOLDER = "data"
 # A list or an object of plain values, in indented JSON. One whose texts have a bracket is not found.
@@ -78,12 +78,8 @@ class Experiment:
 def read(path: pathlib.Path) -> list[Experiment]:
     """Reads the experiments in a CSV file, with their provenance if the folder has a JSON file of that name.
 
-    Experiments of format 1 are converted to the current one: their steps are multiplied by the action repeats
-    in the environments' names, and an experiment with several repeats becomes several experiments. Rows
-    without a JSON file are taken to be of format 1 if the name of one of their environments has `repeat=`.
-
     Raises:
-        ValueError: One of the files is malformed or of a newer format, or they belong to different
+        ValueError: One of the files is malformed or of another format, or they belong to different
             experiments.
     """
     beside = path.with_suffix(".json")
@@ -149,36 +145,6 @@ def load() -> Mapping[str, Experiment]:
     return MappingProxyType(found)
 
 
-def migrate(directory: pathlib.Path) -> dict[pathlib.Path, list[pathlib.Path]]:
-    """Rewrites a folder's experiments of older formats in the current one; those already in it are kept.
-
-    New files are written before old ones are removed, so that an interrupted call loses nothing.
-
-    Returns:
-        The new files of rows, by the old file.
-
-    Raises:
-        ValueError: A file cannot be read, see `read`.
-    """
-    changed = {}
-    for beside in sorted(directory.glob("*.json")):
-        old = beside.with_suffix(".csv")
-        if not old.exists() or not (found := _read_older(beside)):
-            continue
-        # The experiment that replaces the old file is written last: until then the old file has everything.
-        found.sort(key=lambda one: one.exp_name == old.stem)
-        new = []
-        for one in found:
-            path = directory / f"{one.exp_name}.csv"
-            there = read(path) if path != old and path.exists() else []
-            new.append(write(directory, functools.reduce(merge, [one, *there]))[0])
-        if old not in new:
-            old.unlink()
-            beside.unlink()
-        changed[old] = new
-    return changed
-
-
 def merge(old: Experiment, new: Experiment) -> Experiment:
     """Adds runs to an experiment; a new run replaces an old one with the same environment and seed.
 
@@ -238,61 +204,39 @@ def select(experiment: Experiment, environments: Iterable[str]) -> Experiment:
     )
 
 
-def _read_older(beside: pathlib.Path) -> list[Experiment]:
-    """Reads experiments of an older format; none if the format is current, or the file is of another kind."""
-    try:
-        content = reading.json_file(beside, infinite=True)
-        is_older = "exp_name" in content and content.get("format", 1) < FORMAT
-    except (AttributeError, TypeError, ValueError):
-        return []
-    return read(beside.with_suffix(".csv")) if is_older else []
-
-
 def _make(rows: Sequence[Row], path: pathlib.Path | str, content: str | bytes | None) -> list[Experiment]:
     exp_names = list(dict.fromkeys(row.exp_name for row in rows))
     if content is None:
-        found = []
-        for name in exp_names:
-            of_name = tuple(row for row in rows if row.exp_name == name)
-            bare = {"exp_name": name, "contexts": []}
-            is_old = format_1.is_of_format_1(of_name)
-            for part in format_1.convert(bare, of_name) if is_old else [(bare, of_name)]:
-                found.append(_make_one(*part))
-        return found
+        return [
+            Experiment(exp_name=name, rows=tuple(row for row in rows if row.exp_name == name))
+            for name in exp_names
+        ]
     beside = pathlib.Path(path).with_suffix(".json")
     try:
         values = reading.json_text(content, infinite=True)
-        version, exp_name = values.pop("format", 1), values["exp_name"]
-        if version > FORMAT:
-            raise _TooNewError(
-                f"{beside} must be of format {FORMAT} or older, got {version}. A newer minerva-acme wrote "
-                "it: pip install -U minerva-acme"
+        version = values.pop("format", 1)
+        if version > FORMAT or version < FORMAT:
+            newer = "A newer minerva-acme wrote it: pip install -U minerva-acme"
+            older = "Its steps count decisions, not frames: collect its runs again, with minerva collect."
+            raise _OtherFormatError(
+                f"{beside} must be of format {FORMAT}, got {version}. {newer if version > FORMAT else older}"
             )
         values.pop("decisions", None)  # follows from the rows
-        parts = [(values, tuple(rows))] if version == FORMAT else format_1.convert(values, rows)
-        found = [_make_one(*part) for part in parts]
-    except _TooNewError:
+        contexts = tuple(map(_make_context, values.pop("contexts")))
+        fields = reading.fit_fields(Experiment, values)
+        made = Experiment(**fields, rows=tuple(rows), contexts=contexts)
+    except _OtherFormatError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{beside} must say what produced the rows of its CSV file, but is malformed: "
             f"{reading.why(error)}."
         ) from error
-    if exp_names != [exp_name]:
-        raise ValueError(f"{path} must only have rows of {exp_name}, got {', '.join(exp_names)}.")
-    for one in found:
-        unknown = set(one.trainings) - {
-            training for context in one.contexts for training in context.trainings
-        }
-        if unknown:
-            raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
-    return found
-
-
-def _make_one(values: Mapping[str, Any], rows: tuple[Row, ...]) -> Experiment:
-    others = {name: value for name, value in values.items() if name not in ("rows", "contexts")}
-    contexts = tuple(map(_make_context, values["contexts"]))
-    return Experiment(**reading.fit_fields(Experiment, others), rows=rows, contexts=contexts)
+    if exp_names != [made.exp_name]:
+        raise ValueError(f"{path} must only have rows of {made.exp_name}, got {', '.join(exp_names)}.")
+    if unknown := set(made.trainings).difference(*(context.trainings for context in contexts)):
+        raise ValueError(f"{beside} must have a context for every run, got none for {sorted(unknown)}.")
+    return [made]
 
 
 def _make_context(values: Mapping[str, Any]) -> Context:
@@ -304,7 +248,7 @@ def _make_context(values: Mapping[str, Any]) -> Context:
     )
 
 
-class _TooNewError(ValueError):
+class _OtherFormatError(ValueError):
     pass
 
 

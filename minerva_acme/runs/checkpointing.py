@@ -5,7 +5,6 @@
 <directory>/000020000/replay/           the files of the replay store, if replay was saved
 <directory>/000020000-1/                the same step, saved again: it replaces the first, which is removed
 <directory>/.unfinished-*, .removed-*   being written or being removed: removed when the run starts again
-<directory>/branch.json                 only if the run was resumed from a checkpoint other than the newest
 
 manifest.json is an object with these members:
 
@@ -14,16 +13,15 @@ manifest.json is an object with these members:
     evaluation  The score of the evaluation at that step, the mean of the run's `metric`, or null. The highest
                 marks the "best".
     light       Whether it was saved because it was the best: without replay, in the middle of an episode.
-    player      [actors, environment steps, learner steps], see `Player`. Missing in older versions.
+    player      [actors, environment steps, learner steps], see `Player`.
     files       {"state.pt": {"bytes": ..., "sha256": ...}, "replay/...": ...}
     sha256      The hash of the other members, as JSON with sorted keys. Every format has it.
 
-branch.json lists the checkpoints that a run has left behind, see `continue_from`:
+Once a run was resumed from a checkpoint other than the newest, see `continue_from`, empty files mark these:
 
-    format      1. Any other format is refused.
-    start       The name of the checkpoint that the run was resumed from, or null if it is in another folder.
-    abandoned   The names of the later ones, whose steps are repeated. None of them is the "latest", and they
-                are removed once the run has saved; the one with the best evaluation stays.
+    start       The checkpoint that the run was resumed from, unless that is in another folder.
+    left        A later one, whose steps are repeated. It is never the "latest", and is removed once the run
+                has saved, unless it has the best evaluation.
 
 Torch is imported only to write or read a state, since the process that holds replay finds checkpoints too.
 Checking a checkpoint reads all its files. Hashing takes about 1 second per GiB on one core, when it is saved
@@ -56,8 +54,7 @@ _STATE_FILE = "state.pt"
 _REPLAY_FOLDER = "replay"
 _SCRATCH = ".replay"  # the replay server writes here, see `parts.Parts`
 _NAME = re.compile("([0-9]+)(?:-([0-9]+))?")  # environment step, how often it was saved again
-_BRANCH = "branch.json"
-_BRANCH_FORMAT = 1
+_START, _LEFT = "start", "left"  # marks, see above
 _TOO_MANY = 1 << 63  # environment steps, or bytes of a file
 
 
@@ -107,7 +104,7 @@ class Checkpointer:
             self.directory.mkdir(parents=True, exist_ok=True)
             _sync(self.directory.parent)
             writing.refuse_link(self.directory / _SCRATCH)
-            for pattern in (".unfinished-*", ".removed-*", f".{_BRANCH}.new"):
+            for pattern in (".unfinished-*", ".removed-*"):
                 for left_over in self.directory.glob(pattern):
                     _remove(left_over)
         except OSError as error:
@@ -143,10 +140,7 @@ class Checkpointer:
         """
         import torch
 
-        # The names of abandoned checkpoints are not used again, even if the folders are gone: a new
-        # checkpoint of that name would count as abandoned.
-        branch = _branch(self.directory)
-        names = map(_NAME.fullmatch, {*os.listdir(self.directory), *branch.abandoned})
+        names = map(_NAME.fullmatch, os.listdir(self.directory))
         taken = [int(name[2] or 0) for name in names if name and int(name[1]) == env_steps]
         final = self.directory / (f"{env_steps:09d}" + (f"-{max(taken) + 1}" if taken else ""))
         unfinished = self.directory / f".unfinished-{final.name}"
@@ -169,9 +163,10 @@ class Checkpointer:
                 "permissions there, then start the run again: it resumes from "
                 f"{f'step {entries[-1].env_steps}' if entries else 'its beginning'}."
             ) from error
-        later = {entry.folder.name for entry in _scan(self.directory) if entry.env_steps > env_steps}
-        if not light and later - branch.abandoned:  # not yet listed when the run began
-            _write_branch(self.directory, _Branch(final.name, branch.abandoned | later))
+        if not light:
+            for entry in _scan(self.directory):
+                if entry.env_steps > env_steps:
+                    _note(entry.folder, left=True)
         self._remove_old(light)
 
     def latest(self) -> pathlib.Path | None:
@@ -204,11 +199,6 @@ class Checkpointer:
                 _remove(hidden)
             except OSError as error:
                 _logger.warning("the old checkpoint %s cannot be removed: %s", entry.folder, error.strerror)
-        branch = _branch(self.directory)
-        if not light and branch != _NO_BRANCH:
-            _sync(self.directory)
-            left = branch.abandoned.intersection(os.listdir(self.directory))
-            _write_branch(self.directory, branch._replace(abandoned=left) if left else _NO_BRANCH)
 
 
 class _Manifest(NamedTuple):
@@ -216,15 +206,9 @@ class _Manifest(NamedTuple):
     evaluation: float | None
     light: bool
     files: dict[str, tuple[int, str]]  # bytes and SHA-256 of each
-    player: Player | None = None
+    player: Player
 
 
-class _Branch(NamedTuple):
-    start: str | None
-    abandoned: frozenset[str]
-
-
-_NO_BRANCH = _Branch(None, frozenset())
 _ABANDONED, _LIGHT, _WHOLE = range(3)  # ranks of checkpoints
 
 
@@ -238,19 +222,20 @@ class _Entry(NamedTuple):
     folder: pathlib.Path
     evaluation: float | None
     is_full: bool
+    is_start: bool
 
     @classmethod
-    def of(cls, folder: pathlib.Path, branch: _Branch) -> "_Entry":
+    def of(cls, folder: pathlib.Path) -> "_Entry":
         name = _NAME.fullmatch(folder.name)
         assert name
         try:
             manifest = _read_manifest(folder)
         except (DamagedCheckpoint, ValueError):  # reported when it is opened
-            manifest = _Manifest(int(name[1]), None, False, {})
-        is_whole = not manifest.light or folder.name == branch.start
-        rank = _ABANDONED if folder.name in branch.abandoned else _WHOLE if is_whole else _LIGHT
+            manifest = _Manifest(int(name[1]), None, False, {}, Player())
+        is_full, is_start = not manifest.light, (folder / _START).exists()
+        rank = _ABANDONED if (folder / _LEFT).exists() else _WHOLE if is_full or is_start else _LIGHT
         revision = int(name[2] or 0)
-        return cls(rank, manifest.env_steps, revision, folder, manifest.evaluation, not manifest.light)
+        return cls(rank, manifest.env_steps, revision, folder, manifest.evaluation, is_full, is_start)
 
 
 def _remove(path: pathlib.Path) -> None:
@@ -267,10 +252,8 @@ def _is_checkpoint(folder: pathlib.Path) -> bool:
 
 
 def _scan(directory: pathlib.Path) -> list[_Entry]:
-    # Read before the folders: otherwise an abandoned checkpoint could pass for a kept one.
-    branch = _branch(directory)
     folders = (folder for folder in directory.glob("*") if _NAME.fullmatch(folder.name))
-    return sorted(_Entry.of(folder, branch) for folder in folders if _is_checkpoint(folder))
+    return sorted(_Entry.of(folder) for folder in folders if _is_checkpoint(folder))
 
 
 def _best(entries: list[_Entry]) -> _Entry | None:
@@ -319,7 +302,6 @@ def find(
                     f"{path} must be a run's folder or a file with a policy, but nothing is there."
                 )
             raise ValueError(f"{path} holds no checkpoint yet. Train it first: minerva train ...")
-        _read_branch(directory)  # raises if it is unknown which one is the latest
         return _newest_good(path, entries, with_replay)
     best = _best(entries)
     which = str(int(which)) if which.isdecimal() else which
@@ -394,7 +376,7 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
     """Notes that a run continues from a checkpoint: from now on, no later one is the "latest".
 
     Call it while the run's folder is locked (`run_lock.hold`), before anything else in it is changed. The
-    note is on the disk when this returns: however the run ends, the next one begins with this checkpoint or
+    marks are on the disk when this returns: however the run ends, the next one begins with this checkpoint or
     with a newer one of this run. Nothing is removed before this run has saved, and the later checkpoints
     can still be chosen by their steps until then.
 
@@ -404,20 +386,16 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
             the run's own that is not later, until the run has saved.
 
     Raises:
-        OSError: The note cannot be written.
+        OSError: A checkpoint cannot be marked.
+        ValueError: A checkpoint to mark is a symbolic link.
     """
     entries = _scan(directory)
     own = next((entry for entry in entries if entry.folder.resolve() == checkpoint.resolve()), None)
     if own is not None and own is entries[-1] and own.rank > _ABANDONED:
-        try:
-            _read_branch(directory)
-        except DamagedCheckpoint as error:
-            _logger.warning("%s It is removed, since the newest checkpoint was chosen.", error)
-            _write_branch(directory, _NO_BRANCH)
         return
     made = (env_steps(checkpoint), own.revision if own else math.inf)
     # If the run returns to an abandoned checkpoint, those saved since it branched off are left instead.
-    start = next((entry for entry in entries if entry.folder.name == _branch(directory).start), None)
+    start = next((entry for entry in entries if entry.is_start), None)
     other = own is not None and own.rank == _ABANDONED
     left = [
         entry
@@ -429,7 +407,9 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
             else entry.rank == _ABANDONED
         )
     ]
-    _write_branch(directory, _Branch(own and own.folder.name, frozenset(entry.folder.name for entry in left)))
+    # In this order a kill leaves either the checkpoint that was the latest or the chosen one as the latest.
+    for entry in sorted(entries, key=lambda entry: (entry is not own, entry.env_steps)):
+        _note(entry.folder, left=entry in left, start=entry is own)
     if steps := sorted({entry.env_steps for entry in left if entry.is_full}):
         _logger.warning(
             "%s is not the newest checkpoint: the next save removes the later ones at steps %s, except the "
@@ -437,6 +417,18 @@ def continue_from(directory: pathlib.Path, checkpoint: pathlib.Path) -> None:
             checkpoint,
             ", ".join(f"{step:,}" for step in steps),
         )
+
+
+def _note(folder: pathlib.Path, **marks: bool) -> None:
+    """Sets or removes marks of a checkpoint; they are on the disk when this returns."""
+    for name, is_set in marks.items():
+        if (folder / name).exists() != is_set:
+            writing.refuse_link(folder)
+            if is_set:
+                writing.Appended(folder / name).close()
+            else:
+                (folder / name).unlink()
+            _sync(folder)
 
 
 def _newest_good(path: pathlib.Path, entries: list[_Entry], with_replay: bool) -> pathlib.Path:
@@ -546,9 +538,7 @@ def player(checkpoint: pathlib.Path) -> Player:
     Raises:
         DamagedCheckpoint: The checkpoint cannot be read.
     """
-    said = _read_manifest(checkpoint).player
-    # An older version stored the number of actors in the state.
-    return said or Player(int(load_state(checkpoint).get("actors", 0)))
+    return _read_manifest(checkpoint).player
 
 
 @contextlib.contextmanager
@@ -624,60 +614,16 @@ def _read_manifest(folder: pathlib.Path) -> _Manifest:
                 None if evaluation is None else float(evaluation),
                 bool(content["light"]),
                 written,
-                Player(*map(int, content["player"])) if "player" in content else None,
+                Player(*map(int, content["player"])),
             )
     except OSError as error:
-        raise DamagedCheckpoint(
-            f"{path} cannot be read: {error.strerror}. (Checkpoints of earlier versions had none.)"
-        ) from error
+        raise DamagedCheckpoint(f"{path} cannot be read: {error.strerror}.") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: it differs from what was written.") from error
     raise ValueError(
         f"The checkpoint {folder} must have format {_FORMAT}, got {found}. Use the version of minerva-acme "
         "that wrote it, or a newer one."
     )
-
-
-def _branch(directory: pathlib.Path) -> _Branch:
-    """Returns the checkpoints that were left behind, or none if the file cannot be read."""
-    try:
-        return _read_branch(directory)
-    except (DamagedCheckpoint, ValueError):  # reported where it matters, see `find`
-        return _NO_BRANCH
-
-
-def _read_branch(directory: pathlib.Path) -> _Branch:
-    """Reads branch.json. Raises DamagedCheckpoint, or ValueError if it is intact but has another format."""
-    path = directory / _BRANCH
-    try:
-        content = reading.json_file(path)
-        if (found := content["format"]) == _BRANCH_FORMAT:
-            names = [content["start"], *content["abandoned"]]
-            if not all(_NAME.fullmatch(name) for name in names if name is not None):
-                raise ValueError
-            return _Branch(names[0], frozenset(names[1:]))
-    except FileNotFoundError:
-        return _NO_BRANCH
-    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        raise DamagedCheckpoint(
-            f"{path} must list the checkpoints that the run left behind, but is damaged: choose a checkpoint "
-            "by its step, or remove this file to use the one with the most steps."
-        ) from error
-    raise ValueError(
-        f"{path} must have format {_BRANCH_FORMAT}, got {found}. Use the version of minerva-acme that wrote "
-        "it, or a newer one."
-    )
-
-
-def _write_branch(directory: pathlib.Path, branch: _Branch) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / _BRANCH
-    if branch == _NO_BRANCH:
-        path.unlink(missing_ok=True)
-    else:
-        content = {**branch._asdict(), "format": _BRANCH_FORMAT, "abandoned": sorted(branch.abandoned)}
-        writing.replace(path, [json.dumps(content).encode()])
-    _sync(directory)
 
 
 def _check(folder: pathlib.Path, with_replay: bool) -> None:

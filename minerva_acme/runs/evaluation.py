@@ -1,5 +1,6 @@
 """Evaluating a policy: the returns and other metrics of a few episodes."""
 
+import contextlib
 import copy
 import math
 import os
@@ -180,7 +181,7 @@ def _rank(score: float) -> float:
 def _unpack(packed: Any) -> Evaluation | None:
     if packed is None:
         return None
-    returns, lengths, *named = packed  # checkpoints of older versions have no leaves, or nothing measured
+    returns, lengths, *named = packed
     by_name = ({str(name): tuple(map(float, values)) for name, values in each.items()} for each in named)
     return Evaluation(tuple(map(float, returns)), tuple(map(int, lengths)), *by_name)
 
@@ -424,6 +425,27 @@ def evaluate_checkpoint(
     else:
         actor = actors.BatchedFeedForwardActor(policy=_OnHost(policy, played.device))
     return evaluate(environment, actor, num_episodes, observers=observers, metric=metric)
+
+
+def play(
+    found: policies.Found, num_episodes: int, seed: int, import_code: bool, metric: str = options.RETURN
+) -> Evaluation:
+    """Plays episodes with a learned policy, without exploration, in the environment of its run.
+
+    Args:
+        found: The policy.
+        num_episodes: The number of episodes to play, >= 1.
+        seed: The seed of the environment.
+        import_code: Whether code that is not part of this library may be imported.
+        metric: As for `evaluate`.
+
+    Raises:
+        ValueError: As for `load_policy` and `evaluate`.
+    """
+    builder = found.description.make_builder(import_code=import_code)
+    make_environment = found.description.make_environment_factory(import_code=import_code)
+    with contextlib.closing(make_environment(seed)) as environment:
+        return evaluate_checkpoint(found.path, builder, environment, num_episodes, metric=metric)
 
 
 class _OnHost:

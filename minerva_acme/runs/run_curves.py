@@ -48,13 +48,7 @@ def read_curve(directory: str | os.PathLike[str], metric: str, x: str = STEPS) -
     directory = pathlib.Path(directory)
     file, _, column = metric.partition("/")
     path = directory / f"{file}.csv"
-    # A killed run, or one that is writing at this moment, leaves an incomplete row at the end.
-    text = ""
-    if path.exists():
-        with reading.open_text(path, errors="replace") as opened:
-            text = opened.read().rpartition("\n")[0]
-    with _explain(path):
-        rows = list(csv.DictReader(text.splitlines()))
+    rows = read_rows(path)
     metrics = list_metrics(directory)
     if metric not in metrics and (rows or not path.exists()):
         raise ValueError(_missing(directory, metric, metrics))
@@ -64,6 +58,20 @@ def read_curve(directory: str | os.PathLike[str], metric: str, x: str = STEPS) -
             "that made the run. Use environment steps instead."
         )
     return make_curve(rows, column, x, source=str(path)) if rows else Curve(np.empty(0), np.empty(0))
+
+
+def read_rows(path: pathlib.Path) -> list[dict[str, str]]:
+    """Reads the rows of a log that are complete; there are none if there is no file.
+
+    A run that was killed, or that is writing at this moment, leaves an incomplete row at the end.
+
+    Raises:
+        ValueError: The file is not CSV.
+    """
+    if not path.exists():
+        return []
+    with reading.open_text(path, errors="replace") as file, _explain(path):
+        return list(csv.DictReader(file.read().rpartition("\n")[0].splitlines()))
 
 
 def make_curve(

@@ -1,14 +1,14 @@
 """The logs of a run, for its rows and videos: CSV files, TensorBoard, Weights & Biases."""
 
 import contextlib
-import csv
 import logging
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from minerva_acme import loggers, reading, writing
+from minerva_acme import loggers, writing
 from minerva_acme.runs import config as experiment_config
+from minerva_acme.runs import run_curves
 
 _logger = logging.getLogger(__name__)
 
@@ -21,9 +21,8 @@ def last_step(directory: pathlib.Path) -> float:
     """Returns the largest number of steps in the CSV logs of a run's folder, 0 without any."""
     largest = 0.0
     for path in directory.glob("*.csv"):
-        with reading.open_text(path, errors="replace", newline="") as file, contextlib.suppress(csv.Error):
-            for row in csv.DictReader(file):
-                # A killed process may leave half a row.
+        with contextlib.suppress(ValueError):  # it is no CSV
+            for row in run_curves.read_rows(path):
                 found = (row.get(name) or "" for name in ("actor_steps", "learner_steps"))
                 largest = max([largest, *(float(number) for number in found if number.isdecimal())])
     return largest

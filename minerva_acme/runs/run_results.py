@@ -1,6 +1,5 @@
 """Makes results from runs' folders: rows, and the settings and machines that produced them."""
 
-import contextlib
 import dataclasses
 import logging
 import pathlib
@@ -14,6 +13,7 @@ from minerva_acme.runs import (
     env_kwargs,
     evaluation,
     options,
+    policies,
     provenance,
     run_curves,
     run_folder,
@@ -176,8 +176,10 @@ def _make_experiment(
     if random is not None:
         values["random_return", 0] = random
     if num_episodes:
-        step, result = _play_unseen(directory, description, num_episodes, import_code)
-        values["final_return", step], values["final_return_std", step] = result.mean, result.std
+        found = policies.find(directory)
+        result = evaluation.play(found, num_episodes, UNSEEN_SEED + description.seed, import_code)
+        values["final_return", found.env_steps] = result.mean
+        values["final_return_std", found.env_steps] = result.std
     training = env_name, description.seed
     sessions: list[Mapping[str, Any]] = [*provenance.read(directory)]
     contexts = [results.Context(frozenset({training}), **session) for session in sessions]
@@ -221,17 +223,6 @@ def _settings(description: run_folder.RunDescription) -> Mapping[str, Any]:
         "metric": description.options.get("metric", options.RETURN),
         "stop_at": description.options.get("stop_at"),
     }
-
-
-def _play_unseen(
-    directory: pathlib.Path, description: run_folder.RunDescription, num_episodes: int, import_code: bool
-) -> tuple[int, evaluation.Evaluation]:
-    checkpoint = checkpointing.find(directory, "latest")
-    builder = description.make_builder(import_code=import_code)
-    make_environment = description.make_environment_factory(import_code=import_code)
-    with contextlib.closing(make_environment(UNSEEN_SEED + description.seed)) as environment:
-        result = evaluation.evaluate_checkpoint(checkpoint, builder, environment, num_episodes)
-    return checkpointing.env_steps(checkpoint), result
 
 
 def _command(description: run_folder.RunDescription) -> str:

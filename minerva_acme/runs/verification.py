@@ -1,6 +1,5 @@
 """Verifies that weights still reach the score that is stored with them."""
 
-import contextlib
 import math
 import os
 import pathlib
@@ -50,15 +49,12 @@ def score(
     Raises:
         ValueError: There are too few episodes, or as for `load_policy`.
     """
-    if num_episodes < 2:
-        raise ValueError(
-            f"`episodes` must be >= 2, got {num_episodes}. One episode says nothing about the spread."
-        )
+    _check_number(num_episodes)
     found, path = policies.find(run), pathlib.Path(file)
     seed = run_results.UNSEEN_SEED + found.description.seed
     metric = found.description.options.get("metric", options.RETURN)
-    exported = _play(policies.find(path), num_episodes, seed, import_code, metric)
-    own = _play(found, num_episodes, seed, import_code, metric)
+    exported = evaluation.play(policies.find(path), num_episodes, seed, import_code, metric)
+    own = evaluation.play(found, num_episodes, seed, import_code, metric)
     if not (exported.values(metric) and own.values(metric)):  # measured by observers, in Python alone
         metric = options.RETURN
     mean, std = exported.score(metric), float(np.std(exported.values(metric)))
@@ -97,12 +93,9 @@ def verify(
             "minerva export RUN --episodes 10"
         )
     num_episodes = stored.num_episodes if num_episodes is None else num_episodes
-    if num_episodes < 2:
-        raise ValueError(
-            f"`episodes` must be >= 2, got {num_episodes}. One episode says nothing about the spread."
-        )
+    _check_number(num_episodes)
     seed = stored.seed if seed is None else seed
-    played = _play(found, num_episodes, seed, import_code, stored.metric)
+    played = evaluation.play(found, num_episodes, seed, import_code, stored.metric)
     scores = played.values(stored.metric)
     if not scores:
         raise ValueError(
@@ -115,10 +108,8 @@ def verify(
     return Verdict(stored, played, mean, tolerance, abs(mean - stored.mean) <= tolerance)
 
 
-def _play(
-    found: policies.Found, num_episodes: int, seed: int, import_code: bool, metric: str
-) -> evaluation.Evaluation:
-    builder = found.description.make_builder(import_code=import_code)
-    make_environment = found.description.make_environment_factory(import_code=import_code)
-    with contextlib.closing(make_environment(seed)) as environment:
-        return evaluation.evaluate_checkpoint(found.path, builder, environment, num_episodes, metric=metric)
+def _check_number(num_episodes: int) -> None:
+    if num_episodes < 2:
+        raise ValueError(
+            f"`episodes` must be >= 2, got {num_episodes}. One episode says nothing about the spread."
+        )

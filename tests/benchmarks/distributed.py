@@ -195,9 +195,7 @@ def _run_calls(method: str, seconds: float, output: pathlib.Path) -> None:
 
     engine = distributed.RayEngine()
     engine.connect(num_cpus=1)
-    node = graph.Node(
-        name="it", kind="learner", factory="tests.benchmarks.distributed:Answering", num_cpus=0.0
-    )
+    node = graph.Node(name="it", factory="tests.benchmarks.distributed:Answering", num_cpus=0.0)
     launched = engine.launch(graph.Program(nodes=(node,)))
     launched.start("it", 0)
     handle = launched.handle("it")

@@ -13,7 +13,7 @@ import tyro
 
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, console, flags, main, parsing, plotting, training, video
+from minerva_acme.cli import choices, commands, flags, main, output, parsing, plotting, training, video
 from minerva_acme.runs import checkpointing, run_folder, run_lock
 
 cli = sys.modules["minerva_acme.cli.main"]
@@ -35,7 +35,7 @@ def test_the_best_evaluation_is_shown_where_it_is_not_the_last(tmp_path, capsys,
         interrupted_by=None,
     )
     description = run_folder.RunDescription(agent="ppo", environment="a:B", seed=0, hyperparameters={})
-    training._show(console.Console(), result, description, "minerva resume here")
+    training._show(output.Console(), result, description, "minerva resume here")
     out = " ".join(capsys.readouterr().out.split())
     assert ("best checkpoint, after 40 steps │ 4.0 ± 0.0" in out) == is_shown
     assert f"To evaluate it again: minerva eval {tmp_path} --import-code" in out  # since `a:B` is code

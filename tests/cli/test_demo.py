@@ -10,7 +10,7 @@ import pytest
 
 from minerva_acme import experiments, plotting, results, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, console, demo, parsing, video
+from minerva_acme.cli import commands, demo, output, parsing, video
 from minerva_acme.runs import checkpointing, options
 
 TINY = (
@@ -147,7 +147,7 @@ def test_a_machine_that_cannot_draw_says_so_in_a_line(tmp_path, monkeypatch, cap
         raise error
 
     monkeypatch.setattr(video, "run", fail)
-    demo._film(tmp_path, "Pendulum-v1", console.Console())
+    demo._film(tmp_path, "Pendulum-v1", output.Console())
     assert capsys.readouterr().out == f"No video: {' '.join(str(error).split())}\n"
 
 

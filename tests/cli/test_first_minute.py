@@ -11,7 +11,7 @@ import pytest
 
 from minerva_acme import _version, experiments, foreign_names
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags, guide, help_pages, json_output, parsing
+from minerva_acme.cli import choices, commands, flags, guide, help_pages, output, parsing
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 
@@ -80,7 +80,7 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
     ours |= {flag for command in commands.COMMANDS.values() for flag, _ in flags.of(command)}
     of_runs = [field.name for field in dataclasses.fields(experiments.ExperimentConfig)]
     ours |= {f"--{name.replace('_', '-')}" for name in of_runs}
-    for name, entries in foreign_names.ELSEWHERE.items():
+    for name, entries in foreign_names.table("elsewhere").items():
         theirs = f"--{name.replace('_', '-')}"
         here = {f"--{entry.split()[0].replace('_', '-')}" for entry in entries}
         assert here <= ours, theirs
@@ -97,8 +97,10 @@ def test_what_others_call_a_flag_names_one_of_ours_and_never_hides_it():
 
 def test_what_others_have_leads_to_what_is_here():
     here = {*commands.COMMANDS, *registry.AGENTS}
-    assert {*foreign_names.NEAREST.values()} <= here and not here & {*foreign_names.NEAREST}
-    assert {*foreign_names.SHORT_FLAGS.values()} <= {*foreign_names.ELSEWHERE, *foreign_names.FLAG_ADVICE}
+    nearest = foreign_names.table("nearest")
+    assert {*nearest.values()} <= here and not here & {*nearest}
+    explained = {*foreign_names.table("elsewhere"), *foreign_names.table("flag_advice")}
+    assert {*foreign_names.table("short_flags").values()} <= explained
 
 
 def test_a_beginning_is_suggested_before_what_only_looks_alike():
@@ -294,7 +296,7 @@ def test_an_evaluation_is_json_and_nothing_else_on_standard_output(trained, caps
 
 
 def test_no_number_becomes_null(capsys):
-    json_output.show({"a": float("nan"), "b": [1.5, float("inf")], "c": (True, None)})
+    output.show_json({"a": float("nan"), "b": [1.5, float("inf")], "c": (True, None)})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.5, None], "c": [True, None]}
 
 

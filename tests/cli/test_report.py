@@ -3,7 +3,8 @@ import re
 import pytest
 
 from minerva_acme import results
-from minerva_acme.cli import main, report
+from minerva_acme.cli import main
+from minerva_acme.plotting import report_figures
 
 WALKER, CHEETAH = "dm_control/walker/walk", "dm_control/cheetah/run"
 
@@ -57,7 +58,7 @@ def test_a_figure_has_at_most_as_many_panels_as_a_reader_takes_in(
     table, tmp_path, call, monkeypatch, unpainted
 ):
     unpainted()
-    monkeypatch.setattr(report, "_MOST_PANELS", 1)
+    monkeypatch.setattr(report_figures, "_MOST_PANELS", 1)
     assert call("report", table, "--against", "none", "--output", tmp_path / "out")[0] == 0
     drawn = sorted(path.name for path in (tmp_path / "out").glob("environments*.svg"))
     assert drawn == ["environments.svg", "environments_2.svg"]

@@ -14,7 +14,7 @@ from tests.distributed import small
 
 
 def make(tmp_path: pathlib.Path, incarnation: int = 0, **counts: int) -> counter_node.CounterNode:
-    node = graph.Node(name="counter", kind="counter", factory="m:f")
+    node = graph.Node(name="counter", factory="m:f")
     return counter_node.CounterNode(
         graph.Context(node, incarnation, lambda name: pytest.fail(name), threading.Event()),
         config=small.experiment(tmp_path, small.sac_builder()),
@@ -44,7 +44,7 @@ class Running:
                 time.sleep(0.01)
 
     def __exit__(self, *error: object) -> None:
-        self._part._context.stop.set()
+        self._part.context.stop.set()
         self._thread.join()
 
 
@@ -140,7 +140,7 @@ def test_an_error_while_a_node_reports_ends_neither_its_reports_nor_loses_rows(
     tmp_path: pathlib.Path,
 ) -> None:
     with Running(make(tmp_path)) as counter:
-        node = graph.Node(name="actor/0", kind="actor", factory="m:f")
+        node = graph.Node(name="actor/0", factory="m:f")
         reporter = reports.Reporter(
             graph.Context(node, 0, lambda name: Direct(counter), threading.Event()), period_seconds=0.01
         )
@@ -222,7 +222,7 @@ def handle() -> Handle:
 
 @pytest.fixture
 def reporter(handle: Handle) -> reports.Reporter:
-    node = graph.Node(name="actor/0", kind="actor", factory="m:f")
+    node = graph.Node(name="actor/0", factory="m:f")
     return reports.Reporter(graph.Context(node, 3, lambda name: handle, threading.Event()))
 
 

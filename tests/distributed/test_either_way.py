@@ -219,25 +219,6 @@ def test_the_best_of_both_is_kept_and_light_checkpoints_resume_too(tmp_path: pat
     assert player.num_actors == 0 and player.env_steps == best_steps
 
 
-def test_a_distributed_checkpoint_of_an_earlier_version_is_resumed(tmp_path: pathlib.Path) -> None:
-    """Its state said how many actors there were, and had the evaluations once more."""
-    builder: builders.AgentBuilder[Any] = make(NotedSAC)
-    once = {"num_env_steps": 100, "checkpoint_replay": False, "checkpoint_best": False}
-    play_together(small.experiment(tmp_path, builder, **(ONLY_AROUND | once)))
-    checkpoint = checkpointing.find(tmp_path)
-    state = checkpointing.load_state(checkpoint)
-    known = {name: state[name] for name in ("random", "before", "latest", "best", "walltime")}
-    state |= {"actors": 2, "facts": {"evaluations": known, "mean": 1.0}}
-    torch.save(state, checkpoint / "state.pt")
-    (checkpoint / "manifest.json").unlink()
-    steps = state["counter"]["actor_steps"]
-    checkpointing._seal(checkpoint, {"env_steps": steps, "evaluation": None, "light": False})
-    assert checkpointing.player(checkpoint) == checkpointing.Player(2)
-    for play, steps in ((play_together, 150), (experiments.run_experiment, 200)):
-        result = play(small.experiment(tmp_path, builder, num_env_steps=steps, **ONLY_AROUND))
-        assert result.env_steps >= steps and result.before is not None
-
-
 @pytest.mark.ray
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")

@@ -89,7 +89,7 @@ def evaluate(
             return make(run, networks, source, environment)
 
         monkeypatch.setattr(parts, "make_evaluation_actor", make_noted)
-        node = graph.Node(name="evaluator", kind="evaluator", factory="m:f")
+        node = graph.Node(name="evaluator", factory="m:f")
         handles = {"learner": learner, "counter": counter}
         part = evaluator_node.EvaluatorNode(
             graph.Context(node, 0, lambda name: handles[name], threading.Event()),

@@ -61,7 +61,7 @@ def test_the_experiment_itself_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
 
 
 def test_nodes_have_names_of_their_own_and_call_nodes_that_there_are() -> None:
-    node = graph.Node(name="a", kind="actor", factory="m:f")
+    node = graph.Node(name="a", factory="m:f")
     with pytest.raises(ValueError, match="The names of nodes must differ, got a twice"):
         graph.Program(nodes=(node, node))
     with pytest.raises(ValueError, match="a calls b, but the program has a"):
@@ -95,7 +95,7 @@ class Echo(graph.Part):
 
 
 def launch(**arguments: Any) -> inline.InlineProgram:
-    node = graph.Node(name="echo", kind="actor", factory=f"{__name__}:Echo", arguments=arguments)
+    node = graph.Node(name="echo", factory=f"{__name__}:Echo", arguments=arguments)
     return inline.InlineEngine().launch(graph.Program(nodes=(node,)))
 
 

@@ -130,7 +130,7 @@ def test_a_learner_whose_replay_is_away_is_behind_and_asks_without_end_nor_itsel
 
 
 def make_learner(tmp_path: pathlib.Path) -> Any:
-    node = graph.Node(name="learner", kind="learner", factory="m:f")
+    node = graph.Node(name="learner", factory="m:f")
     return learner_node.LearnerNode(
         graph.Context(node, 0, lambda name: pytest.fail(name), threading.Event()),
         config=make(tmp_path, small.sac_builder().for_actors(1), checkpoint_best=True),

@@ -198,7 +198,7 @@ def leasing() -> Leasing:
 
 @pytest.fixture
 def reporter(leasing: Leasing) -> Iterator[reports.Reporter]:
-    node = graph.Node(name="actor/0", kind="actor", factory="m:f")
+    node = graph.Node(name="actor/0", factory="m:f")
     context = graph.Context(node, 0, lambda name: leasing, threading.Event())
     reporter = reports.Reporter(context, period_seconds=0.02)
     reporter.wants = 1
@@ -277,7 +277,7 @@ def test_an_actor_that_wants_no_steps_for_now_may_not_use_those_that_it_had(
 def test_an_actor_asks_at_once_when_its_lease_is_used_up(
     leasing: Leasing,
 ) -> None:
-    node = graph.Node(name="actor/0", kind="actor", factory="m:f")
+    node = graph.Node(name="actor/0", factory="m:f")
     context = graph.Context(node, 0, lambda name: leasing, threading.Event())
     reporter = reports.Reporter(context, period_seconds=3600.0)
     reporter.start()

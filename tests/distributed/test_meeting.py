@@ -19,7 +19,7 @@ class World:
         self.stop = threading.Event()
 
     def context(self, rank: int, incarnation: int = 0) -> graph.Context:
-        node = graph.Node(name=f"learner/{rank}", kind="learner", factory="", index=rank)
+        node = graph.Node(name=f"learner/{rank}", factory="")
         return graph.Context(node, incarnation, lambda name: self, self.stop)
 
     def call(self, method: str, *arguments: Any) -> Any:

@@ -41,9 +41,7 @@ def test_nodes_are_placed_on_both_machines_and_survive_the_loss_of_one(cluster: 
     engine = ray_engine.RayEngine(machines.address)
     assert engine.connect(num_cpus=3) not in ("localhost", "127.0.0.1")
     nodes = tuple(
-        graph.Node(
-            name=name, kind="actor", factory="tests.distributed.echo:Echo", num_cpus=cpus, at_home=cpus == 0
-        )
+        graph.Node(name=name, factory="tests.distributed.echo:Echo", num_cpus=cpus, at_home=cpus == 0)
         for name, cpus in (("home", 0.0), ("a", 1.0), ("b", 1.0), ("c", 1.0))
     )
     launched = engine.launch(graph.Program(nodes=nodes))

@@ -35,7 +35,6 @@ def engine() -> Iterator[Any]:
 def node(name: str, **arguments: Any) -> graph.Node:
     return graph.Node(
         name=name,
-        kind="actor",
         factory="tests.distributed.echo:Echo",
         arguments=arguments,
         num_cpus=0.0,

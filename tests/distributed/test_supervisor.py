@@ -72,13 +72,13 @@ def watch(script: Script, *nodes: graph.Node) -> supervisor.Supervisor:
     return watched
 
 
-def make(name: str, kind: Any, needed: Any = "each") -> graph.Node:
-    return graph.Node(name=name, kind=kind, factory="m:f", needed=needed)
+def make(name: str, needed: Any = "each") -> graph.Node:
+    return graph.Node(name=name, factory="m:f", needed=needed)
 
 
 @pytest.fixture
 def watched(script: Script, clock: Clock) -> supervisor.Supervisor:
-    return watch(script, make("actor", "actor"), make("evaluator", "evaluator", "none"))
+    return watch(script, make("actor"), make("evaluator", "none"))
 
 
 def end(
@@ -113,7 +113,7 @@ def test_a_node_that_has_worked_is_started_again_however_often_its_process_dies(
 def test_a_node_whose_process_dies_each_time_before_any_work_is_given_up(
     script: Script, clock: Clock
 ) -> None:
-    watched = watch(script, make("learner", "learner"))
+    watched = watch(script, make("learner"))
     with pytest.raises(
         supervisor.ProgramFailed,
         match="Node learner failed 6 times, the last time: its process died before it had done any work",
@@ -127,7 +127,7 @@ def test_a_node_whose_process_dies_each_time_before_any_work_is_given_up(
 def test_actors_that_all_die_before_any_work_are_given_up_sooner(
     script: Script, clock: Clock, worked: tuple[str, ...], tries: int
 ) -> None:
-    watched = watch(script, make("actor/0", "actor", "one"), make("actor/1", "actor", "one"))
+    watched = watch(script, make("actor/0", "one"), make("actor/1", "one"))
     # At some time, though not since its last start.
     watched.has_worked = lambda name, incarnation: name in worked and not incarnation
     with pytest.raises(supervisor.ProgramFailed, match=rf"Node actor/\d failed {tries} times"):
@@ -197,7 +197,7 @@ def test_an_evaluator_that_fails_again_and_again_is_given_up(
 def test_single_actors_are_given_up_and_the_last_one_ends_the_program(
     script: Script, clock: Clock, died: bool
 ) -> None:
-    watched = watch(script, make("actor/0", "actor", "one"), make("actor/1", "actor", "one"))
+    watched = watch(script, make("actor/0", "one"), make("actor/1", "one"))
     for _ in range(6):
         end(watched, script, clock, "actor/1", "broken", died=died)
     assert watched.given_up.keys() == {"actor/1"} and watched.is_running("actor/0")

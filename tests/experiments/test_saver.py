@@ -204,21 +204,6 @@ def test_every_part_is_restored_and_the_adders_begin_new_episodes(run, tmp_path)
     assert checkpoints.saved_at == 20
 
 
-def test_a_checkpoint_of_before_there_were_global_generators_in_it_is_restored(run, monkeypatch):
-    make_saver(run).save()
-    load = checkpointing.load_state
-
-    def load_old(*arguments):
-        state = load(*arguments)
-        del state["generators"]
-        return state
-
-    monkeypatch.setattr(checkpointing, "load_state", load_old)
-    run.generators.increment(draws=7)
-    make_saver(run).restore(run.checkpointer.latest())
-    assert run.generators.get_counts() == {"draws": 7}
-
-
 @pytest.mark.parametrize(
     "state", [None, [{"random": 1}, None], {"random": 1, "environment": {"random": 2, "environment": None}}]
 )
@@ -228,19 +213,6 @@ def test_an_environment_that_begins_with_its_seed_again_is_told(run, tmp_path, c
         make_saver(run).save()
         make_saver(run).restore(run.checkpointer.latest())
         assert sum("has no random state of the environment" in text for text in caplog.messages) == warnings
-
-
-def test_an_older_checkpoint_of_one_environment_holds_its_state_itself(run, monkeypatch):
-    run.environment = counting.Counter()
-    run.environment.increment(draws=7)
-    make_saver(run).save()
-    load = checkpointing.load_state
-    state = load(run.checkpointer.latest())
-    (state["environment"],) = state.pop("environments")
-    monkeypatch.setattr(checkpointing, "load_state", lambda *arguments: state)
-    run.environment.increment(draws=1)
-    make_saver(run).restore(run.checkpointer.latest())
-    assert run.environment.get_counts() == {"draws": 7}
 
 
 @pytest.mark.parametrize("with_replay", [True, False])

@@ -1467,7 +1467,7 @@ MOVED = [
     *of(
         "minerva_acme/runs/checkpointing.py",
         ("tests/runs/test_checkpointing.py",),
-        breakage("a choice is not noted", "_write_branch(directory, _Branch(own", "iter((directory, own"),
+        breakage("a choice is not noted", "left=entry in left, start", "left=False, start"),
     ),
     *of(
         "minerva_acme/runs/checkpointing.py",

@@ -110,7 +110,8 @@ def test_a_file_of_rows_alone_may_hold_several_experiments(tmp_path):
     [
         (lambda content: content | {"contexts": 3}, "must say what produced the rows of its CSV file, "),
         (lambda content: content | {"colour": "red"}, "must say what produced .*colour"),
-        (lambda content: content | {"format": 3}, "of format 2 or older, got 3.*pip install -U minerva-acme"),
+        (lambda content: content | {"format": 3}, "of format 2, got 3. A newer.*pip install -U minerva-acme"),
+        (lambda content: content | {"format": 1}, "of format 2, got 1. .*collect its runs again"),
         (lambda content: content | {"format": "new"}, "must say what produced .*"),
         (lambda content: content | {"exp_name": "sac"}, "must only have rows of sac, got mpo_control"),
         (

@@ -581,7 +581,6 @@ def test_a_kill_after_an_older_checkpoint_was_chosen_stays_on_that_branch(
             best = {"old 30"} if evaluation else set()
             line = {f"old {made}" for made in (10, 20) if made <= start}
             assert best < values <= best | line | {"new", "next"}
-            assert ("branch.json" in names(checkpointer)) == bool(evaluation)
         monkeypatch.undo()
         if killer.count < fatal:
             break
@@ -658,24 +657,6 @@ def test_a_chosen_checkpoint_that_lies_elsewhere_leaves_the_later_ones_behind(ru
     assert load(run) == (20, 20)
     save(run, 25, keep=3)
     assert names(checkpointing.Checkpointer(run / "checkpoints")) == ["000000010", "000000020", "000000025"]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"format": 1}', '{"format": 1, "start": "../x", "abandoned": []}', "[" * 9999]
-)
-def test_a_note_of_branches_that_is_damaged_is_refused_with_two_ways_out(run, text, caplog):
-    for steps in (10, 20):
-        save(run, steps)
-    note = run / "checkpoints" / "branch.json"
-    note.write_text(text)
-    message = r"branch.json must list the checkpoints .* remove this"
-    with pytest.raises(checkpointing.DamagedCheckpoint, match=message):
-        checkpointing.find_to_resume(run)
-    checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "20"))
-    assert load(run) == (20, 20)
-    note.write_text(text)
-    checkpointing.continue_from(run / "checkpoints", checkpointing.find_to_resume(run, "10"))
-    assert load(run) == (10, 10)
 
 
 def test_where_only_what_was_left_behind_is_there_the_run_does_not_begin_again(run):
