@@ -156,13 +156,14 @@ def make_step(
             way = plain
         if way is not None:
             return way(minibatch)
-        both = _BothWays(step, plain, arrays, updates, network, optimizer)
-        before, pairs = both.compare(minibatch)
-        way = step if agreement.settle(network, **pairs) else plain
-        if way is step:
-            before.restore()
-        result: torch.Tensor = pairs["losses"].found if way is step else pairs["losses"].wanted
-        return result
+        found, before = step(minibatch), _Before(network, optimizer)
+        wanted = plain(minibatch)
+        if not agreement.settle(network, losses=Pair(found, wanted), **before.pairs(arrays)):
+            way = plain
+            return wanted
+        way = step
+        before.restore()
+        return found
 
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # The learner names the norms.
@@ -199,24 +200,6 @@ def _overridden(plain: Step) -> str:
         if len(owners) > 1 or name in getattr(learner, "__dict__", ()):
             return f"{type(learner).__name__} has another {name}"
     return ""
-
-
-class _BothWays(NamedTuple):
-    """A step on arrays and a plain one, which are compared from the same state."""
-
-    step: Step
-    plain: Step
-    arrays: ArrayActorCritic
-    updates: "_Adam"
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def compare(self, minibatch: Any) -> "tuple[_Before, dict[str, Pair]]":
-        """Makes both steps. Returns the network and optimiser before the plain one, and pairs by name."""
-        found = self.step(minibatch)
-        before = _Before(self.network, self.optimizer)
-        pairs = {"losses": Pair(found, self.plain(minibatch)), **before.pairs(self.arrays)}
-        return before, pairs
 
 
 class _Before:

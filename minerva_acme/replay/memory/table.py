@@ -180,26 +180,31 @@ class AnyTable(abc.ABC):
 
     def samples_allowed(self) -> int:
         """Returns how many samples can be taken now, as long as no item is removed."""
-        per_insert, min_size, min_diff, _ = self._limits
-        if self.size < min_size:
-            return 0
-        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
+        return self._limits.samples_allowed(self.size, self.inserted, self.sampled)
 
-    @abc.abstractmethod
-    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
-
-    @abc.abstractmethod
     def drop_pending(self, owner: object) -> int:
         """Drops the items of an owner that are not inserted yet. Returns their number."""
+        dropped = [item for item in self.pending if item.owner is owner]
+        for item in dropped:
+            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
+                field.store.release(start, length)
+        self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
+        return len(dropped)
 
     @abc.abstractmethod
     def draw(self, wanted: int) -> Batch | None:
         """Takes up to `wanted` samples, as many as the rate limiter allows; returns None for none."""
 
-    @abc.abstractmethod
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist. The last of several for one item counts."""
+        """Sets the priorities of the items that still exist. The last of several for one item counts.
+
+        Raises:
+            ReplayError: Items of the table have no priorities.
+        """
+        raise base.ReplayError(
+            f"Table '{self.config.name}' holds batched steps, whose items have no priorities. Sample "
+            "uniformly, or play environments that are not batched."
+        )
 
     @abc.abstractmethod
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -294,23 +299,16 @@ class Table(AnyTable):
         return sum(part.nbytes for part in parts)
 
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
+        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
         if priority > self._most:
             self._refuse(priority)
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
-        if not self.pending and self._can_insert():
+        if not self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
             self._insert(starts, lengths, priority)
         else:
             self.pending.append(Item(owner, starts, lengths, priority))
             owner.num_pending += 1
-
-    def drop_pending(self, owner: object) -> int:
-        dropped = [item for item in self.pending if item.owner is owner]
-        for item in dropped:
-            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
-                field.store.release(start, length)
-        self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
-        return len(dropped)
 
     def draw(self, wanted: int) -> Batch | None:
         # One by one if each sample may remove an item.
@@ -442,12 +440,8 @@ class Table(AnyTable):
             f"sum of all are finite, got {priority:g}. Scale or clip priorities."
         )
 
-    def _can_insert(self) -> bool:
-        per_insert, min_size, _, max_diff = self._limits
-        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
-
     def _insert_pending(self) -> None:
-        while self.pending and self._can_insert():
+        while self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
             item = self.pending.popleft()
             item.owner.num_pending -= 1
             self._insert(item.starts, item.lengths, item.priority)
