@@ -61,20 +61,13 @@ class Tables:
     All methods except `close` are called with the lock held.
     """
 
-    def __init__(
-        self,
-        configs: Sequence[base.TableConfig],
-        seed: int,
-        make_store: Callable[..., RowStore],
-        make_ring: "Callable[[base.TableConfig, np.random.Generator], AnyTable]",
-    ) -> None:
+    def __init__(self, configs: Sequence[base.TableConfig], seed: int, device: str | None) -> None:
         """Makes the tables.
 
         Args:
             configs: The configs of the tables.
             seed: The seed of all draws.
-            make_store: The function that makes the store of a column.
-            make_ring: The function that makes a table that is a ring.
+            device: The device of rows that are tensors; None for arrays, and rings on the CPU.
         """
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
@@ -88,13 +81,16 @@ class Tables:
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
             generator = np.random.Generator(np.random.PCG64(sequence))
             if config.ring is not None:
-                self.tables[config.name] = make_ring(config, generator)
+                from minerva_acme.replay.memory.ring import RingTable  # imports torch
+
+                self.tables[config.name] = RingTable(config, generator, device or "cpu")
                 continue
             stores = {}
             for column, spec in config.signature.columns.items():
                 key = store_key(column, spec)
                 if key not in self.stores:
-                    self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
+                    fill = functools.partial(self._fill, key)
+                    self.stores[key] = _make_store(device, spec, fill, in_order)
                 stores[column] = self.stores[key]
             self.tables[config.name] = Table(config, stores, generator)
 
@@ -149,6 +145,14 @@ class Tables:
             if table.size and any(field.store is self.stores[key] for field in table.fields)
         ]
         return min(shares, default=1e-9)
+
+
+def _make_store(device: str | None, *arguments: Any) -> RowStore:
+    if device is None:
+        return RowStore(*arguments)
+    from minerva_acme.replay.memory.tensors import TensorRowStore  # imports torch
+
+    return TensorRowStore(device, *arguments)
 
 
 def store_key(column: str, spec: base.ColumnSpec) -> str:
@@ -385,7 +389,7 @@ class Table(AnyTable):
             raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
         places = self._alive() % self._capacity
         self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
-        self._largest_priority = state.get("largest_priority", self._largest_priority)
+        self._largest_priority = state["largest_priority"]
         self._times[places] = state["times"]
         self._each_priority()[places] = state["priorities"]
         self._rebuild()
