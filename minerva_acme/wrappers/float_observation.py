@@ -71,9 +71,8 @@ def _as_float(spec: specs.Array) -> _Conversion:
             vector = specs.BoundedArray((int(size),), np.float32, 0.0, 1.0, name=spec.name)
             return _Conversion(vector, _OneHot(spec, low.ravel(), sizes))
         if isinstance(spec, specs.DiscreteArray):
-            return _Conversion(
-                spec, leafwise.same
-            )  # a network's `OneHotEncoder` makes the vector where it is needed
+            # A network's `OneHotEncoder` makes the vector where it is needed.
+            return _Conversion(spec, leafwise.same)
     if is_byte and (high > low).all():
         share = specs.BoundedArray(spec.shape, np.float32, 0.0, 1.0, name=spec.name)
         return _Conversion(share, functools.partial(_to_share, low, high - low))
