@@ -21,7 +21,7 @@ from torch import nn
 from minerva_acme import generators
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, far_weights, is_called_as_written
-from minerva_acme.acceleration.array_layers import elu
+from minerva_acme.acceleration.array_layers import UnknownNetwork, elu
 from minerva_acme.distributions import Categorical, DiagonalGaussian, SquashedGaussian, TanhSquash
 from minerva_acme.distributions.categorical import log_softmax_array
 from minerva_acme.distributions.gaussian import log_prob_array
@@ -189,7 +189,7 @@ class Acting:
         """Makes the array version for the module as it is now, or none if a part is not supported."""
         try:
             self._twin = _compile(self._acts())
-        except UnknownPolicy as reason:
+        except UnknownNetwork as reason:
             notes.say(_PART, f"torch: {reason}")
             self._leave_arrays()
         else:
@@ -320,10 +320,6 @@ def _to_tensors(nest: Any) -> Any:
 _Layer: TypeAlias = Callable[[Array], Array]
 
 
-class UnknownPolicy(Exception):
-    """Raised if a module has unsupported parts, so that torch computes it."""
-
-
 class _Twin(NamedTuple):
     """The computation of a module on arrays: layers in sequence, then heads side by side."""
 
@@ -347,7 +343,7 @@ def _compile(module: nn.Module) -> _Twin:
     """Makes the array version of a module.
 
     Raises:
-        UnknownPolicy: A layer is not supported, or has hooks.
+        UnknownNetwork: A layer is not supported, or has hooks.
     """
     _check(module)
     if type(module) is GaussianPolicy:
@@ -374,13 +370,13 @@ def _compile(module: nn.Module) -> _Twin:
     if type(module) is encoders.EncodedCritic:
         return _ensemble(_layers(module.encoder), module.critic)
     has_memory = " with memory" if getattr(module, "memory", None) is not None else ""
-    raise UnknownPolicy(f"{type(module).__name__}{has_memory} is not supported")
+    raise UnknownNetwork(f"{type(module).__name__}{has_memory} is not supported")
 
 
 def _ensemble(encoder: list[_Layer], ensemble: nn.Module) -> _Twin:
     _check(ensemble)
     if type(ensemble) is not critic_heads.Ensemble:
-        raise UnknownPolicy(f"{type(ensemble).__name__} is not supported")
+        raise UnknownNetwork(f"{type(ensemble).__name__} is not supported")
     members, rule = [_critic(member) for member in ensemble.members], ensemble.rule
     # A new last axis with one number for each value.
     heads: list[_Layer] = [lambda x, q=q: q(x)[None] for q in members]  # type: ignore[misc]
@@ -404,7 +400,7 @@ def _critic(module: nn.Module) -> _Layer:
 
         return dueling
     if type(module) is not critic.Critic or type(module.head) is not critic_heads.ScalarHead:
-        raise UnknownPolicy(f"a {type(module).__name__}, or its head, is not supported")
+        raise UnknownNetwork(f"a {type(module).__name__}, or its head, is not supported")
     layers = [*_layers(module.torso), _linear(module.head)]
     return lambda x: _through(layers, x)
 
@@ -422,7 +418,7 @@ def _head(module: nn.Module) -> tuple[list[_Layer], Callable[..., Any]]:
     if type(module) is GaussianHead:
         log_std = module.log_std if module.log_std_head is None else module.log_std_head
         return _gaussian(module.mean_head, log_std), DiagonalGaussian
-    raise UnknownPolicy(f"{type(module).__name__} is not supported")
+    raise UnknownNetwork(f"{type(module).__name__} is not supported")
 
 
 def _gaussian(mean_head: nn.Module, log_std_head: nn.Module | nn.Parameter | None) -> list[_Layer]:
@@ -455,14 +451,14 @@ def _layers(module: nn.Module) -> list[_Layer]:
     if kind is torso.ResidualBlock and isinstance(module, kind):
         return [_residual([*_layers(module.norm), _linear(module.expand), _relu, _linear(module.contract)])]
     if kind not in _MAKERS:
-        raise UnknownPolicy(f"{kind.__name__} is not supported")
+        raise UnknownNetwork(f"{kind.__name__} is not supported")
     return [_MAKERS[kind](module)]
 
 
 def _linear(module: nn.Module) -> _Layer:
     _check(module)
     if kernels.plain_type(module) not in (nn.Linear, critic_heads.ScalarHead):
-        raise UnknownPolicy(f"{type(module).__name__} is not a Linear")
+        raise UnknownNetwork(f"{type(module).__name__} is not a Linear")
     weight = _array(module.weight)
     if module.bias is None:
         return weight.dot
@@ -479,7 +475,7 @@ def _linear(module: nn.Module) -> _Layer:
 def _layer_norm(module: nn.Module) -> _Layer:
     assert isinstance(module, nn.LayerNorm)
     if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
-        raise UnknownPolicy("a LayerNorm without weights is not supported")
+        raise UnknownNetwork("a LayerNorm without weights is not supported")
     size = module.normalized_shape[0]
     average = np.full((1, size), 1.0 / size, np.float32)
     epsilon = np.array(module.eps, np.float32)
@@ -496,9 +492,7 @@ def _layer_norm(module: nn.Module) -> _Layer:
 
 def _residual(layers: list[_Layer]) -> _Layer:
     def apply(x: Array) -> Array:
-        y = x
-        for layer in layers:
-            y = layer(y)
+        y = _through(layers, x)
         y += x
         return y
 
@@ -529,11 +523,6 @@ def _squash(module: nn.Module) -> _Layer:
 # Not in place: the first layer receives the observation itself.
 
 
-def _tanh(x: Array) -> Array:
-    y: Array = np.tanh(x)
-    return y
-
-
 def _relu(x: Array) -> Array:
     y: Array = np.maximum(x, _ZERO)
     return y
@@ -541,7 +530,7 @@ def _relu(x: Array) -> Array:
 
 def _make_elu(module: nn.Module) -> _Layer:
     if module.alpha != 1.0:
-        raise UnknownPolicy("an ELU with an alpha other than 1 is not supported")
+        raise UnknownNetwork("an ELU with an alpha other than 1 is not supported")
     return elu
 
 
@@ -550,7 +539,7 @@ _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
     nn.LayerNorm: _layer_norm,
     normalizer.RunningNorm: _running_norm,
     TanhSquash: _squash,
-    nn.Tanh: lambda module: _tanh,
+    nn.Tanh: lambda module: np.tanh,
     nn.ReLU: lambda module: _relu,
     nn.ELU: _make_elu,
 }
@@ -558,12 +547,12 @@ _MAKERS: Mapping[type[nn.Module], Callable[[Any], _Layer]] = {
 
 def _check(module: nn.Module) -> None:
     if not is_called_as_written(module):
-        raise UnknownPolicy(f"{type(module).__name__} has hooks")
+        raise UnknownNetwork(f"{type(module).__name__} has hooks")
 
 
 def _array(parameter: Any) -> Array:
     """Returns a parameter's own memory as an array."""
     if parameter is None or parameter.device.type != "cpu" or parameter.dtype != torch.float32:
-        raise UnknownPolicy("a parameter is not float32 on the CPU")
+        raise UnknownNetwork("a parameter is not float32 on the CPU")
     array: Array = parameter.detach().numpy()
     return array

@@ -8,7 +8,7 @@ import copy
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -160,11 +160,6 @@ class Pair(NamedTuple):
         )
 
 
-def finite(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """Returns the pairs whose plain results are finite: from far away, the others decide nothing."""
-    return {name: pair for name, pair in pairs.items() if pair.is_finite()}
-
-
 @torch.no_grad()
 def far_weights(what: str, module: nn.Module, compare: Callable[[Any], Pair]) -> dict[str, Pair]:
     """Compares where numbers are clipped, which is far from the weights of a new network.
@@ -187,7 +182,8 @@ def far_weights(what: str, module: nn.Module, compare: Callable[[Any], Pair]) ->
         # The results may share the memory of the weights, which the next factor changes.
         found, wanted = tree.map_structure(_kept, (found, wanted))
         pairs[f"{what} of {factor:g} times the weights"] = Pair(found, wanted, tolerance)
-    return finite(pairs)
+    # From far away, results that are not finite decide nothing.
+    return {name: pair for name, pair in pairs.items() if pair.is_finite()}
 
 
 class Agreement:

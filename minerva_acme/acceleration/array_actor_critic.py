@@ -4,7 +4,6 @@ Shapes: m samples; I, O features into and out of a layer; D action dimensions; K
 parameters' elements.
 """
 
-import abc
 from typing import NamedTuple
 
 import numpy as np
@@ -102,7 +101,7 @@ class ArrayActorCritic:
         self._policy_torso.backward(d_features, inputs=False)
 
 
-def _make_head(module: nn.Module, take: Take) -> "_Head":
+def _make_head(module: nn.Module, take: Take) -> "_Gaussian | _Categorical":
     if isinstance(module, CategoricalHead):
         require_just(module, CategoricalHead)
         return _Categorical(make_chain([module.logits], take))
@@ -126,21 +125,14 @@ def _num_outputs(head: nn.Module) -> int:
     return len(last.weight)
 
 
-class _Head(abc.ABC):
-    @abc.abstractmethod
-    def forward(self, features: Array, raw_action: Array) -> tuple[Array, Array]:
-        """Computes log-probabilities and entropies, [m] each."""
+class _Gaussian:
+    """A head on arrays: `backward` follows the latest `forward`."""
 
-    @abc.abstractmethod
-    def backward(self, d_log_prob: Array, d_entropy: float) -> Array:
-        """Computes the derivatives by the features, a new array [m, F]."""
-
-
-class _Gaussian(_Head):
     def __init__(self, mean: Layer, log_std: Layer) -> None:
         self._mean, self._log_std = mean, log_std
 
     def forward(self, features: Array, raw_action: Array) -> tuple[Array, Array]:
+        """Computes log-probabilities and entropies, [m] each."""
         free = self._log_std.forward(features)  # [m, D]
         log_std = np.minimum(np.maximum(free, np.float32(MIN_LOG_STD)), np.float32(MAX_LOG_STD))
         self._is_within = free == log_std
@@ -150,6 +142,7 @@ class _Gaussian(_Head):
         return log_prob_array(self._z, log_std), entropy_array(log_std)
 
     def backward(self, d_log_prob: Array, d_entropy: float) -> Array:
+        """Computes the derivatives by the features, a new array [m, F]."""
         # d log p / d mean = z / std,  d log p / d log std = z^2 - 1,  d H / d log std = 1
         d_log_std = self._z * self._z
         d_mean = self._z
@@ -165,7 +158,9 @@ class _Gaussian(_Head):
         return d_features
 
 
-class _Categorical(_Head):
+class _Categorical:
+    """A head on arrays, like `_Gaussian`."""
+
     def __init__(self, logits: Layer) -> None:
         self._logits = logits
 

@@ -34,7 +34,7 @@ _MANY = 2**14  # number of elements at which a call of torch becomes faster than
 
 
 class UnknownNetwork(Exception):
-    """Raised if a network has unsupported parts, so that autograd differentiates it."""
+    """Raised if a network has unsupported parts, so that torch computes it."""
 
 
 class Parameters:

@@ -156,13 +156,14 @@ def make_step(
             way = plain
         if way is not None:
             return way(minibatch)
-        both = _BothWays(step, plain, arrays, updates, network, optimizer)
-        before, pairs = both.compare(minibatch)
-        way = step if agreement.settle(network, **pairs) else plain
-        if way is step:
-            before.restore()
-        result: torch.Tensor = pairs["losses"].found if way is step else pairs["losses"].wanted
-        return result
+        found, before = step(minibatch), _Before(network, optimizer)
+        wanted = plain(minibatch)
+        if not agreement.settle(network, losses=Pair(found, wanted), **before.pairs(arrays)):
+            way = plain
+            return wanted
+        way = step
+        before.restore()
+        return found
 
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # The learner names the norms.
@@ -199,24 +200,6 @@ def _overridden(plain: Step) -> str:
         if len(owners) > 1 or name in getattr(learner, "__dict__", ()):
             return f"{type(learner).__name__} has another {name}"
     return ""
-
-
-class _BothWays(NamedTuple):
-    """A step on arrays and a plain one, which are compared from the same state."""
-
-    step: Step
-    plain: Step
-    arrays: ArrayActorCritic
-    updates: "_Adam"
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def compare(self, minibatch: Any) -> "tuple[_Before, dict[str, Pair]]":
-        """Makes both steps. Returns the network and optimiser before the plain one, and pairs by name."""
-        found = self.step(minibatch)
-        before = _Before(self.network, self.optimizer)
-        pairs = {"losses": Pair(found, self.plain(minibatch)), **before.pairs(self.arrays)}
-        return before, pairs
 
 
 class _Before:
@@ -358,14 +341,36 @@ class _Adam:
         self._optimizer = optimizer
         self._parameters = parameters
         self._vector, self._gradient = torch.from_numpy(vector), torch.from_numpy(gradient)
-        states = [optimizer.state.get(parameter) or adam.first_state(parameter) for parameter in parameters]
+        states = [
+            optimizer.state.get(each)
+            or {"step": torch.zeros(()), **{name: torch.zeros_like(each) for name in _MOMENTS}}
+            for each in parameters
+        ]
         self._state = {name: torch.cat([state[name].flatten() for state in states]) for name in _MOMENTS}
         self._state["step"] = states[0]["step"].clone()
 
     def step(self) -> None:
         """Moves the vector by the gradient."""
         (group,) = self._optimizer.param_groups
-        adam.apply(self._optimizer, group, [self._vector], [self._gradient], [self._state])
+        state, (beta1, beta2) = self._state, group["betas"]
+        state["step"] += 1
+        # The kernel alone: torch's checks around it take several times as long.
+        kernel: Any = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+        kernel(
+            [self._vector],
+            [self._gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=group["maximize"],
+        )
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -388,6 +393,12 @@ class _Adam:
 _OPTIMIZERS = (adam.Adam, adam.AdamW, torch.optim.Adam, torch.optim.AdamW)
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _KNOWN_STATE = {"step", *_MOMENTS}
+_NUMBERS = ("lr", "weight_decay", "eps")
+_OFF = ("amsgrad", "capturable", "differentiable")  # settings that must be off for the kernel to be used
+_SETTINGS = {
+    *(*_NUMBERS, *_OFF, "betas", "maximize", "decoupled_weight_decay"),
+    *("params", "foreach", "fused"),  # of no consequence
+}
 
 
 def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
@@ -395,7 +406,9 @@ def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
     group, *others = optimizer.param_groups
     is_whole = [id(each) for each in group["params"]] == [id(each) for each in network.parameters()]
     states = [optimizer.state.get(parameter, {}) for parameter in group["params"]]
-    is_known = adam.is_known(optimizer)
+    numbers = [*map(group.__getitem__, _NUMBERS), *group["betas"]]
+    is_known = optimizer.defaults.keys() <= _SETTINGS  # A later version of torch may have more.
+    is_known &= not any(map(group.__getitem__, _OFF)) and all(isinstance(x, int | float) for x in numbers)
     is_known &= all(state.keys() == _KNOWN_STATE for state in states if state)
     is_known &= all(map(_lies_like, group["params"], states))
     # Not if a parameter was frozen for a while, or its state was reset.
@@ -405,7 +418,8 @@ def _is_plain(optimizer: torch.optim.Optimizer, network: nn.Module) -> bool:
         or optimizer._optimizer_step_post_hooks
         or torch_optimizer._global_optimizer_pre_hooks
         or torch_optimizer._global_optimizer_post_hooks
-        or "step" in vars(optimizer)  # for example from a torch scheduler
+        # For example from a scheduler, or from a GradScaler.
+        or not {"step", "found_inf", "grad_scale"}.isdisjoint(vars(optimizer))
     )
     return is_whole and is_known and not (others or is_watched)
 

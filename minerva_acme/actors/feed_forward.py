@@ -111,8 +111,8 @@ class FeedForwardVectorActor(core.VectorActor):
                 f"{len(self._adders)} for {len(observations)} environments."
             )
         actions, extras = self._policy.batch(_stack(observations))
-        self._extras = _rows(extras, len(observations))
-        return _rows(actions, len(observations))
+        self._extras = rows(extras, len(observations))
+        return rows(actions, len(observations))
 
     def observe_first(self, index: int, timestep: dm_env.TimeStep) -> None:
         if self._adders:
@@ -137,8 +137,8 @@ def _stack(nests: Sequence[types.NestedArray]) -> types.NestedArray:
     return tree.map_structure(lambda *leaves: np.array(leaves), *nests)
 
 
-def _rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
-    """Undoes `_stack` row by row, without copies, in a fraction of dm-tree's time."""
+def rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
+    """Returns the rows of a nest of arrays [number, ...], without copies, in a fraction of dm-tree's time."""
     if isinstance(nest, np.ndarray):
         if len(nest) != number:
             raise ValueError(
@@ -148,7 +148,7 @@ def _rows(nest: types.NestedArray, number: int) -> list[types.NestedArray]:
     if not nest:
         return [nest] * number
     if isinstance(nest, Mapping):
-        columns = [_rows(part, number) for part in nest.values()]
+        columns = [rows(part, number) for part in nest.values()]
         return [dict(zip(nest, row, strict=True)) for row in zip(*columns, strict=True)]
     make = getattr(type(nest), "_make", type(nest))  # a named tuple takes its parts one by one
-    return [make(row) for row in zip(*(_rows(part, number) for part in nest), strict=True)]
+    return [make(row) for row in zip(*(rows(part, number) for part in nest), strict=True)]

@@ -17,6 +17,7 @@ from minerva_acme.datasets import minari, playing
 from minerva_acme.replay import base as replay
 from minerva_acme.replay import selectors
 from minerva_acme.replay.layouts import trajectories
+from minerva_acme.replay.memory import client as memory
 from minerva_acme.replay.memory import store
 
 _logger = logging.getLogger(__name__)
@@ -254,9 +255,7 @@ class _MixedSampler(replay.Sampler):
             parts.append((info._replace(key=info.key | _MARK), fields))
         if len(parts) == 1:
             return parts[0]
-        infos, nests = zip(*parts, strict=True)
-        info = replay.SampleInfo(*map(np.concatenate, zip(*infos, strict=True)))
-        return info, {name: _join([fields[name] for fields in nests]) for name in nests[0]}
+        return memory.join_samples(parts)
 
     def _num_demonstrations(self, batch_size: int) -> int:
         """Returns how many of a batch are demonstrations.
@@ -280,15 +279,3 @@ class _MixedSampler(replay.Sampler):
     def close(self) -> None:
         self._sampler.close()
         self._demonstrations.close()
-
-
-def _join(parts: Sequence[Any]) -> Any:
-    """Joins fields [B, length, ...], the shorter ones padded with rows of 0."""
-    first = parts[0]
-    shape = (sum(map(len, parts)), max(part.shape[1] for part in parts), *first.shape[2:])
-    joined = np.zeros(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_zeros(shape)
-    start = 0
-    for part in parts:
-        joined[start : start + len(part), : part.shape[1]] = part
-        start += len(part)
-    return joined

@@ -1,6 +1,5 @@
 """Recorded episodes, played through an adder as if they were happening now."""
 
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 import tree
 
 from minerva_acme import constraints, core, specs, types
+from minerva_acme.actors import feed_forward
 from minerva_acme.datasets import conversion
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.distributions import squashed
@@ -94,7 +94,7 @@ def play(
 
 def _play(
     episode: episode_forms.Episode,
-    extras: Iterator[types.NestedArray],
+    extras: Iterable[types.NestedArray],
     adder: core.Adder,
     spec: specs.EnvironmentSpec,
 ) -> None:
@@ -105,7 +105,7 @@ def _play(
     """
     timesteps = _timesteps(episode, spec.discounts)
     adder.add_first(next(timesteps))
-    actions = _rows(episode.action, episode.num_steps)
+    actions = feed_forward.rows(episode.action, episode.num_steps)
     for step, (action, timestep, extra) in enumerate(zip(actions, timesteps, extras, strict=True)):
         try:
             adder.add(action, timestep, extra)
@@ -114,7 +114,7 @@ def _play(
 
 
 def _timesteps(episode: episode_forms.Episode, discount_spec: types.NestedSpec) -> Iterator[dm_env.TimeStep]:
-    observations = _rows(episode.observation, episode.num_steps + 1)
+    observations = iter(feed_forward.rows(episode.observation, episode.num_steps + 1))
     yield dm_env.restart(next(observations))
     last = episode.num_steps - 1
     discounts = np.asarray(episode.discount, getattr(discount_spec, "dtype", np.float32))
@@ -124,22 +124,9 @@ def _timesteps(episode: episode_forms.Episode, discount_spec: types.NestedSpec) 
         yield dm_env.TimeStep(kind, reward, discount, observation)
 
 
-def _rows(nest: types.NestedArray, number: int) -> Iterator[Any]:
-    """Yields a nest of arrays row by row, in a fraction of dm-tree's time."""
-    if isinstance(nest, np.ndarray):
-        return iter(nest)
-    if not nest:
-        return itertools.repeat(nest, number)
-    if isinstance(nest, Mapping):
-        columns = zip(*(_rows(part, number) for part in nest.values()), strict=True)
-        return (dict(zip(nest, row, strict=True)) for row in columns)
-    make = getattr(type(nest), "_make", type(nest))  # a named tuple takes its parts one by one
-    return map(make, zip(*(_rows(part, number) for part in nest), strict=True))
-
-
 def _extras(
     episode: episode_forms.Episode, spec: types.NestedSpec, action_spec: types.NestedSpec
-) -> tuple[Iterator[types.NestedArray], int]:
+) -> tuple[list[types.NestedArray], int]:
     """Returns the extras of each step, and the number of steps whose log-probability is not known.
 
     Raises:
@@ -170,7 +157,7 @@ def _extras(
             columns[density], columns[raw], np.asarray(episode.action), action_spec
         )
     num_unknown = 0 if density is None else int(np.sum(columns[density] == UNKNOWN_LOG_PROB))
-    return _rows(tree.unflatten_as(spec, columns), episode.num_steps), num_unknown
+    return feed_forward.rows(tree.unflatten_as(spec, columns), episode.num_steps), num_unknown
 
 
 def _as_clipped(

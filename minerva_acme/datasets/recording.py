@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dm_env
-import numpy as np
-import tree
 
 from minerva_acme import core, reading, specs, types, writing
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import minari
 from minerva_acme.replay import base as replay
+from minerva_acme.wrappers import leafwise
 
 _logger = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class RecordingAdder(core.Adder):
         if self._adder is not None:
             self._adder.add_first(timestep)
         self._end()
-        self._steps = [_copy((None, timestep))]
+        self._steps = [leafwise.copy((None, timestep))]
 
     def add(
         self,
@@ -73,7 +72,8 @@ class RecordingAdder(core.Adder):
             ValueError: The inner adder refuses it, or its discount cannot be recorded.
         """
         episode_forms.check_discount(next_timestep)
-        step = _copy((action, next_timestep, extras))
+        # In new memory, since some environments write each observation into the same array.
+        step = leafwise.copy((action, next_timestep, extras))
         try:
             if self._adder is not None:
                 self._adder.add(action, next_timestep, extras)
@@ -106,11 +106,6 @@ class RecordingAdder(core.Adder):
             except OSError:  # `reset` or `close` tries again, as when the run is saved after the error
                 self._steps = steps
                 raise
-
-
-def _copy(step: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns a step in new memory, since some environments write each observation into the same array."""
-    return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, step)
 
 
 class Recorder(core.Closeable, core.Saveable):

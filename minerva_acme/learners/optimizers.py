@@ -43,8 +43,7 @@ def make_optimizer(
     The kernels take memory as it lies, so that all parameters must be contiguous. With a slice of a wider
     tensor among them, the steps are torch's own.
 
-    On a CPU, Adam and AdamW come from `acceleration`. They make the same steps as torch's, with less
-    overhead.
+    On a CPU, Adam and AdamW come from `acceleration`: torch's own, without the import of its compiler.
 
     With weight decay, Adam is AdamW (Loshchilov and Hutter 2019, "Decoupled weight decay regularization"): a
     step shrinks a weight by its learning rate times the decay, whatever its gradient.

@@ -43,23 +43,18 @@ def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     Args:
         should_stop: The function that says whether to stop, called twice a second in each wait.
     """
-    with _stoppable(should_stop, is_alone=True):
+    with stoppable(should_stop, is_alone=True):
         yield
 
 
 @contextlib.contextmanager
-def stoppable(should_stop: Callable[[], bool]) -> Iterator[None]:
+def stoppable(should_stop: Callable[[], bool], *, is_alone: bool = False) -> Iterator[None]:
     """Makes any wait of this thread raise ReplayStopped once it is asked to stop; others may use replay too.
 
     Args:
         should_stop: The function that says whether to stop, called twice a second in each wait.
+        is_alone: Whether no other may; see `alone`.
     """
-    with _stoppable(should_stop, is_alone=False):
-        yield
-
-
-@contextlib.contextmanager
-def _stoppable(should_stop: Callable[[], bool], *, is_alone: bool) -> Iterator[None]:
     before = _this_thread.should_stop, _this_thread.is_alone
     _this_thread.should_stop, _this_thread.is_alone = should_stop, is_alone
     try:

@@ -38,9 +38,9 @@ def exit_error(environment: Any, method: str, error: SystemExit) -> EnvironmentE
     """Makes the error to raise instead of an environment's SystemExit."""
     code = "" if error.code is None else repr(error.code)
     return EnvironmentExit(
-        f"`{method}` of {_name(environment)} called sys.exit({code}), which would end the run without saving "
-        "it. An environment that cannot continue must raise an exception that says why. The traceback of the "
-        "SystemExit shows where it was called."
+        f"`{method}` of {class_name(environment)} called sys.exit({code}), which would end the run without "
+        "saving it. An environment that cannot continue must raise an exception that says why. The traceback "
+        "of the SystemExit shows where it was called."
     )
 
 
@@ -69,11 +69,11 @@ def check(timestep: Any, environment: Any, method: str) -> None:
                 f"`environments.make_training_environment` takes, or return a timestep. {advice}"
             )
     raise specs.SpecError(
-        f"`{method}` of {_name(environment)} must return a `dm_env.TimeStep`, got {found}. {advice}"
+        f"`{method}` of {class_name(environment)} must return a `dm_env.TimeStep`, got {found}. {advice}"
     )
 
 
-def _name(environment: Any) -> str:
+def class_name(environment: Any) -> str:
     """Returns the name of the class inside all wrappers, which the user wrote."""
     while isinstance(inner := getattr(environment, "environment", None), dm_env.Environment):
         environment = inner

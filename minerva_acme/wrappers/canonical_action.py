@@ -36,7 +36,9 @@ class CanonicalActionWrapper(transforms.ActionTransformWrapper):
             if _is_float(leaf) or not has_floats:
                 _check_scalable(path, leaf)
         scale = leafwise.apply_each(
-            tree.map_structure(lambda spec: _Scale(spec, clip) if _is_float(spec) else _as_it_is, inner_spec)
+            tree.map_structure(
+                lambda spec: _Scale(spec, clip) if _is_float(spec) else leafwise.same, inner_spec
+            )
         )
         spec = tree.map_structure(_canonical_spec, inner_spec)
         super().__init__(environment, transform=scale, spec=spec)
@@ -67,10 +69,6 @@ class _Scale:
 
 def _is_float(spec: specs.Array) -> bool:
     return np.issubdtype(spec.dtype, np.floating)
-
-
-def _as_it_is(action: Any) -> Any:
-    return action
 
 
 def _check_scalable(path: tuple[Any, ...], spec: specs.Array) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import transforms
 
 
-class ConcatObservationWrapper(base.ConversionWrapper):
+class ConcatObservationWrapper(transforms.ObservationTransformWrapper):
     """Flattens and concatenates a nest of float observations into one vector.
 
     The order is the nest's: dicts by sorted key at every level, regardless of the environment's order;
@@ -32,21 +32,18 @@ class ConcatObservationWrapper(base.ConversionWrapper):
             ValueError: An entry of the filter does not exist, or a leaf is not a float or looks like an
                 image.
         """
-        super().__init__(environment)
         spec = environment.observation_spec()
         if name_filter is not None:
             _check_filter(name_filter, spec)
         selected = spec if name_filter is None else {name: spec[name] for name in name_filter}
         concatenation = Concatenation(selected, is_filtered=name_filter is not None)
         dtype = concatenation.dtype
-        self._observation_spec = specs.Array(shape=(concatenation.size,), dtype=dtype, name="observation")
-        if isinstance(spec, specs.Array) and len(spec.shape) == 1:
-            self._to_observation = functools.partial(np.array, dtype=dtype)
-        else:
-            self._to_observation = concatenation
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
+        is_vector = isinstance(spec, specs.Array) and len(spec.shape) == 1
+        super().__init__(
+            environment,
+            transform=functools.partial(np.array, dtype=dtype) if is_vector else concatenation,
+            spec=specs.Array(shape=(concatenation.size,), dtype=dtype, name="observation"),
+        )
 
 
 class Concatenation:

@@ -8,10 +8,10 @@ import dm_env
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base, concat_observation
+from minerva_acme.wrappers import concat_observation, transforms
 
 
-class CriticObservationWrapper(base.ConversionWrapper):
+class CriticObservationWrapper(transforms.ObservationTransformWrapper):
     """Sorts the entries of a dict of observations into `policy` and `critic`.
 
     Each part is one vector, see `ConcatObservationWrapper`, or a dict if it holds an image or integers.
@@ -30,24 +30,23 @@ class CriticObservationWrapper(base.ConversionWrapper):
         Raises:
             ValueError: Observations are no dict, or none is left to the policy.
         """
-        super().__init__(environment)
         spec = environment.observation_spec()
         lacks_some = isinstance(spec, Mapping) and not {*critic_observations} <= {*spec}
         if not lacks_some:
             specs.check_critic_observations(spec, critic_observations)
         others = {*spec} - {*critic_observations}
-        self.critic_observations = tuple(critic_observations)
-        """The names of the entries that only the critic sees."""
         parts = {"policy": sorted(others)}
         if not lacks_some:
             parts["critic"] = sorted(critic_observations)
         made = {name: _make_part(name, {each: spec[each] for each in names}) for name, names in parts.items()}
-        self._observation_spec = {name: part for name, (part, _) in made.items()}
         converts = {name: convert for name, (_, convert) in made.items()}
-        self._to_observation = functools.partial(_sorted, converts)
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._observation_spec
+        super().__init__(
+            environment,
+            transform=functools.partial(_sorted, converts),
+            spec={name: part for name, (part, _) in made.items()},
+        )
+        self.critic_observations = tuple(critic_observations)
+        """The names of the entries that only the critic sees."""
 
 
 def _sorted(converts: Mapping[str, Callable[[Any], Any]], observation: Any) -> dict[str, Any]:

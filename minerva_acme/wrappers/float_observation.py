@@ -55,7 +55,7 @@ def _as_float(spec: specs.Array) -> _Conversion:
     kind, num_axes = spec.dtype.kind, len(spec.shape)
     is_byte = spec.dtype == np.uint8
     if kind not in "biu" or (is_byte and num_axes > 1):
-        return _Conversion(spec, _same)
+        return _Conversion(spec, leafwise.same)
     if kind == "b" and num_axes > 2:
         image = specs.BoundedArray(spec.shape, np.uint8, 0, _LARGEST_BYTE, name=spec.name)
         return _Conversion(image, _to_image)
@@ -71,7 +71,8 @@ def _as_float(spec: specs.Array) -> _Conversion:
             vector = specs.BoundedArray((int(size),), np.float32, 0.0, 1.0, name=spec.name)
             return _Conversion(vector, _OneHot(spec, low.ravel(), sizes))
         if isinstance(spec, specs.DiscreteArray):
-            return _Conversion(spec, _same)  # a network's `OneHotEncoder` makes the vector where it is needed
+            # A network's `OneHotEncoder` makes the vector where it is needed.
+            return _Conversion(spec, leafwise.same)
     if is_byte and (high > low).all():
         share = specs.BoundedArray(spec.shape, np.float32, 0.0, 1.0, name=spec.name)
         return _Conversion(share, functools.partial(_to_share, low, high - low))
@@ -97,10 +98,6 @@ class _OneHot:
         vector = np.zeros(self._sizes.sum(), np.float32)
         vector[self._starts + places] = 1.0
         return vector
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _to_float(value: Any) -> np.ndarray:

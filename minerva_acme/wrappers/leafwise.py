@@ -1,6 +1,7 @@
 """A function for each leaf of a nest."""
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,12 @@ def apply_each(functions: types.NestedArray) -> Callable[[types.NestedArray], ty
     """Makes one function of nests from a nest of functions for the leaves."""
     if callable(functions):  # the usual case; `tree` takes ten times as long
         return functions
-    return functools.partial(tree.map_structure, _call, functions)
+    return functools.partial(tree.map_structure, operator.call, functions)
+
+
+def same(value: Any) -> Any:
+    """Returns a leaf as it is."""
+    return value
 
 
 def copy(nest: types.NestedArray) -> types.NestedArray:
@@ -29,7 +35,3 @@ def copy(nest: types.NestedArray) -> types.NestedArray:
 
 def _copy_leaf(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _call(function: Callable[[Any], Any], value: Any) -> Any:
-    return function(value)

@@ -1,5 +1,6 @@
 """Observations without text and without empty arrays."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,10 +8,10 @@ import dm_env
 import tree
 
 from minerva_acme import specs, types
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import transforms
 
 
-class NumbersOnlyWrapper(base.EnvironmentWrapper):
+class NumbersOnlyWrapper(transforms.ObservationTransformWrapper):
     """Leaves out the parts of an observation that hold no numbers: strings, such as a written instruction,
     and arrays of size 0.
 
@@ -24,21 +25,15 @@ class NumbersOnlyWrapper(base.EnvironmentWrapper):
         Raises:
             ValueError: No part of the observation holds numbers.
         """
-        super().__init__(environment)
         spec = environment.observation_spec()
-        self._spec, self._kept = spec, _numbers(spec)
-        if self._kept is None:
+        kept = None if holds_no_number(spec) else _like(spec, spec)
+        if kept is None:
             raise ValueError(
                 "`observation_spec` must have a part that holds numbers, got "
                 f"{tree.map_structure(specs.describe, spec)}. Turn the text into numbers with "
                 "ObservationTransformWrapper."
             )
-
-    def observation_spec(self) -> types.NestedSpec:
-        return self._kept
-
-    def _convert(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
-        return timestep._replace(observation=_like(self._spec, timestep.observation))
+        super().__init__(environment, transform=functools.partial(_like, spec), spec=kept)
 
 
 def holds_no_number(spec: Any) -> bool:
@@ -46,11 +41,6 @@ def holds_no_number(spec: Any) -> bool:
     if not isinstance(spec, specs.Array):
         return False
     return isinstance(spec, specs.StringArray) or spec.dtype.kind in "SU" or 0 in spec.shape
-
-
-def _numbers(spec: types.NestedSpec) -> types.NestedSpec:
-    """Returns the parts of the nest that hold numbers, or None if there are none."""
-    return None if holds_no_number(spec) else _like(spec, spec)
 
 
 def _like(spec: types.NestedSpec, nest: types.NestedArray) -> types.NestedArray:

@@ -3,7 +3,7 @@
 import dm_env
 import numpy as np
 
-from minerva_acme.wrappers import base
+from minerva_acme.wrappers import calls
 
 
 def render_frame(
@@ -30,7 +30,7 @@ def render_frame(
     if frame is None:
         raise ValueError(
             "`environment` must have `physics` or a `render` method that returns a picture, got "
-            f"a {_name(environment)}. Write a `render` in it, or in a wrapper around it."
+            f"a {calls.class_name(environment)}. Write a `render` in it, or in a wrapper around it."
         )
     return np.asarray(frame)
 
@@ -44,13 +44,6 @@ def frames_per_second(environment: dm_env.Environment) -> float:
     if not hasattr(environment, "control_timestep"):
         raise ValueError(
             "`environment` must have a method `control_timestep` that returns the seconds of a step, got "
-            f"a {_name(environment)}. Write it there, or in a wrapper around it."
+            f"a {calls.class_name(environment)}. Write it there, or in a wrapper around it."
         )
     return 1.0 / float(environment.control_timestep())
-
-
-def _name(environment: dm_env.Environment) -> str:
-    """Returns the name of the environment's class, inside this library's wrappers."""
-    while isinstance(environment, base.EnvironmentWrapper):
-        environment = environment.environment
-    return type(environment).__name__

@@ -391,6 +391,13 @@ def with_a_step_of_its_own(network):
     return optimizer
 
 
+def with_a_scaler(network):
+    """As a GradScaler leaves an optimiser while it makes a step."""
+    optimizer = make_adam(network)
+    optimizer.found_inf, optimizer.grad_scale = torch.zeros(()), torch.full((), 2.0)
+    return optimizer
+
+
 OPTIMIZERS = {
     "weight decay": lambda network: make_adam(network, weight_decay=0.3),
     "maximize": lambda network: make_adam(network, maximize=True),
@@ -399,6 +406,7 @@ OPTIMIZERS = {
     "decoupled decay": decoupled,
     "a schedule": on_schedule,
     "a step of its own": with_a_step_of_its_own,
+    "a scaler": with_a_scaler,
     "a rate that is a tensor": lambda network: make_adam(network, lr=torch.tensor(1e-3)),
 }
 

@@ -52,6 +52,12 @@ def pairs():
     return make_pairs()
 
 
+@pytest.fixture(autouse=True)
+def avx512(monkeypatch):
+    """As if this CPU had AVX-512."""
+    monkeypatch.setattr(cpu, "has_avx512", lambda: True)
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     monkeypatch.setattr(target_critic, "_MAX_ROWS", 16)
@@ -203,12 +209,17 @@ def test_another_module_is_called_as_it_is(pairs, said):
     assert torch.equal(fast(*pairs), critic(*pairs))
 
 
-def test_without_acceleration_the_critic_itself_is_called(few_rows, pairs, said, monkeypatch):
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_without_acceleration_or_avx512_the_critic_itself_is_called(
+    accelerated, few_rows, pairs, said, monkeypatch
+):
     critic = make_critic()
     monkeypatch.setattr(target_critic.parallel, "map_rows", lambda *_, **__: pytest.fail("in parts"))
-    fast = target_critic.TargetCritic(critic, accelerated=False)
+    monkeypatch.setattr(cpu, "has_avx512", lambda: not accelerated)
+    fast = target_critic.TargetCritic(critic, accelerated=accelerated)
     assert torch.equal(fast(*pairs).value, critic(*pairs).value)
-    assert said() == ["target critic: float32, as a whole: acceleration is off"]
+    reason = "parts are faster on CPUs with AVX-512 alone" if accelerated else "acceleration is off"
+    assert said() == [f"target critic: float32, as a whole: {reason}"]
 
 
 @pytest.mark.parametrize("torso", TORSOS)

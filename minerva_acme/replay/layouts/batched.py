@@ -264,17 +264,7 @@ class BatchedRolloutLayout(BatchedLayout[types.Rollout]):
         rows = _map(lambda leaf: leaf.transpose(0, 1).contiguous(), self._rows(fields))
         last = rows.last.float()
         last[-1] = 1.0
-        return types.Rollout(
-            observation=rows.observation,
-            action=rows.action,
-            reward=rows.reward,
-            discount=rows.discount,
-            next_observation=rows.next_observation,
-            first=rows.first.float(),
-            last=last,
-            return_so_far=rows.return_so_far,
-            extras=rows.extras,
-        )
+        return types.Rollout(**rows._replace(first=rows.first.float(), last=last)._asdict())
 
 
 def _map(function: Any, nest: types.NestedTensor) -> types.NestedTensor:

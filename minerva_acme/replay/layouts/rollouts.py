@@ -143,17 +143,7 @@ class RolloutLayout(trajectories.WindowLayout[types.Rollout]):
         row: _Row = self._packer.unpack(rows, contiguous=True)
         last = torch.ones_like(row.first)
         last[:-1] = row.first[1:]
-        return types.Rollout(
-            observation=row.observation,
-            action=row.action,
-            reward=row.reward,
-            discount=row.discount,
-            next_observation=row.next_observation,
-            first=row.first,
-            last=last,
-            return_so_far=row.return_so_far,
-            extras=row.extras,
-        )
+        return types.Rollout(**row._asdict(), last=last)
 
 
 def _describe(spec: types.NestedSpec) -> Any:

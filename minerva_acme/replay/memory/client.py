@@ -2,14 +2,14 @@
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.memory.rows import Stream
-from minerva_acme.replay.memory.table import AnyTable, Batch, Tables, store_key
+from minerva_acme.replay.memory.table import AnyTable, Batch, Table, Tables, store_key
 
 _logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class MemoryWriter(base.Writer):
             if self._is_closed or self._tables.is_closed:
                 self._refuse_use()
             target = self._tables.tables.get(table)
-            if target is None or len(fields) != len(target.fields):
+            if not isinstance(target, Table) or len(fields) != len(target.fields):
                 self._refuse_item(table, fields)
             starts, lengths = [], []
             for field in target.fields:
@@ -189,8 +189,13 @@ class MemoryWriter(base.Writer):
 
     def _refuse_item(self, table: str, fields: Mapping[str, base.Window]) -> NoReturn:
         messages.check_windows(fields, self._streams, self._max_window)
-        expected = self._tables.table(table).field_specs
-        raise base.ReplayError(messages.misfit(table, expected, fields, self._streams))
+        target = self._tables.table(table)
+        if target.config.ring is not None:
+            raise base.ReplayError(
+                f"Table '{table}' takes batched steps, which make its items, but got an item. Write to it "
+                "with `client.batched_writer`, as a `BatchedAdder` does."
+            )
+        raise base.ReplayError(messages.misfit(table, target.field_specs, fields, self._streams))
 
     def _wait_for_pending(self, max_pending: int) -> None:
         if self.num_pending <= max_pending:  # the usual case
@@ -229,7 +234,7 @@ class MemorySampler(base.Sampler):
         with self._tables.lock:
             self._check_open()
             self._collect(batch_size, timeout_seconds)
-            batch = self._taken[0] if len(self._taken) == 1 else self._join(self._taken)
+            batch = self._taken[0] if len(self._taken) == 1 else _join(self._taken)
             self._taken.clear()
             if len(batch.info.key) > batch_size:
                 self._taken.append(_cut(batch, slice(batch_size, None)))
@@ -264,21 +269,33 @@ class MemorySampler(base.Sampler):
     def _has_news(self) -> bool:
         return self._is_closed or self._tables.is_closed or self._table.samples_allowed() > 0
 
-    def _join(self, batches: list[Batch]) -> Batch:
-        """Joins several batches into one."""
-        info = base.SampleInfo(*map(np.concatenate, zip(*(batch.info for batch in batches), strict=True)))
-        fields, lengths = {}, {}
-        for field in self._table.fields:
-            parts = [batch.fields[field.name] for batch in batches]
-            joined = field.store.batch(len(info.key), max(part.shape[1] for part in parts))
-            start = 0
-            for part in parts:
-                joined[start : start + len(part), : part.shape[1]] = part
-                start += len(part)
-            fields[field.name] = joined
-            if field.variable:
-                lengths[field.name] = np.concatenate([batch.lengths[field.name] for batch in batches])
-        return Batch(info, fields, lengths)
+
+def join_samples(
+    samples: Sequence[tuple[base.SampleInfo, Mapping[str, Any]]],
+) -> tuple[base.SampleInfo, dict[str, Any]]:
+    """Joins samples into one; fields [B, length, ...] are padded with rows of 0 to the longest of them."""
+    infos, fields = zip(*samples, strict=True)
+    info = base.SampleInfo(*map(np.concatenate, zip(*infos, strict=True)))
+    return info, {name: _join_padded([part[name] for part in fields]) for name in fields[0]}
+
+
+def _join_padded(parts: Sequence[Any]) -> Any:
+    first = parts[0]
+    shape = (sum(map(len, parts)), max(part.shape[1] for part in parts), *first.shape[2:])
+    joined = np.zeros(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_zeros(shape)
+    start = 0
+    for part in parts:
+        joined[start : start + len(part), : part.shape[1]] = part
+        start += len(part)
+    return joined
+
+
+def _join(batches: Sequence[Batch]) -> Batch:
+    """Joins batches into one."""
+    lengths = {
+        name: np.concatenate([batch.lengths[name] for batch in batches]) for name in batches[0].lengths
+    }
+    return Batch(*join_samples([(batch.info, batch.fields) for batch in batches]), lengths)
 
 
 def _cut(batch: Batch, part: slice) -> Batch:

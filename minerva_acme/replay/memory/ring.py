@@ -4,14 +4,14 @@ Shapes: R rows, B environments, N sampled items, L rows of an item.
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
 from minerva_acme.replay import base, messages, waiting
 from minerva_acme.replay.memory.rows import check_array
-from minerva_acme.replay.memory.table import AnyTable, Batch, Field, Tables
+from minerva_acme.replay.memory.table import AnyTable, Batch, Tables
 
 _NUMBERS = ("_num_rows", "_cut", "inserted", "sampled")  # attributes of a table
 _STARTS = "starts"  # the array of a checkpoint beside those of the columns
@@ -68,10 +68,6 @@ class RingTable(AnyTable):
         # [R, B] the running count over the environments of the items that start in a row
         self._counts = torch.zeros((self._capacity, num_environments), dtype=torch.int32, device=self._device)
         self._offsets = torch.arange(self._length, device=self._device)
-        self.fields = [
-            Field(name, field.length, False, cast(Any, _Rows(self._columns[field.column])))
-            for name, field in sorted(signature.fields.items())
-        ]
         self._num_rows = 0  # ever written
         self._cut = 0  # the row after the newest one with which all episodes were ended
 
@@ -82,9 +78,7 @@ class RingTable(AnyTable):
 
     def can_append(self) -> bool:
         """Returns whether the rate limiter allows the items that one more row completes."""
-        per_insert, min_size, _, max_diff = self._limits
-        inserted = self._num_inserted(self._num_rows + 1)
-        return self.size < min_size or inserted * per_insert - self.sampled <= max_diff
+        return self._limits.allow_insert(self.size, self._num_inserted(self._num_rows + 1), self.sampled)
 
     def append(self, rows: Mapping[str, torch.Tensor], starts: torch.Tensor | None) -> None:
         """Writes a row of every environment; see `base.BatchedWriter`."""
@@ -118,21 +112,6 @@ class RingTable(AnyTable):
         if self._ring.by_episode:
             self._cut = self._num_rows
         self._count()
-
-    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
-        raise base.ReplayError(
-            f"Table '{self.config.name}' takes batched steps, which make its items, but got an item. Write "
-            "to it with `client.batched_writer`, as a `BatchedAdder` does."
-        )
-
-    def drop_pending(self, owner: object) -> int:
-        return 0
-
-    def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        raise base.ReplayError(
-            f"Table '{self.config.name}' holds batched steps, whose items have no priorities. Sample "
-            "uniformly, or play environments that are not batched."
-        )
 
     def draw(self, wanted: int) -> Batch | None:
         count = min(wanted, self.samples_allowed())
@@ -265,14 +244,3 @@ class RingWriter(base.BatchedWriter):
         if self._is_closed:
             raise base.ReplayError(messages.WRITER_CLOSED)
         self._tables.check_open()
-
-
-class _Rows:
-    """A column, from which batches are joined."""
-
-    def __init__(self, column: torch.Tensor) -> None:
-        self._column = column
-
-    def batch(self, batch_size: int, length: int) -> torch.Tensor:
-        """Returns windows of 0."""
-        return self._column.new_zeros((batch_size, length, *self._column.shape[2:]))

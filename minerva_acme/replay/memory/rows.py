@@ -164,10 +164,6 @@ class RowStore:
             )
         return np.zeros(shape, self.spec.dtype)  # takes no memory before it is written
 
-    def batch(self, batch_size: int, length: int) -> Any:
-        """Returns windows of 0, of the type that `gather` returns."""
-        return np.zeros((batch_size, length, *self.spec.shape), self.spec.dtype)
-
     def take(self, places: np.ndarray, padding: np.ndarray | None) -> Any:
         """Returns the rows at places [B, L] as a new batch, with 0 where `padding` [B, L] is true."""
         batch = self.rows.take(places, axis=0)

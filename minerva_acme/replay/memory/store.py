@@ -1,14 +1,11 @@
 """The replay server in this process's memory: no other library, any Python, seeded sampling."""
 
-import functools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from minerva_acme.replay import base, messages, sizes
-from minerva_acme.replay.memory import checkpoint, rows, table
+from minerva_acme.replay.memory import checkpoint, table
 from minerva_acme.replay.memory.client import MemoryClient
 
 ITEM_BYTES = 32  # approximately, without rows: their places, the priority and the number of samples
@@ -52,18 +49,7 @@ class MemoryServer(base.ReplayServer):
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
         if device is None:
             sizes.report(tables, ITEM_BYTES)
-        make_store: Callable[..., rows.RowStore] = rows.RowStore
-        if device is not None:
-            from minerva_acme.replay.memory.tensors import TensorRowStore
-
-            make_store = functools.partial(TensorRowStore, device)
-
-        def make_ring(config: base.TableConfig, generator: np.random.Generator) -> table.AnyTable:
-            from minerva_acme.replay.memory import ring
-
-            return ring.RingTable(config, generator, device or "cpu")
-
-        self._tables = table.Tables(tables, seed, make_store, make_ring)
+        self._tables = table.Tables(tables, seed, device)
         if restore_from is not None:
             checkpoint.load(self._tables, restore_from, tables)
         folder = checkpoint_directory or (restore_from and str(pathlib.Path(restore_from).resolve().parent))

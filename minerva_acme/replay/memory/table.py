@@ -61,20 +61,13 @@ class Tables:
     All methods except `close` are called with the lock held.
     """
 
-    def __init__(
-        self,
-        configs: Sequence[base.TableConfig],
-        seed: int,
-        make_store: Callable[..., RowStore],
-        make_ring: "Callable[[base.TableConfig, np.random.Generator], AnyTable]",
-    ) -> None:
+    def __init__(self, configs: Sequence[base.TableConfig], seed: int, device: str | None) -> None:
         """Makes the tables.
 
         Args:
             configs: The configs of the tables.
             seed: The seed of all draws.
-            make_store: The function that makes the store of a column.
-            make_ring: The function that makes a table that is a ring.
+            device: The device of rows that are tensors; None for arrays, and rings on the CPU.
         """
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
@@ -88,13 +81,16 @@ class Tables:
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
             generator = np.random.Generator(np.random.PCG64(sequence))
             if config.ring is not None:
-                self.tables[config.name] = make_ring(config, generator)
+                from minerva_acme.replay.memory.ring import RingTable  # imports torch
+
+                self.tables[config.name] = RingTable(config, generator, device or "cpu")
                 continue
             stores = {}
             for column, spec in config.signature.columns.items():
                 key = store_key(column, spec)
                 if key not in self.stores:
-                    self.stores[key] = make_store(spec, functools.partial(self._fill, key), in_order)
+                    fill = functools.partial(self._fill, key)
+                    self.stores[key] = _make_store(device, spec, fill, in_order)
                 stores[column] = self.stores[key]
             self.tables[config.name] = Table(config, stores, generator)
 
@@ -151,6 +147,14 @@ class Tables:
         return min(shares, default=1e-9)
 
 
+def _make_store(device: str | None, *arguments: Any) -> RowStore:
+    if device is None:
+        return RowStore(*arguments)
+    from minerva_acme.replay.memory.tensors import TensorRowStore  # imports torch
+
+    return TensorRowStore(device, *arguments)
+
+
 def store_key(column: str, spec: base.ColumnSpec) -> str:
     """Returns the name of a row store. Columns of the same name, shape and dtype share a store."""
     return f"{column} {list(spec.shape)} {np.dtype(spec.dtype).name}"
@@ -180,26 +184,31 @@ class AnyTable(abc.ABC):
 
     def samples_allowed(self) -> int:
         """Returns how many samples can be taken now, as long as no item is removed."""
-        per_insert, min_size, min_diff, _ = self._limits
-        if self.size < min_size:
-            return 0
-        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
+        return self._limits.samples_allowed(self.size, self.inserted, self.sampled)
 
-    @abc.abstractmethod
-    def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
-        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
-
-    @abc.abstractmethod
     def drop_pending(self, owner: object) -> int:
         """Drops the items of an owner that are not inserted yet. Returns their number."""
+        dropped = [item for item in self.pending if item.owner is owner]
+        for item in dropped:
+            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
+                field.store.release(start, length)
+        self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
+        return len(dropped)
 
     @abc.abstractmethod
     def draw(self, wanted: int) -> Batch | None:
         """Takes up to `wanted` samples, as many as the rate limiter allows; returns None for none."""
 
-    @abc.abstractmethod
     def update_priorities(self, keys: np.ndarray, priorities: np.ndarray) -> None:
-        """Sets the priorities of the items that still exist. The last of several for one item counts."""
+        """Sets the priorities of the items that still exist. The last of several for one item counts.
+
+        Raises:
+            ReplayError: Items of the table have no priorities.
+        """
+        raise base.ReplayError(
+            f"Table '{self.config.name}' holds batched steps, whose items have no priorities. Sample "
+            "uniformly, or play environments that are not batched."
+        )
 
     @abc.abstractmethod
     def save(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -294,23 +303,16 @@ class Table(AnyTable):
         return sum(part.nbytes for part in parts)
 
     def offer(self, owner: Any, starts: list[int], lengths: list[int], priority: float) -> None:
+        """Holds an item's rows, and inserts it once earlier items are in and the rate limiter allows it."""
         if priority > self._most:
             self._refuse(priority)
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
-        if not self.pending and self._can_insert():
+        if not self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
             self._insert(starts, lengths, priority)
         else:
             self.pending.append(Item(owner, starts, lengths, priority))
             owner.num_pending += 1
-
-    def drop_pending(self, owner: object) -> int:
-        dropped = [item for item in self.pending if item.owner is owner]
-        for item in dropped:
-            for field, start, length in zip(self.fields, item.starts, item.lengths, strict=True):
-                field.store.release(start, length)
-        self.pending = collections.deque(item for item in self.pending if item.owner is not owner)
-        return len(dropped)
 
     def draw(self, wanted: int) -> Batch | None:
         # One by one if each sample may remove an item.
@@ -387,7 +389,7 @@ class Table(AnyTable):
             raise ValueError(f"Table '{self.config.name}' must have {state['size']} items, got {self.size}.")
         places = self._alive() % self._capacity
         self.sampled, self._generator.bit_generator.state = state["sampled"], state["generator"]
-        self._largest_priority = state.get("largest_priority", self._largest_priority)
+        self._largest_priority = state["largest_priority"]
         self._times[places] = state["times"]
         self._each_priority()[places] = state["priorities"]
         self._rebuild()
@@ -442,12 +444,8 @@ class Table(AnyTable):
             f"sum of all are finite, got {priority:g}. Scale or clip priorities."
         )
 
-    def _can_insert(self) -> bool:
-        per_insert, min_size, _, max_diff = self._limits
-        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
-
     def _insert_pending(self) -> None:
-        while self.pending and self._can_insert():
+        while self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
             item = self.pending.popleft()
             item.owner.num_pending -= 1
             self._insert(item.starts, item.lengths, item.priority)

@@ -29,9 +29,6 @@ class TensorRowStore(rows.RowStore):
     def zeros(self, shape: tuple[int, ...]) -> "TensorRows":
         return TensorRows(shape, self.spec.dtype, self._device)
 
-    def batch(self, batch_size: int, length: int) -> torch.Tensor:
-        return torch.from_numpy(super().batch(batch_size, length)).to(self._device)
-
     def take(self, places: np.ndarray, padding: np.ndarray | None) -> torch.Tensor:
         batch = self.rows.tensor()[self._send(places)]
         if padding is not None:

@@ -238,4 +238,4 @@ def test_heads_that_cannot_learn_what_they_are_given_are_refused(overrides, mess
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
 def test_the_log_says_which_way_the_target_critic_takes(spec, said, kind):
     scene(kind, spec, dataclasses.replace(CONFIG, critic_head="two_hot", num_critics=2))
-    assert "target critic: float32, rows shared between threads" in said()
+    assert any(line.startswith("target critic: float32, ") for line in said())
