@@ -155,7 +155,7 @@ def make_environment(seed):
     return environments.make_training_environment(Hidden(seed), critic_observations=HIDDEN)
 
 
-@each_agent
+@pytest.mark.parametrize("agent", ONE_OF_EACH_KIT)
 def test_a_run_learns_is_resumed_and_loaded_with_and_without_the_critics_part(agent, tmp_path):
     config = experiments.ExperimentConfig(
         builder=make_builder(agent),

@@ -31,7 +31,7 @@ class Features(networks.Encoder):
 
 
 @pytest.mark.parametrize("name", registry.AGENTS)
-def test_an_own_learner_class_trains_an_own_encoder_that_is_acted_by(name, run):
+def test_an_own_learner_class_trains_an_own_encoder_that_is_acted_by(name):
     agent, made = registry.AGENTS[name].builder, []
     assert issubclass(agent.learner_class, learners.ModuleLearner)
 
@@ -43,22 +43,22 @@ def test_an_own_learner_class_trains_an_own_encoder_that_is_acted_by(name, run):
         made.append(Features(spec, generator))
         return made[-1]
 
-    def make_learner(self, parts):
-        learned.append(agent.make_learner(self, parts))
-        return learned[-1]
-
     # Or the size of r2d2's state is read from networks that are made for it alone.
-    scene, learned = table.Scene(name, {"stored_state": False} if name == "r2d2" else {}), []
-    own = type("Own", (), dict(make_encoder=make_encoder, learner_class=Mine, make_learner=make_learner))
+    scene = table.Scene(name, {"stored_state": False} if name == "r2d2" else {})
+    batches = [scene.make_batch(seed) for seed in range(2)]
+    own = type("Own", (), dict(make_encoder=make_encoder, learner_class=Mine))
     builder = scene.builder(own)
-    run(builder, scene.environment, 24, replay="memory")
-    (learner,) = learned
-    assert type(learner) is Mine and learner.num_steps > 0
-    served = {key for module in learner.get_variables(builder.policy_variables) for key in module}
-    assert any(key.endswith("mine.weight") for key in served)
+    policy = scene.policy(builder, evaluation=True)
+    made.clear()
+    learner, rows = scene.make(batches, builder=builder)
+    learner.run(num_steps=2)  # TD3's policy learns in every second one
+    assert type(learner) is Mine and rows[-1]["mine"] == 1.0
     is_trained = [not torch.equal(encoder.mine.weight, encoder.before) for encoder in made]
     # With a memory, more networks are made, for the spec of their state alone.
     assert any(is_trained) if name == "r2d2" else made and all(is_trained)
+    policy.set_variables(learner.get_variables(builder.policy_variables))
+    acted_by = [weight for key, weight in policy.module.state_dict().items() if key.endswith("mine.weight")]
+    assert acted_by and all(any(torch.equal(x, encoder.mine.weight) for encoder in made) for x in acted_by)
 
 
 @pytest.mark.parametrize("name", table.VECTORS)

@@ -120,22 +120,21 @@ SCALAR = specs.Array((), np.float32)
 BOUNDED = specs.BoundedArray
 
 
-@pytest.mark.parametrize(
-    ("field", "bad", "message"),
-    [
-        ("rewards", specs.Array((2,), np.float32), r"rewards that are one float32 number, got Array\(2,\)"),
-        ("rewards", [SCALAR], "rewards .*got a nest"),
-        ("discounts", specs.Array((), np.float64), r"discounts .*got Array\(\) float64.*SinglePrecision"),
-        ("observations", specs.Array((3,), np.float64), "observations in float32 or in integers"),
-        ("observations", (), "observations of at least one number"),
-        ("observations", {"a": specs.StringArray(())}, r"observations that are numbers, .*\['a'\]"),
-    ],
-    ids=str,
-)
-def test_an_environment_that_no_agent_takes_is_refused_by_name(learner_scene, field, bad, message):
-    title = registry.AGENTS[learner_scene.name].title
-    with pytest.raises(ValueError, match=f"^{title} needs .*{message}"):
-        learner_scene.builder().check_spec(learner_scene.spec._replace(**{field: bad}))
+NO_AGENT_TAKES = [
+    ("rewards", specs.Array((2,), np.float32), r"rewards that are one float32 number, got Array\(2,\)"),
+    ("rewards", [SCALAR], "rewards .*got a nest"),
+    ("discounts", specs.Array((), np.float64), r"discounts .*got Array\(\) float64.*SinglePrecision"),
+    ("observations", specs.Array((3,), np.float64), "observations in float32 or in integers"),
+    ("observations", (), "observations of at least one number"),
+    ("observations", {"a": specs.StringArray(())}, r"observations that are numbers, .*\['a'\]"),
+]
+
+
+def test_an_environment_that_no_agent_takes_is_refused_by_name(learner_scene):
+    title, builder = registry.AGENTS[learner_scene.name].title, learner_scene.builder()
+    for field, bad, message in NO_AGENT_TAKES:
+        with pytest.raises(ValueError, match=f"^{title} needs .*{message}"):
+            builder.check_spec(learner_scene.spec._replace(**{field: bad}))
 
 
 NEST = "one float32 vector, got a nest, .*(must be joined in a wrapper|FlatActionWrapper joins nests)"
@@ -153,12 +152,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", ["mpo", "ppo", *table.VECTORS])
-@pytest.mark.parametrize("case", REFUSED)
-def test_actions_that_no_agent_takes_are_refused(name, case):
-    bad, message = REFUSED[case]
+def test_actions_that_no_agent_takes_are_refused(name):
     title, scene = registry.AGENTS[name].title, table.Scene(name)
-    with pytest.raises(ValueError, match=f"^{title} needs .*{'' if name in table.VECTORS else message}"):
-        scene.builder().check_spec(scene.spec._replace(actions=bad))
+    builder = scene.builder()
+    for bad, message in REFUSED.values():
+        with pytest.raises(ValueError, match=f"^{title} needs .*{'' if name in table.VECTORS else message}"):
+            builder.check_spec(scene.spec._replace(actions=bad))
 
 
 @pytest.mark.parametrize(
@@ -189,24 +188,23 @@ def test_actions_of_another_kind_are_refused_with_the_way_out(name, actions, mes
         scene.builder().check_spec(scene.spec._replace(actions=actions))
 
 
-@pytest.mark.parametrize(
-    "observations",
-    [
-        specs.Array((), np.bool_),
-        specs.DiscreteArray(7),
-        specs.Array((8, 8, 3), np.uint8),
-        {"camera": specs.Array((8, 8, 3), np.uint8), "speed": [specs.Array((2, 2), np.int64)]},
-    ],
-    ids=["number", "discrete", "image", "nest"],
-)
-def test_observations_of_any_nest_are_acted_on(learner_scene, observations):
+ANY_NEST = [
+    specs.Array((), np.bool_),
+    specs.DiscreteArray(7),
+    specs.Array((8, 8, 3), np.uint8),
+    {"camera": specs.Array((8, 8, 3), np.uint8), "speed": [specs.Array((2, 2), np.int64)]},
+]
+
+
+def test_observations_of_any_nest_are_acted_on(learner_scene):
     builder, generator = learner_scene.builder(), torch.Generator().manual_seed(0)
-    spec = learner_scene.spec._replace(observations=observations)
-    builder.check_spec(spec)
-    policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator, evaluation=True)
-    rows = tree.map_structure(lambda leaf: np.zeros((2, *leaf.shape), leaf.dtype), observations)
-    for action in policy.step(rows, policy.initial_state(2))[0].action:
-        spec.actions.validate(action)
+    for observations in ANY_NEST:
+        spec = learner_scene.spec._replace(observations=observations)
+        builder.check_spec(spec)
+        policy = builder.make_policy(builder.make_networks(spec, generator), spec, generator, evaluation=True)
+        rows = tree.map_structure(lambda leaf: np.zeros((2, *leaf.shape), leaf.dtype), observations)
+        for action in policy.step(rows, policy.initial_state(2))[0].action:
+            spec.actions.validate(action)
 
 
 # Configs.
@@ -218,8 +216,7 @@ def config_classes():
     return [each for each in dict.fromkeys(found) if dataclasses.is_dataclass(each)]
 
 
-@pytest.mark.parametrize("cls", config_classes(), ids=lambda cls: cls.__name__)
-def test_every_field_of_a_config_is_documented_where_it_is_declared(cls):
+def check_documented(cls):
     (node,) = ast.parse(inspect.getsource(cls)).body
     documented = {
         field.target.id
@@ -235,13 +232,18 @@ def test_every_field_of_a_config_is_documented_where_it_is_declared(cls):
         for field in dataclasses.fields(base)
     }
     own = {name for name in cls.__annotations__ if name not in inherited}
-    assert own <= documented <= {field.name for field in dataclasses.fields(cls)}
+    assert own <= documented <= {field.name for field in dataclasses.fields(cls)}, cls
 
 
-@pytest.mark.parametrize("name", registry.AGENTS)
-def test_a_config_cannot_be_changed(name):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        registry.AGENTS[name].config().discount = 0.5
+def test_every_field_of_a_config_is_documented_where_it_is_declared():
+    for cls in config_classes():
+        check_documented(cls)
+
+
+def test_a_config_cannot_be_changed():
+    for entry in registry.AGENTS.values():
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            entry.config().discount = 0.5
 
 
 def test_actors_of_mpo_act_by_the_policy_that_the_config_names():

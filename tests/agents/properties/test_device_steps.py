@@ -9,6 +9,7 @@ import itertools
 
 import pytest
 import torch
+import tree
 from torch.optim import optimizer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,17 +33,46 @@ def preset(name):
     )
 
 
+PPO = {"num_epochs": 1, "minibatch_size": 8}
+OTHERS = {
+    "ppo, squashed, of one torso": {
+        **PPO,
+        "squash_actions": True,
+        "advantage_estimator": "dae",
+        "shared_torso": True,
+        "torso": "layer_norm",
+    },
+    "vmpo, of returns": {
+        "advantage_estimator": "returns",
+        "state_dependent_stddev": True,
+        "scale_rewards": False,
+        "normalize_observations": False,
+        "normalize_advantages": False,
+    },
+    "dqn, c51": {"critic_head": "c51"},
+    "sac, normalised": {"normalize_observations": True, "critic_head": "c51"},
+}
 # The agent, and how often its step waits for the device, where no way around is known.
 CASES = {
     **{name: (table.Scene(name), 0) for name in registry.AGENTS if name not in ("r2d2", "ppo")},
-    "ppo": (table.Scene("ppo", {"num_epochs": 1, "minibatch_size": 8}), 0),
-    "sac, normalised": (
-        table.Scene("sac", {"normalize_observations": True, "critic_head": "c51"}),
-        0,
-    ),
+    "ppo": (table.Scene("ppo", PPO), 0),
+    **{name: (table.Scene(name.partition(",")[0], settings), 0) for name, settings in OTHERS.items()},
     **{f"mpo, {name}": (preset(name), 0) for name in ("dmpo", "modern")},
     # Once for the number of states that happened.
-    "mpo, in all states": (table.Scene("mpo", {"policy_loss_steps": "all", "temperature": "learned"}), 1),
+    "mpo, in all states": (
+        table.Scene(
+            "mpo",
+            {
+                "critic_target": "n_step",
+                "critic_loss_steps": "all",
+                "policy_loss_steps": "all",
+                "action_penalty": True,
+                "per_dimension_constraint": False,
+                "temperature": "learned",
+            },
+        ),
+        1,
+    ),
     # Once for the number of pairs that happened, which batch norm must see alone.
     "mpo, batch norm": (table.Scene("mpo", {"critic_torso": "batch_norm", "temperature": "learned"}), 1),
     # Whenever a memory goes through steps, for where episodes begin in them.
@@ -57,7 +87,7 @@ def is_object(x):
 
 
 class Watch(TorchDispatchMode):
-    """Notes each operation with its inputs, tensors by their shapes, and those that mix host and device."""
+    """Notes each operation with its inputs and outputs, tensors by their shapes, and mixes of devices."""
 
     def __init__(self):
         super().__init__()
@@ -65,11 +95,10 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
-        inputs = pytree.tree_leaves((args, kwargs))
-        tensors = [x for x in (*inputs, *pytree.tree_leaves(found)) if isinstance(x, torch.Tensor)]
-        shapes = [str(x.shape if isinstance(x, torch.Tensor) else x) for x in inputs if not is_object(x)]
-        self.operations.append(f"{function} {shapes}")
-        if len({x.device for x in tensors}) > 1:
+        leaves = pytree.tree_leaves((args, kwargs, found))
+        shown = (x.shape if isinstance(x, torch.Tensor) else x for x in leaves if not is_object(x))
+        self.operations.append(f"{function} {[*shown]}")
+        if len({x.device for x in leaves if isinstance(x, torch.Tensor)}) > 1:
             self.copies.append(str(function))
         return found
 
@@ -125,5 +154,9 @@ def test_a_step_is_made_of_the_same_operations_and_waits_for_no_number(name, rea
     builder, batch = scene.builder(OnAGpu), scene.make_batch()
     if getattr(builder.config, "scale_returns", False) and hasattr(batch, "mask"):
         batch = batch._replace(extras=batch.extras._replace(running_return=batch.reward))
-    learner, _ = scene.make(itertools.repeat(to_meta(batch)), builder=builder, parts={"device": META})
+    learner, rows = scene.make(itertools.repeat(to_meta(batch)), builder=builder, parts={"device": META})
     assert_steps_are_alike(learner, reads, num_reads, getattr(builder.config, "policy_period", 1))
+    logged = {name: value for name, value in rows[-1].items() if isinstance(value, torch.Tensor)}
+    assert any(name.startswith("loss/") for name in logged)
+    kept = {name: x for name, x in tree.flatten_with_path(table.state_of(learner)) if torch.is_tensor(x)}
+    assert kept and {name: x.device for name, x in (logged | kept).items() if x.device != META} == {}
