@@ -10,9 +10,10 @@ import tree
 
 from minerva_acme import adders, specs, testing
 from minerva_acme.agents import acting
-from minerva_acme.replay import MemoryServer, layouts
 from minerva_acme.replay import base as replay
+from minerva_acme.replay import layouts
 from minerva_acme.replay.dataset import Dataset
+from minerva_acme.replay.memory import MemoryServer
 
 FIRST, LAST = int(dm_env.StepType.FIRST), int(dm_env.StepType.LAST)
 B, GAMMA, TABLE = 7, 0.9, "steps"

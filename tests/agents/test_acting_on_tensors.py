@@ -13,7 +13,7 @@ from minerva_acme import builders, counting, environments, learners, networks, s
 from minerva_acme.agents import actions, choosing
 from minerva_acme.agents.acting_on_tensors import ActingOnTensors
 from minerva_acme.learners import finite
-from minerva_acme.replay import MemoryServer
+from minerva_acme.replay.memory import MemoryServer
 
 from ..experiments import test_batched
 from ..experiments.test_batched import B, DiscretePendulum

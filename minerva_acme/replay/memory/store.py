@@ -4,6 +4,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from minerva_acme.replay import base, messages, sizes
 from minerva_acme.replay.memory import checkpoint, table
 from minerva_acme.replay.memory.client import MemoryClient
@@ -49,7 +51,13 @@ class MemoryServer(base.ReplayServer):
             raise ValueError(f"`seed` must be >= 0, got {seed}.")
         if device is None:
             sizes.report(tables, ITEM_BYTES)
-        self._tables = table.Tables(tables, seed, device)
+
+        def make_ring(config: base.TableConfig, generator: np.random.Generator) -> table.AnyTable:
+            from minerva_acme.replay.memory import ring  # imports torch
+
+            return ring.RingTable(config, generator, device or "cpu")
+
+        self._tables = table.Tables(tables, seed, device, make_ring)
         if restore_from is not None:
             checkpoint.load(self._tables, restore_from, tables)
         folder = checkpoint_directory or (restore_from and str(pathlib.Path(restore_from).resolve().parent))

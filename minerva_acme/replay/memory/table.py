@@ -61,13 +61,20 @@ class Tables:
     All methods except `close` are called with the lock held.
     """
 
-    def __init__(self, configs: Sequence[base.TableConfig], seed: int, device: str | None) -> None:
+    def __init__(
+        self,
+        configs: Sequence[base.TableConfig],
+        seed: int,
+        device: str | None,
+        make_ring: "Callable[[base.TableConfig, np.random.Generator], AnyTable]",
+    ) -> None:
         """Makes the tables.
 
         Args:
             configs: The configs of the tables.
             seed: The seed of all draws.
-            device: The device of rows that are tensors; None for arrays, and rings on the CPU.
+            device: The device of rows that are tensors; None for arrays.
+            make_ring: The function that makes a table that is a ring.
         """
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
@@ -81,9 +88,7 @@ class Tables:
             sequence = np.random.SeedSequence([seed, *config.name.encode()])
             generator = np.random.Generator(np.random.PCG64(sequence))
             if config.ring is not None:
-                from minerva_acme.replay.memory.ring import RingTable  # imports torch
-
-                self.tables[config.name] = RingTable(config, generator, device or "cpu")
+                self.tables[config.name] = make_ring(config, generator)
                 continue
             stores = {}
             for column, spec in config.signature.columns.items():
