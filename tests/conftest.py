@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import types
 import unittest
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -97,6 +98,24 @@ def pytest_configure() -> None:
     os.fsync = lambda descriptor: None
     # Thousands of tests are collected faster, and need not be looked at again.
     gc.disable()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    # In a new clone, every process would rewrite the assertions of all files, half of what collecting takes:
+    # instead each rewrites a part ahead, which the others find in `__pycache__`.
+    config, folder = session.config, pathlib.Path(__file__).resolve().parent
+    worker, hook = getattr(config, "workerinput", None), config.pluginmanager.rewrite_hook
+    is_whole = [pathlib.Path(each).resolve() for each in config.args] == [folder]
+    if worker is None or not is_whole or sys.dont_write_bytecode or not hasattr(hook, "exec_module"):
+        return
+    ignored = {pathlib.Path(each).resolve() for each in config.getoption("ignore") or ()}
+    files = [path for path in folder.rglob("test_*.py") if ignored.isdisjoint((path, *path.parents))]
+    for path in sorted(files)[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        module = types.ModuleType(path.stem)
+        module.__spec__ = importlib.util.spec_from_file_location(path.stem, path)
+        module.__dict__["__builtins__"] = {}  # without which the first import fails, so that nothing runs
+        with contextlib.suppress(ImportError):
+            hook.exec_module(module)
 
 
 def pytest_collection_finish() -> None:

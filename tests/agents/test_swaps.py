@@ -29,14 +29,19 @@ def settings(word):
 def table():
     """Yields the agent and the settings of each combination, and whether it is one of those that learn.
 
-    Those are half of all, with every pair of parts among them.
+    Every agent learns with each part, and every pair of parts is learned with by an agent of each row.
     """
     lines = PAGE.read_text().split(COLUMNS)[1].splitlines()[2:]
     for line in itertools.takewhile(lambda line: line.startswith("|"), lines):
         agents, *parts = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split("|"))
-        for agent, *words in itertools.product(agents, *map(enumerate, parts)):
+        for (place, agent), *words in itertools.product(enumerate(agents), *map(enumerate, parts)):
             numbers, words = zip(*words, strict=True)
-            yield agent, " ".join(words), sum(numbers) % 2 == 0
+            head, *others = numbers
+            if len(agents) == 1:
+                learns = sum(numbers) % 2 == 0
+            else:
+                learns = others == [(head + place) % 2, (head + place // 2) % 2]
+            yield agent, " ".join(words), learns
 
 
 COMBINATIONS = list(table())
@@ -103,7 +108,7 @@ def make_builder(agent, **changes):
 
 @pytest.mark.parametrize(("agent", "words"), [each[:2] for each in COMBINATIONS if each[2]])
 @pytest.mark.promise("Swapping a part")
-def test_each_pair_of_parts_in_the_table_learns(agent, words):
+def test_the_parts_of_the_table_learn_together(agent, words):
     row, has_moved = step_once(make_builder(agent, **settings(words)), make_environment(agent))
     assert row["skipped_batches"] == 0 and has_moved
     assert row["loss/critic" if agent == "mpo" else next(name for name in row if "loss/" in name)].isfinite()
@@ -113,6 +118,20 @@ def test_every_combination_of_the_table_is_built():
     for agent, words, _ in COMBINATIONS:
         spec = specs.make_environment_spec(make_environment(agent))
         assert make_builder(agent, **settings(words)).make_networks(spec, torch.Generator())
+
+
+def test_every_part_is_learned_with_by_every_agent_and_every_pair_of_them_by_some():
+    learned = [(agent, word) for agent, words, learns in COMBINATIONS if learns for word in words.split()]
+    assert {*learned} == {(agent, word) for agent, words, _ in COMBINATIONS for word in words.split()}
+    pairs = [
+        {
+            (agent in ("mpo", "dqn") and agent, *pair)
+            for agent, words, learns in chosen
+            for pair in itertools.combinations(words.split(), 2)
+        }
+        for chosen in (COMBINATIONS, [each for each in COMBINATIONS if each[2]])
+    ]
+    assert pairs[0] == pairs[1]
 
 
 def test_the_table_has_every_agent_over_replay_and_every_head():

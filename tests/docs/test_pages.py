@@ -543,7 +543,7 @@ def test_equations_are_drawn_without_anything_from_elsewhere(hooks: types.Module
     assert "currentColor" in drawn and "<script" not in drawn
 
 
-def test_every_equation_can_be_drawn(hooks: types.ModuleType) -> None:
+def test_every_equation_can_be_drawn(hooks: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         line
         for page in registry.AGENTS
@@ -553,4 +553,12 @@ def test_every_equation_can_be_drawn(hooks: types.ModuleType) -> None:
         for line in match.strip().splitlines()
     ]
     assert len(lines) >= 20
+    assert "<path" in hooks._draw(lines[0])
+
+    def write(drawn: Any, file: Any, **_: Any) -> None:
+        file.write("<svg></svg>")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", write)  # an equation is read before that
     assert all(hooks._draw(line).startswith("<svg") for line in lines)
+    with pytest.raises(ValueError, match="Unknown symbol"):
+        hooks._draw(r"\unknown")
