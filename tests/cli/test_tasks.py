@@ -128,9 +128,7 @@ def test_a_run_of_the_preset_task_goes_on_from_its_folder_when_the_entry_is_gone
 
 def test_the_steps_of_the_entry_are_what_is_trained(long_entries, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        training, "_run", lambda description, *others, **options: calls.append(description) or 0
-    )
+    monkeypatch.setattr(training, "_run", lambda plan: calls.append(plan.description) or 0)
     words = "train ppo --env Pendulum-v1 --preset task --seed 2 --log csv"
     assert main(words.split()) == 0
     (description,) = calls
