@@ -36,7 +36,7 @@ PAGES = sorted(
 FENCE = re.compile(r"^```(\w*)(?: (\w+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OWN_AGENT = "docs/composing.md"
 FIRST_FIGURE = "docs/images/eighteen_tasks.svg"
-MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 300, 50
+MOST_STEPS, MOST_STEPS_OF_AN_EPISODE = 150, 20
 
 
 class Block(NamedTuple):

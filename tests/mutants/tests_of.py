@@ -99,12 +99,14 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/properties/test_learners.py",
+        "tests/agents/properties/test_device_steps.py",
     ),
     "agents/vmpo": (
         "tests/agents/vmpo",
         "tests/agents/on_policy/test_memory.py",
         "tests/agents/on_policy/test_learners.py",
         "tests/agents/properties/test_learners.py",
+        "tests/agents/properties/test_device_steps.py",
     ),
     "minerva_acme/__init__.py": ("tests/test_public_names.py", "tests/test_thread_settings.py"),
     "minerva_acme/lazy.py": ("tests/test_public_names.py",),
@@ -180,6 +182,7 @@ MORE: dict[str, tuple[str, ...]] = {
     "minerva_acme/learners": (
         "tests/learners",
         "tests/agents/properties/test_learners.py",
+        "tests/agents/properties/test_device_steps.py",
         "tests/agents/mpo/test_reference_step.py",
         "tests/agents/on_policy/test_learners.py",
     ),
