@@ -78,7 +78,7 @@ class RingTable(AnyTable):
 
     def can_append(self) -> bool:
         """Returns whether the rate limiter allows the items that one more row completes."""
-        return self._limits.allow_insert(self.size, self._num_inserted(self._num_rows + 1), self.sampled)
+        return self.allows_inserting(self._num_inserted(self._num_rows + 1))
 
     def append(self, rows: Mapping[str, torch.Tensor], starts: torch.Tensor | None) -> None:
         """Writes a row of every environment; see `base.BatchedWriter`."""

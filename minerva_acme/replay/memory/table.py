@@ -189,7 +189,15 @@ class AnyTable(abc.ABC):
 
     def samples_allowed(self) -> int:
         """Returns how many samples can be taken now, as long as no item is removed."""
-        return self._limits.samples_allowed(self.size, self.inserted, self.sampled)
+        per_insert, min_size, min_diff, _ = self._limits
+        if self.size < min_size:
+            return 0
+        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
+
+    def allows_inserting(self, inserted: int) -> bool:
+        """Returns whether the rate limiter allows inserts until the table has seen so many."""
+        per_insert, min_size, _, max_diff = self._limits
+        return self.size < min_size or inserted * per_insert - self.sampled <= max_diff
 
     def drop_pending(self, owner: object) -> int:
         """Drops the items of an owner that are not inserted yet. Returns their number."""
@@ -313,7 +321,7 @@ class Table(AnyTable):
             self._refuse(priority)
         for field, start, length in zip(self.fields, starts, lengths, strict=True):
             field.store.hold(start, length)
-        if not self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
+        if not self.pending and self.allows_inserting(self.inserted + 1):
             self._insert(starts, lengths, priority)
         else:
             self.pending.append(Item(owner, starts, lengths, priority))
@@ -450,7 +458,7 @@ class Table(AnyTable):
         )
 
     def _insert_pending(self) -> None:
-        while self.pending and self._limits.allow_insert(self.size, self.inserted + 1, self.sampled):
+        while self.pending and self.allows_inserting(self.inserted + 1):
             item = self.pending.popleft()
             item.owner.num_pending -= 1
             self._insert(item.starts, item.lengths, item.priority)
