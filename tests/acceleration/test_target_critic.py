@@ -218,7 +218,7 @@ def test_without_acceleration_or_avx512_the_critic_itself_is_called(
     monkeypatch.setattr(cpu, "has_avx512", lambda: not accelerated)
     fast = target_critic.TargetCritic(critic, accelerated=accelerated)
     assert torch.equal(fast(*pairs).value, critic(*pairs).value)
-    reason = "parts are faster on CPUs with AVX-512 alone" if accelerated else "acceleration is off"
+    reason = "parts are faster only on CPUs with AVX-512" if accelerated else "acceleration is off"
     assert said() == [f"target critic: float32, as a whole: {reason}"]
 
 

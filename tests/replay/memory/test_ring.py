@@ -189,7 +189,10 @@ def test_items_and_priorities_are_refused_by_name():
         fill(client, 3)
         with pytest.raises(replay.ReplayError, match="whose items have no priorities"):
             client.update_priorities("steps", np.zeros(1, np.uint64), np.ones(1))
-        with client.writer(2) as writer, pytest.raises(replay.ReplayError):
+        with (
+            client.writer(2) as writer,
+            pytest.raises(replay.ReplayError, match="Write to it with .client.bat"),
+        ):
             writer.append({"n": np.array(1)})
             writer.create_item("steps", 1.0, {"n": replay.Window("n", 0, 1)})
     with pytest.raises(ValueError, match="whose items have no priorities, got Prioritized"):
