@@ -141,7 +141,7 @@ def test_a_killed_driver_takes_its_nodes_along_and_ctrl_c_saves(
     output, _ = second.communicate(timeout=60)
     assert time.monotonic() - began < 15.0
     assert second.returncode == 0
-    word, env_steps, signal_name = output.split()
+    word, env_steps, signal_name = output.removeprefix("begins\n").split()
     assert (word, signal_name) == ("ended", "SIGINT")
     assert checkpointing.env_steps(checkpointing.find(directory)) == int(env_steps)
     killing.wait_until(lambda: not killing.processes(second_mark), 15.0)
