@@ -15,7 +15,15 @@ from dm_control.locomotion import arenas, tasks, walkers
 def run(
     body: composer.Entity, seed: int, time_limit: float, target_velocity: float, **timesteps: float
 ) -> dm_env.Environment:
-    """Makes a run through a corridor: a step earns 1 at the target velocity, in m/s; a fall is terminal."""
+    """Makes a run through a corridor. A step earns 1 at the target velocity, and a fall is terminal.
+
+    Args:
+        body: The walker.
+        seed: The seed of the episodes.
+        time_limit: The length of an episode, in seconds; no terminal state.
+        target_velocity: In metres per second.
+        **timesteps: The seconds of an action, `control_timestep`, and of the simulation, `physics_timestep`.
+    """
     task = tasks.RunThroughCorridor(
         body,
         arenas.EmptyCorridor(),
@@ -34,19 +42,19 @@ def run(
 
 
 def ant(seed: int, time_limit: float = 20.0) -> dm_env.Environment:
-    """An ant with 8 joints."""
+    """An ant with 8 joints; for the arguments see `run`."""
     return run(walkers.Ant(), seed, time_limit, target_velocity=3.0)
 
 
 def rodent(seed: int, time_limit: float = 20.0) -> dm_env.Environment:
-    """A rat with 38 actuators."""
+    """A rat with 38 actuators; for the arguments see `run`."""
     return run(
         walkers.Rat(), seed, time_limit, target_velocity=1.0, physics_timestep=0.001, control_timestep=0.02
     )
 
 
 def humanoid(seed: int, time_limit: float = 20.0) -> dm_env.Environment:
-    """A humanoid with the 56 joints of motion capture."""
+    """A humanoid with the 56 joints of motion capture; for the arguments see `run`."""
     return run(walkers.CMUHumanoidPositionControlledV2020(), seed, time_limit, target_velocity=3.0)
 
 

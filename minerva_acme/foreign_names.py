@@ -16,7 +16,7 @@ _Result = TypeVar("_Result")
 
 @functools.cache
 def table(name: Literal["elsewhere", "advice", "flag_advice", "short_flags", "nearest"]) -> Mapping[str, Any]:
-    """Returns a table of the file, which says what it holds, with an entry for each name in its keys."""
+    """Returns the table of that name in the file, with an entry for each of the names that a key lists."""
     import tomllib  # which takes longer than all else here, and only a wrong name needs it
 
     tables = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -113,8 +113,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for path in sorted(files)[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         module = types.ModuleType(path.stem)
         module.__spec__ = importlib.util.spec_from_file_location(path.stem, path)
-        module.__dict__["__builtins__"] = {}  # without which the first import fails, so that nothing runs
-        with contextlib.suppress(ImportError):
+        module.__dict__["__builtins__"] = {}  # without which the first import or class fails: nothing runs
+        with contextlib.suppress(ImportError, NameError):
             hook.exec_module(module)
 
 

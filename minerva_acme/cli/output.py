@@ -1,4 +1,4 @@
-"""What commands print: text, the verdicts of checks, and with `--json` one value alone on standard output."""
+"""What commands print: text, the results of checks or, with `--json`, a single value on standard output."""
 
 import contextlib
 import json

@@ -53,7 +53,7 @@ def stoppable(should_stop: Callable[[], bool], *, is_alone: bool = False) -> Ite
 
     Args:
         should_stop: The function that says whether to stop, called twice a second in each wait.
-        is_alone: Whether no other may; see `alone`.
+        is_alone: Whether this thread is the only one that uses replay, see `alone`.
     """
     before = _this_thread.should_stop, _this_thread.is_alone
     _this_thread.should_stop, _this_thread.is_alone = should_stop, is_alone

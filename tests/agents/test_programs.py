@@ -59,7 +59,7 @@ AGENTS = {
     "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
     "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
 }
-# Their policies are of the same modules as those of BC, MPO and TD3.
+# Their policies have the same modules as those of BC, MPO and TD3.
 LIKE_ANOTHER = [registry.AGENTS[name].title for name in ("d4pg", "crr", "iql", "wpo")]
 # V-MPO makes its policy as PPO does, and other agents over replay as SAC does.
 OTHER_OBSERVATIONS = {"PPO": ["nest"], "SAC": ["nest"], "DQN": ["picture"]}

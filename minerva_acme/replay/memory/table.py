@@ -195,7 +195,7 @@ class AnyTable(abc.ABC):
         return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
     def allows_inserting(self, inserted: int) -> bool:
-        """Returns whether the rate limiter allows inserts until the table has seen so many."""
+        """Returns whether the rate limiter allows inserts up to a total of `inserted` items."""
         per_insert, min_size, _, max_diff = self._limits
         return self.size < min_size or inserted * per_insert - self.sampled <= max_diff
 
