@@ -236,7 +236,7 @@ class ModulePolicy(builders.AgentPolicy):
         return tree.map_structure(lambda kind, x: kind.to_environment(x.numpy()), self._raw_actions, raw)
 
     def _env_steps(self) -> int:
-        return 0 if self._counter is None else int(self._counter.get_counts().get("actor_steps", 0))
+        return 0 if self._counter is None else int(self._counter.get_count("actor_steps"))
 
     def _repeat_noise(self) -> None:
         """Repeats the previous noise, except in every `noise_repeat`-th step, which draws new noise."""

@@ -70,6 +70,10 @@ class Counter(core.Saveable):
         with self._root._lock:
             return dict(self._root._counts)
 
+    def get_count(self, name: str) -> Number:
+        """Returns one of the counts by its full name, 0 if there is none yet; fast enough for each step."""
+        return self._root._counts.get(name, 0)
+
     def get_steps_key(self) -> str:
         """Returns the full name of this counter's `steps`, for the logs."""
         return self._prefix + "steps"

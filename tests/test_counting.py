@@ -18,6 +18,8 @@ def test_children_count_under_their_prefix_and_see_everything():
     learner.increment(steps=1)
     assert root.increment(walltime=0.5) == expected
     assert actor.get_counts() == learner.get_counts() == root.get_counts() == expected
+    assert actor.get_count("learner_steps") == root.get_count("learner_steps") == 1
+    assert actor.get_count("steps") == 0
 
 
 def test_prefixes_of_a_deep_tree_are_joined_from_the_root():

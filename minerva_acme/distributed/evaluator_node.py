@@ -146,7 +146,7 @@ class _Run:
             follower: The source of the weights, or None to leave them as they are.
         """
         self.counter.restore(self._shared.get_counts())
-        self.steps = int(self.counter.get_counts().get("actor_steps", 0))
+        self.steps = int(self.counter.get_count("actor_steps"))
         if follower is not None:
             self.source = weights.Fixed(follower, self.config.builder.policy_variables)
 

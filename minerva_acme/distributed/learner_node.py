@@ -305,7 +305,7 @@ class LearnerNode(graph.Part):
         return self._newest.key
 
     def _env_steps(self) -> int:
-        return int(self._reporter.counter.get_counts().get("actor_steps", 0))
+        return int(self._reporter.counter.get_count("actor_steps"))
 
     def _hear(self, seconds: float) -> None:
         """Fetches the counts of the other nodes.

@@ -131,7 +131,7 @@ class Reporter:
         while not self._has_lease():
             if (
                 self._context.stop.is_set()
-                or self.counter.get_counts().get("actor_steps", 0) >= num_env_steps
+                or self.counter.get_count("actor_steps") >= num_env_steps
             ):
                 return False
             if not is_asked:

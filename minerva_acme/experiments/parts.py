@@ -127,7 +127,7 @@ class Parts:
 
     def count(self, name: str) -> int:
         """Returns one of the run's counts, such as `learner_steps`."""
-        return int(self.counter.get_counts().get(name, 0))
+        return int(self.counter.get_count(name))
 
     def make_evaluation_actor(
         self, environment: experiment_config.Environment | None = None
@@ -223,7 +223,7 @@ def make_learner(
 
     def share_done(learner_steps: int) -> float:
         planned = min(1.0, learner_steps / num_learner_steps)
-        env_steps = counter.get_counts().get("actor_steps", 0)
+        env_steps = counter.get_count("actor_steps")
         if ranks is not None or not (env_steps and config.num_env_steps):
             return planned  # Several learners do not hear of an environment step at the same time.
         # Short episodes can bring more items, and so more learner steps, than environment steps let expect.

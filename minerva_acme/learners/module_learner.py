@@ -116,7 +116,7 @@ class ModuleLearner(core.Learner):
     def _copied(self, names: Sequence[str]) -> core.VersionedVariables:
         values: list[types.NestedArray] = [
             {
-                key: value.detach().cpu().numpy().copy()
+                key: value.numpy(force=True).copy()
                 for key, value in self._modules[name].state_dict(keep_vars=True).items()
             }
             for name in names
