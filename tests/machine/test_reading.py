@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 
-LIBRARY = [pathlib.Path(__file__).parents[1] / name for name in ("minerva_acme", "adders", "agents")]
+LIBRARY = [pathlib.Path(__file__).parents[2] / name for name in ("minerva_acme", "adders", "agents")]
 
 
 def test_a_file_of_json_is_read(tmp_path):
@@ -109,7 +109,7 @@ def test_the_library_reads_json_and_toml_in_one_place():
             if called in ("json.load", "json.loads", "tomllib.load", "tomllib.loads") and not is_own:
                 found.append(f"{path.name}: {ast.unparse(node)}")
     assert found == [
+        "env_kwargs.py: tomllib.loads(f'value = {text}')",  # what was typed
         "reading.py: json.loads(text)",
         "reading.py: tomllib.loads(_read(path).decode())",
-        "env_kwargs.py: tomllib.loads(f'value = {text}')",  # what was typed
     ]
