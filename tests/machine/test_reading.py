@@ -109,7 +109,7 @@ def test_the_library_reads_json_and_toml_in_one_place():
             if called in ("json.load", "json.loads", "tomllib.load", "tomllib.loads") and not is_own:
                 found.append(f"{path.name}: {ast.unparse(node)}")
     assert found == [
-        "env_kwargs.py: tomllib.loads(f'value = {text}')",  # what was typed
         "reading.py: json.loads(text)",
         "reading.py: tomllib.loads(_read(path).decode())",
+        "env_kwargs.py: tomllib.loads(f'value = {text}')",  # what was typed
     ]
