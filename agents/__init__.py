@@ -6,7 +6,7 @@ For example `mpo` has the config `mpo.MPOConfig`, ready-made configs in `mpo.PRE
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents import (  # noqa: F401 -- offered by `__getattr__`

@@ -8,18 +8,9 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import (
-    acceleration,
-    actors,
-    builders,
-    core,
-    counting,
-    networks,
-    readable,
-    specs,
-    types,
-)
+from minerva_acme import acceleration, actors, builders, core, counting, networks, specs, types
 from minerva_acme.agents import acting_on_tensors, actions, choosing, schedules
+from minerva_acme.names import readable
 
 
 class BehaviourExtras(NamedTuple):

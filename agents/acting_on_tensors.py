@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from minerva_acme import generators, networks
+from minerva_acme import networks
 from minerva_acme.acceleration.acting import Choice
+from minerva_acme.machine import generators
 
 
 class ActingOnTensors:

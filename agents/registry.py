@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minerva_acme import readable
+from minerva_acme.names import readable
 
 if TYPE_CHECKING:
     from minerva_acme import builders

@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Literal
 
-from minerva_acme import constraints, foreign_names
+from minerva_acme import constraints
+from minerva_acme.names import foreign_names
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

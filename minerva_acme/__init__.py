@@ -32,8 +32,9 @@ The command `minerva` does the same from a shell.
 import importlib.util
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy, thread_settings
 from minerva_acme._version import __version__
+from minerva_acme.machine import threads
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme import (  # noqa: F401 -- offered by `__getattr__`
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
         learners,
         loggers,
         losses,
+        machine,
+        names,
         networks,
         observers,
         plotting,
@@ -73,7 +76,7 @@ if importlib.util.find_spec(f"{__name__}.agents") is None:
         "`minerva_acme.agents`, which is in another folder there. Install the clone itself with `pip install "
         '-e ".[tested]"`, or start Python in another folder.'
     )
-thread_settings.set_defaults()  # before anything here imports torch, which reads the settings only once
+threads.set_defaults()  # before anything here imports torch, which reads the settings only once
 
 __all__ = ["__version__", "load_policy"]
 

@@ -13,7 +13,8 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, core, counting, foreign_names, loggers, readable, specs, types
+from minerva_acme import actors, core, counting, loggers, specs, types
+from minerva_acme.names import foreign_names, readable
 from minerva_acme.replay import base as replay
 
 Networks = TypeVar("Networks")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple
 
-from minerva_acme import machine_memory
+from minerva_acme.machine import memory
 
 LARGEST = 1e15
 """The largest magnitude of a number in training data. A larger number is rejected, as nan is.
@@ -56,7 +56,7 @@ Share = Annotated[float, Constraint("in [0, 1]", lambda value: 0 <= value <= 1)]
 Discount = Annotated[Share, Range(0.95, 0.999)]
 LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
-_MEMORY_BYTES = machine_memory.total_bytes()  # read once: a sweep makes thousands of configs
+_MEMORY_BYTES = memory.total_bytes()  # read once: a sweep makes thousands of configs
 
 
 WEIGHT_BYTES = 16
@@ -71,7 +71,7 @@ def fit_into_memory(sizes: Sequence[int]) -> bool:
 
 FITTING = (
     "sizes that can be trained with this machine's "
-    f"{machine_memory.describe(_MEMORY_BYTES)} of memory, at {WEIGHT_BYTES} bytes a weight"
+    f"{memory.describe(_MEMORY_BYTES)} of memory, at {WEIGHT_BYTES} bytes a weight"
 )
 Sizes = Annotated[
     tuple[int, ...],

@@ -28,7 +28,7 @@ from absl.testing import absltest
 from dm_env import specs, test_utils
 
 import minerva_acme  # noqa: F401 -- sets the environment that torch reads when it loads
-from minerva_acme import thread_settings
+from minerva_acme.machine import threads
 from minerva_acme.replay import backends
 
 # Tests compute the same on every machine: what needs a GPU runs by `make test-gpu`. CUDA reads this when it
@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     # xdist would count the machine's cores, those too that this process must not use. Tests of signals, of
     # faults and of inline runs mostly wait: twice as many workers keep the cores busy.
-    return min(2 * thread_settings.num_cores(), _MAX_WORKERS)
+    return min(2 * threads.num_cores(), _MAX_WORKERS)
 
 
 def pytest_configure() -> None:

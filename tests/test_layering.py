@@ -13,10 +13,10 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["_version", "constraints", "foreign_names", "lazy", "machine_memory", "readable"],
-            ["reading", "thread_settings", "writing"],
-            ["results", "task_settings"],
-            ["types", "specs", "core", "counting", "generators"],
+            ["_version", "names"],
+            ["machine"],
+            ["constraints", "results"],
+            ["types", "specs", "core", "counting"],
             ["distributions", "loggers", "wrappers", "replay"],
             ["losses", "networks", "actors", "environments", "observers", "datasets"],
             ["acceleration", "builders"],
@@ -34,9 +34,7 @@ LAYERS = {
     )
     for name in names
 }
-TORCH_FREE = tuple(
-    f"minerva_acme.{name}" for name in ("constraints", "foreign_names", "lazy", "machine_memory")
-)
+TORCH_FREE = ("minerva_acme.constraints", "minerva_acme.machine.memory", "minerva_acme.names")
 # What learners and agents get through `acceleration.Acceleration`.
 KERNELS = "minerva_acme.acceleration"
 MATHS = ("minerva_acme.distributions", "minerva_acme.losses", "minerva_acme.networks")

@@ -101,7 +101,7 @@ def test_the_wheel_holds_every_module_and_nothing_else(
     data = [path for path in data if not any(path.match(pattern) for pattern in left_out)]
     assert sum(path.stat().st_size for path in data) < 450_000  # an installed package stays small
     expected = {
-        "minerva_acme/foreign_names.toml",
+        "minerva_acme/names/foreign_names.toml",
         "minerva_acme/plotting/paper.mplstyle",
         "minerva_acme/plotting/report_page.html",
         "minerva_acme/runs/tasks.toml",

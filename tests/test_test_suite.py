@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from minerva_acme import thread_settings
+from minerva_acme.machine import threads
 
 # A call whose name starts so checks: pytest.raises, np.testing.assert_allclose, spec.validate, check_tape ..
 CHECKS = ("assert", "check_", "compare_", "fail", "raises", "validate", "warns")
@@ -60,7 +60,7 @@ def test_more_processes_than_cores_run_the_tests_as_far_as_there_is_memory(
 ) -> None:
     if not pytestconfig.pluginmanager.hasplugin("xdist"):
         pytest.skip("pytest-xdist is not installed, or is switched off")
-    monkeypatch.setattr(thread_settings, "num_cores", lambda: num_cores)
+    monkeypatch.setattr(threads, "num_cores", lambda: num_cores)
     assert pytestconfig.hook.pytest_xdist_auto_num_workers(config=pytestconfig) == num_workers
 
 

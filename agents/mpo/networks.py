@@ -11,10 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, networks, readable, specs
+from minerva_acme import acceleration, networks, specs
 from minerva_acme.agents.mpo import config as mpo_config
 from minerva_acme.agents.mpo import objectives
 from minerva_acme.agents.off_policy import networks as kit
+from minerva_acme.names import readable
 
 # Batch norm is for MPO's critics alone, since its learner keeps the statistics to replayed pairs.
 _CRITIC_TORSOS: Mapping[str, networks.TorsoFactory] = {**kit.TORSOS, "batch_norm": networks.BatchNormMLP}

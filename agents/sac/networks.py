@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minerva_acme import readable
+from minerva_acme.names import readable
 
 
 class Temperature(nn.Module):

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.agents.td3.builder import TD3Builder

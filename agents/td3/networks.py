@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from torch import nn
 
-from minerva_acme import networks, readable
+from minerva_acme import networks
+from minerva_acme.names import readable
 
 
 class TD3Networks(NamedTuple):

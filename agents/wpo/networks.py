@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from minerva_acme import readable
+from minerva_acme.names import readable
 
 
 class WPONetworks(NamedTuple):

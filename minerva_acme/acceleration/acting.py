@@ -18,7 +18,6 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import generators
 from minerva_acme.acceleration import kernels, notes
 from minerva_acme.acceleration.agreement import Agreement, Pair, Watch, far_weights, is_called_as_written
 from minerva_acme.acceleration.array_layers import UnknownNetwork, elu
@@ -27,6 +26,7 @@ from minerva_acme.distributions.categorical import log_softmax_array
 from minerva_acme.distributions.gaussian import log_prob_array
 from minerva_acme.distributions.limits import MAX_LOG_STD, MIN_LOG_STD
 from minerva_acme.distributions.squashed import squash_array
+from minerva_acme.machine import generators
 from minerva_acme.networks import critic, critic_heads, encoders, normalizer, torso, weights
 from minerva_acme.networks.actor_critic import (
     ActorCritic,

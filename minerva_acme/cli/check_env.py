@@ -9,11 +9,12 @@ import dm_env
 import numpy as np
 import tree
 
-from minerva_acme import environments, readable, specs, testing
+from minerva_acme import environments, specs, testing
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, output
 from minerva_acme.cli.output import Check, Console
 from minerva_acme.environments import own
+from minerva_acme.names import readable
 from minerva_acme.runs import env_kwargs
 
 _NAME_WIDTH = 24

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from minerva_acme import foreign_names
+from minerva_acme.names import foreign_names
 
 _MIN_STEM = 3  # letters; shorter beginnings match too much
 

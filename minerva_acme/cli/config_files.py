@@ -10,9 +10,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from minerva_acme import reading
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, flags
+from minerva_acme.machine import reading
 from minerva_acme.runs import env_kwargs, options
 
 _RUN = "run.json"

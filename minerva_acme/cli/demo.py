@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import experiments, plotting, results, task_settings
+from minerva_acme import experiments, plotting, results
 from minerva_acme.cli import commands, extras, parsing, training, video
 from minerva_acme.cli.output import Console
+from minerva_acme.environments import task_settings
 from minerva_acme.experiments import stopping
 from minerva_acme.plotting import report
 from minerva_acme.runs import checkpointing, run_folder, run_results

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from minerva_acme import thread_settings
 from minerva_acme.acceleration import cpu, kernels
 from minerva_acme.cli import commands, output
 from minerva_acme.cli.output import Check, Console
+from minerva_acme.machine import threads
 
 _PROBE_SECONDS = 120.0
 _MIN_DISK_GB, _LITTLE_DISK_GB = 0.1, 2.0
@@ -98,7 +98,7 @@ def examine(directory: pathlib.Path) -> Iterator[Check]:
     yield check_python(sys.version_info[:3])
     yield Check("platform", "ok", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield check_torch(torch.__version__, importlib.metadata.requires("minerva-acme") or [])
-    yield from check_threads(os.environ, thread_settings.num_cores())
+    yield from check_threads(os.environ, threads.num_cores())
     yield check_float32()
     yield check_bfloat16()
     yield check_cuda()
@@ -158,14 +158,14 @@ def _numbers(version: str) -> list[int]:
 
 def check_threads(environment: Mapping[str, str], num_cores: int) -> Iterator[Check]:
     """Checks how many threads compute, and how they wait."""
-    threads = environment.get("OMP_NUM_THREADS", "")
-    if threads.isdigit() and int(threads) > num_cores:
-        words = f"OMP_NUM_THREADS is {threads}, but {num_cores} cores are available: threads will compete"
-        fix = f"export OMP_NUM_THREADS={thread_settings.recommended(num_cores)}"
+    given = environment.get("OMP_NUM_THREADS", "")
+    if given.isdigit() and int(given) > num_cores:
+        words = f"OMP_NUM_THREADS is {given}, but {num_cores} cores are available: threads will compete"
+        fix = f"export OMP_NUM_THREADS={threads.recommended(num_cores)}"
         yield Check("threads", "warning", words, fix)
     else:
         yield Check("threads", "ok", f"{num_cores} cores available")
-    for setting in thread_settings.describe():
+    for setting in threads.describe():
         words = f"{setting.value}, set {'by default' if setting.is_default else 'by you'}"
         if setting.is_late:
             words += ", but only after the library that reads it was loaded"

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from rich.table import Column, Table
 
-from minerva_acme import constraints, datasets, experiments, machine_memory
+from minerva_acme import constraints, datasets, experiments
 from minerva_acme.cli.output import Console
 from minerva_acme.experiments import beginning, evaluator, signals
+from minerva_acme.machine import memory
 from minerva_acme.replay import backends, sizes
 from minerva_acme.runs import checkpointing, run_folder
 
@@ -88,7 +89,7 @@ def run(plan: Plan) -> None:
     weight_bytes = constraints.WEIGHT_BYTES * trained + _FROZEN_BYTES * frozen
     console.print(
         f"Networks: {trained:,} trained weights and {frozen:,} others take "
-        f"{machine_memory.describe(weight_bytes)}, without activations "
+        f"{memory.describe(weight_bytes)}, without activations "
         "and target networks that the learner makes."
     )
     light = _STORED_BYTES * trained + _FROZEN_BYTES * frozen
@@ -98,8 +99,8 @@ def run(plan: Plan) -> None:
     disk = (config.checkpoint_keep + 1) * full + config.checkpoint_best * light
     free = shutil.disk_usage(next(path for path in directory.absolute().parents if path.exists())).free
     console.print(
-        f"Disk: checkpoints take at most {machine_memory.describe(disk)}, with "
-        f"{machine_memory.describe(full)} each; {machine_memory.describe(free)} are free."
+        f"Disk: checkpoints take at most {memory.describe(disk)}, with "
+        f"{memory.describe(full)} each; {memory.describe(free)} are free."
     )
     if processes:
         console.print("Time: not estimated for several processes.")

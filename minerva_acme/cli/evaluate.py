@@ -3,9 +3,10 @@
 import contextlib
 import statistics
 
-from minerva_acme import readable, runs
+from minerva_acme import runs
 from minerva_acme.cli import commands, environment_choice, output
 from minerva_acme.cli.output import Console
+from minerva_acme.names import readable
 from minerva_acme.runs import options, policies
 
 

@@ -1,8 +1,9 @@
 """`minerva export`."""
 
-from minerva_acme import readable, runs
+from minerva_acme import runs
 from minerva_acme.cli import choices, commands
 from minerva_acme.cli.output import Console
+from minerva_acme.names import readable
 from minerva_acme.runs import checkpointing, policies, verification
 
 _FORMATS = ("safetensors", "pt2", "onnx")

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from minerva_acme import readable
+from minerva_acme.names import readable
 
 
 @contextlib.contextmanager

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from minerva_acme import constraints, foreign_names
+from minerva_acme import constraints
 from minerva_acme.cli import choices
+from minerva_acme.names import foreign_names
 
 AGENT = "--agent"
 """Another way to name the agent of `minerva train`, natural for the path of a builder."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import rich.console
 
-from minerva_acme import readable
+from minerva_acme.names import readable
 
 _STYLES = {"ok": "green", "no": "dim", "warning": "yellow", "wrong": "bold red"}
 

@@ -15,9 +15,10 @@ from typing import Any, Literal, NoReturn
 
 import tyro
 
-from minerva_acme import _version, task_settings
+from minerva_acme import _version
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
+from minerva_acme.environments import task_settings
 from minerva_acme.runs import env_kwargs, tasks
 
 DEBUG = "--debug"

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from minerva_acme import thread_settings
 from minerva_acme.distributed import jobs as distributed_jobs
 from minerva_acme.experiments import interrupts
+from minerva_acme.machine import threads
 
 _POLL_SECONDS = 0.1
 _CODE = "import sys; from minerva_acme.cli import main; sys.exit(main())"  # as the installed `minerva` does
@@ -106,7 +106,7 @@ def _interrupt(running: Iterable[distributed_jobs.Process]) -> None:
 
 
 def _environment(at_once: int) -> dict[str, str]:
-    chosen_here = {setting.name for setting in thread_settings.describe() if setting.is_default}
+    chosen_here = {setting.name for setting in threads.describe() if setting.is_default}
     if at_once > 1 and "OMP_NUM_THREADS" in chosen_here:
         return {**os.environ, "OMP_NUM_THREADS": "1"}
     return dict(os.environ)

@@ -6,9 +6,12 @@ import pathlib
 import shlex
 from collections.abc import Iterator
 
-from minerva_acme import readable, reading, runs, task_settings
+from minerva_acme import runs
 from minerva_acme.cli import commands, video
 from minerva_acme.cli.output import Console
+from minerva_acme.environments import task_settings
+from minerva_acme.machine import reading
+from minerva_acme.names import readable
 from minerva_acme.runs import (
     checkpointing,
     hub,

@@ -8,9 +8,10 @@ from rich import box
 from rich.table import Column
 from rich.table import Table as RichTable
 
-from minerva_acme import plotting, reading, results
+from minerva_acme import plotting, results
 from minerva_acme.cli import choices, commands, extras
 from minerva_acme.cli.output import Console
+from minerva_acme.machine import reading
 from minerva_acme.plotting import report_page, run_figures
 from minerva_acme.results import names
 from minerva_acme.runs import run_folder, run_results

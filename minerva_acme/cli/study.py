@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import optuna
 
-from minerva_acme import reading, writing
 from minerva_acme.cli import search_space
+from minerva_acme.machine import reading, writing
 
 _FORMAT = 1
 _STATES = {

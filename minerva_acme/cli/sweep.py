@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.table import Column, Table
 from rich.text import Text
 
-from minerva_acme import datasets, distributed, plotting, results, task_settings
+from minerva_acme import datasets, distributed, plotting, results
 from minerva_acme.cli import (
     collect,
     commands,
@@ -23,6 +23,7 @@ from minerva_acme.cli import (
 )
 from minerva_acme.cli.output import Console
 from minerva_acme.datasets import demonstrations
+from minerva_acme.environments import task_settings
 from minerva_acme.experiments import progress_display, stopping
 from minerva_acme.runs import checkpointing, env_kwargs, options, run_folder, run_lock, run_results
 

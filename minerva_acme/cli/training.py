@@ -11,10 +11,11 @@ from typing import Any
 import dm_env
 from rich.table import Column, Table
 
-from minerva_acme import distributed, experiments, task_settings, video
+from minerva_acme import distributed, experiments, video
 from minerva_acme.agents import registry
 from minerva_acme.cli import commands, dry_run
 from minerva_acme.cli.output import Console
+from minerva_acme.environments import task_settings
 from minerva_acme.experiments import stopping
 from minerva_acme.runs import checkpointing, env_kwargs, run_folder, run_lock, run_logs, run_names
 from minerva_acme.runs import options as run_options

@@ -11,9 +11,10 @@ import dm_env
 import numpy as np
 from rich.progress import Progress
 
-from minerva_acme import runs, task_settings
+from minerva_acme import runs
 from minerva_acme.cli import commands, environment_choice, extras
 from minerva_acme.cli.output import Console
+from minerva_acme.environments import task_settings
 from minerva_acme.runs import options, policies, recorded_environment, run_folder
 from minerva_acme.video import recording
 from minerva_acme.wrappers import rendering

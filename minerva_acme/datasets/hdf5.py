@@ -13,7 +13,8 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from minerva_acme import core, machine_memory, reading
+from minerva_acme import core
+from minerva_acme.machine import memory, reading
 
 Nest: TypeAlias = np.ndarray | Mapping[str, Any]
 """An array, or a dict of nests by name."""
@@ -158,7 +159,7 @@ class Reader(core.Closeable):
         """
         self._left -= num_bytes
         if self._left < 0:
-            size, most, declared = map(machine_memory.describe, (self._size, self._most, num_bytes))
+            size, most, declared = map(memory.describe, (self._size, self._most, num_bytes))
             raise ValueError(
                 f"it has {size}, of which at most {most} may be unpacked, got {declared} more in {name}. If "
                 "you trust it and they fit into memory, allow more: --max-unpacked-gigabytes N "

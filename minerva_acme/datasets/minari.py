@@ -34,9 +34,10 @@ from typing import Any
 import numpy as np
 import tree
 
-from minerva_acme import core, reading, specs, types, writing
+from minerva_acme import core, specs, types
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import hdf5, spaces
+from minerva_acme.machine import reading, writing
 
 _logger = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import core, reading, specs, types, writing
+from minerva_acme import core, specs, types
 from minerva_acme.datasets import episodes as episode_forms
 from minerva_acme.datasets import minari
+from minerva_acme.machine import reading, writing
 from minerva_acme.replay import base as replay
 from minerva_acme.wrappers import leafwise
 

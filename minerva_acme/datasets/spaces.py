@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import reading, specs, types
+from minerva_acme import specs, types
+from minerva_acme.machine import reading
 
 PART = "_index_"
 """What the name of a part of a tuple begins with, before its index."""

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from minerva_acme import counting, reading
+from minerva_acme import counting
 from minerva_acme.distributed import graph
+from minerva_acme.machine import reading
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import run_logs
 

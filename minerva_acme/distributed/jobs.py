@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from minerva_acme import thread_settings
 from minerva_acme.distributed import child, ray_engine
+from minerva_acme.machine import threads
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class RayJobs:
             ValueError: Ray is not installed, or there is no such cluster.
         """
         self._engine = ray_engine.RayEngine(address)
-        self.num_places = num_places or thread_settings.num_cores()
+        self.num_places = num_places or threads.num_cores()
         try:
             self._engine.connect(self.num_places)
             import ray

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from minerva_acme import machine_memory
 from minerva_acme.distributed import graph, inline
+from minerva_acme.machine import memory
 
 _logger = logging.getLogger(__name__)
 
@@ -448,7 +448,7 @@ class RayNode:
             self._has_lines.wait_for(lambda: self._lines, 2.0)
             lines = list(self._lines)
             self._lines.clear()
-        about = {"pid": float(os.getpid()), "memory_mb": machine_memory.resident_bytes() / 1e6}
+        about = {"pid": float(os.getpid()), "memory_mb": memory.resident_bytes() / 1e6}
         return ray.get_runtime_context().get_node_id(), about, lines
 
     def loaded(self) -> dict[str, Any]:

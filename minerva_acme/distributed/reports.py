@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from minerva_acme import counting, loggers, machine_memory
+from minerva_acme import counting, loggers
 from minerva_acme.distributed import counter_node, graph
 from minerva_acme.loggers import base
+from minerva_acme.machine import memory
 
 _logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Reporter:
                     self._context.incarnation,
                     self._number,
                     self.counter.own(),
-                    {"memory_mb": machine_memory.resident_bytes() / 1e6, "pid": os.getpid(), **status},
+                    {"memory_mb": memory.resident_bytes() / 1e6, "pid": os.getpid(), **status},
                     rows,
                     self._alone,
                     wants,

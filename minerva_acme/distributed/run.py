@@ -13,13 +13,15 @@ from typing import Any, Literal
 
 import torch
 
-from minerva_acme import builders, foreign_names, thread_settings
+from minerva_acme import builders
 from minerva_acme.distributed import counter_node, graph, inline, program, status, supervisor
 from minerva_acme.environments import scene
 from minerva_acme.experiments import beginning as run_beginning
 from minerva_acme.experiments import interrupts, parts, progress_display, seeds, signals, stopping
 from minerva_acme.experiments import progress as run_progress
 from minerva_acme.experiments import run as one_process
+from minerva_acme.machine import threads
+from minerva_acme.names import foreign_names
 from minerva_acme.replay import backends
 from minerva_acme.replay.reverb import ports
 from minerva_acme.runs import checkpointing, evaluation
@@ -109,7 +111,7 @@ def run_distributed_experiment(
             _logger.info("resuming from %s", beginning.checkpoint)
             checkpointing.continue_from(directory / "checkpoints", beginning.checkpoint)
         # On this machine alone the actors need cores too.
-        num_cores = thread_settings.num_cores() - (num_actors if host == "localhost" else 0)
+        num_cores = threads.num_cores() - (num_actors if host == "localhost" else 0)
         the_program = program.make_program(
             config,
             beginning.spec,
@@ -119,7 +121,7 @@ def run_distributed_experiment(
             host=host,
             session=session,
             after_failure=replay_after_failure,
-            learner_threads=thread_settings.recommended(max(1, num_cores // num_learners)),
+            learner_threads=threads.recommended(max(1, num_cores // num_learners)),
             beginning=beginning,
         )
         _logger.info("the program:\n%s", the_program)

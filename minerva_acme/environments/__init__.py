@@ -2,18 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy
-from minerva_acme.environments.factories import (
-    list_environments,
-    list_makeable,
-    make,
-    make_training_environment,
-    make_vector,
-)
-from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
-from minerva_acme.environments.process_vector import EnvironmentWorkerError, ProcessVectorEnvironment
-from minerva_acme.environments.vector import InProcessVectorEnvironment, VectorEnvironment
-from minerva_acme.environments.vector_loop import VectorEnvironmentLoop
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.environments.batched import (
@@ -26,10 +15,21 @@ if TYPE_CHECKING:
     from minerva_acme.environments.batched_brax import BatchedBrax
     from minerva_acme.environments.batched_loop import BatchedEnvironmentLoop
     from minerva_acme.environments.batched_pendulum import BatchedPendulum
+    from minerva_acme.environments.factories import (
+        list_environments,
+        list_makeable,
+        make,
+        make_training_environment,
+        make_vector,
+    )
     from minerva_acme.environments.gymnasium_adapter import GymnasiumEnvironment
     from minerva_acme.environments.gymnasium_batch import make_gymnasium_batch
     from minerva_acme.environments.gymnasium_from_dm_env import GymnasiumFromDmEnv
     from minerva_acme.environments.gymnasium_vector import GymnasiumVectorEnvironment
+    from minerva_acme.environments.loop import EnvironmentLoop, EpisodeResult, Observer
+    from minerva_acme.environments.process_vector import EnvironmentWorkerError, ProcessVectorEnvironment
+    from minerva_acme.environments.vector import InProcessVectorEnvironment, VectorEnvironment
+    from minerva_acme.environments.vector_loop import VectorEnvironmentLoop
 
 __all__ = [
     "BatchedBrax",
@@ -59,5 +59,4 @@ __all__ = [
     "make_vector",
 ]
 
-# Gymnasium is imported only when it is used.
 __getattr__, __dir__ = lazy.attach(__name__, __file__)

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import torch
 
-from minerva_acme import core, generators, specs, types
+from minerva_acme import core, specs, types
 from minerva_acme.environments import batched
+from minerva_acme.machine import generators
 
 _GRAVITY, _STEP_SECONDS = 10.0, 0.05
 _MAX_SPEED, _MAX_TORQUE = 8.0, 2.0

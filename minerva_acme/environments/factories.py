@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import dm_env
 
-from minerva_acme import task_settings, wrappers
+from minerva_acme import wrappers
 from minerva_acme.environments import (
     importing,
     multi_agent,
     origin,
     own,
     process_vector,
+    task_settings,
     training_wrappers,
     vector,
 )

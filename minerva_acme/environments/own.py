@@ -19,8 +19,9 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import readable, wrappers
+from minerva_acme import wrappers
 from minerva_acme.environments import importing, multi_agent, vector
+from minerva_acme.names import readable
 
 _LOG = logging.getLogger(__name__)
 _DM_CONTROL, _GYMNASIUM = "dm_control/", "gymnasium/"

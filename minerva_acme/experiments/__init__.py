@@ -13,7 +13,7 @@ A folder holds one run, which the same call resumes. On a terminal and in a note
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.experiments.progress import Callback, Progress, StopRun

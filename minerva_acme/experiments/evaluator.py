@@ -13,10 +13,11 @@ import dm_env
 import torch
 import tree
 
-from minerva_acme import actors, core, counting, environments, loggers, readable, specs, types
+from minerva_acme import actors, core, counting, environments, loggers, specs, types
 from minerva_acme.environments import scene
 from minerva_acme.experiments import seeds as run_seeds
 from minerva_acme.experiments import signals
+from minerva_acme.names import readable
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import evaluation
 

@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, Self
 
-from minerva_acme import counting, foreign_names, readable
+from minerva_acme import counting
 from minerva_acme.experiments import (
     evaluator,
     interrupts,
@@ -20,6 +20,7 @@ from minerva_acme.experiments import (
     stopping,
 )
 from minerva_acme.experiments import progress as run_progress
+from minerva_acme.names import foreign_names, readable
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import evaluation

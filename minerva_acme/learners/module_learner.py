@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from minerva_acme import core, counting, generators, loggers, types
+from minerva_acme import core, counting, loggers, types
 from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners import updates
+from minerva_acme.machine import generators
 
 _CHECK_PERIOD = 100  # learner steps between checks that all learners have the same networks
 

@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from minerva_acme import reading, writing
 from minerva_acme.loggers import base
+from minerva_acme.machine import reading, writing
 
 _logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from minerva_acme import reading, writing
 from minerva_acme.loggers import base
+from minerva_acme.machine import reading, writing
 
 _file_numbers = itertools.count()
 _GIF_SIZE_AT = 6  # bytes from the start of a gif

@@ -6,7 +6,7 @@ matplotlib figure, which a notebook shows, and leave pyplot alone.
 
 from typing import TYPE_CHECKING
 
-from minerva_acme import lazy
+from minerva_acme.names import lazy
 
 if TYPE_CHECKING:
     from minerva_acme.plotting.curves import PublishedCurve, at_common_steps, published_curves, thin

@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minerva_acme import readable, writing
+from minerva_acme.machine import writing
+from minerva_acme.names import readable
 
 try:
     import matplotlib

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 from minerva_acme.replay import base
 
 _logger = logging.getLogger(__name__)

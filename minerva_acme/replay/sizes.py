@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minerva_acme import machine_memory
+from minerva_acme.machine import memory
 from minerva_acme.replay import base
 
 _logger = logging.getLogger(__name__)
@@ -57,11 +57,11 @@ def check_batch(
         ValueError: It does not; the message gives its size.
     """
     largest = max((sum(math.prod(rows) for rows in _rows_of_item(table)) for table in tables), default=0)
-    batch, total = batch_size * (largest + _INFO_BYTES), machine_memory.total_bytes()
+    batch, total = batch_size * (largest + _INFO_BYTES), memory.total_bytes()
     full = full_size(tables, item_bytes, most_items=most_items).least
     beside = full if full <= total else 0  # a replay that is too large is warned of, see `report`
     if batch + beside > total:
-        room, of_batch, of_replay = map(machine_memory.describe, (total, batch, beside))
+        room, of_batch, of_replay = map(memory.describe, (total, batch, beside))
         raise ValueError(
             f"`batch_size` must be a number of items that fits into this machine's {room} of memory, got "
             f"{batch_size:,}: a batch takes {of_batch}, and the full replay beside it {of_replay}. Lower it."
@@ -77,12 +77,12 @@ def _rows_of_item(table: base.TableConfig) -> Iterator[tuple[int, int]]:
 
 def describe(tables: Sequence[base.TableConfig], item_bytes: int, *, most_items: float = math.inf) -> str:
     """Describes how much memory full tables take, and how much there is."""
-    least, most = map(machine_memory.describe, full_size(tables, item_bytes, most_items=most_items))
+    least, most = map(memory.describe, full_size(tables, item_bytes, most_items=most_items))
     num_items = sum(_count_items(tables, most_items))
-    free, total = machine_memory.free_bytes(), machine_memory.total_bytes()
+    free, total = memory.free_bytes(), memory.total_bytes()
     return (
         f"Replay of {num_items:,} items takes {least if least == most else f'{least} to {most}'} when it is "
-        f"full; {machine_memory.describe(free)} of this machine's {machine_memory.describe(total)} are free"
+        f"full; {memory.describe(free)} of this machine's {memory.describe(total)} are free"
     )
 
 
@@ -91,7 +91,7 @@ def report(tables: Sequence[base.TableConfig], item_bytes: int) -> None:
 
     This is not an error, since a run may end before its tables are full.
     """
-    share = full_size(tables, item_bytes).least / max(1, machine_memory.free_bytes())
+    share = full_size(tables, item_bytes).least / max(1, memory.free_bytes())
     if share > 1.0:
         _logger.warning(
             "%s. A longer run does not fit: lower `max_size` (an agent's `max_replay_size`), or store "

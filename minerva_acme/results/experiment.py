@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from minerva_acme import reading, writing
+from minerva_acme.machine import reading, writing
 from minerva_acme.results import names
 from minerva_acme.results import rows as rows_format
 from minerva_acme.results.rows import Row

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 
 
 class PublishedPoint(NamedTuple):

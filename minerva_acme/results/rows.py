@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 
 
 class Row(NamedTuple):

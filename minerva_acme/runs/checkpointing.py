@@ -43,7 +43,8 @@ from typing import IO, Any, NamedTuple, cast
 
 import tree
 
-from minerva_acme import reading, types, writing
+from minerva_acme import types
+from minerva_acme.machine import reading, writing
 from minerva_acme.replay import base as replay
 
 _logger = logging.getLogger(__name__)

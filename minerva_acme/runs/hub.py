@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from minerva_acme import _version, readable
+from minerva_acme import _version
+from minerva_acme.names import readable
 
 PREFIX = "hf:"
 WEIGHTS = "policy.safetensors"

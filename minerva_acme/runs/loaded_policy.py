@@ -8,8 +8,9 @@ import torch
 import tree
 from torch import nn
 
-from minerva_acme import actors, builders, core, readable, specs, types
+from minerva_acme import actors, builders, core, specs, types
 from minerva_acme.environments import task_actions, task_observations
+from minerva_acme.names import readable
 from minerva_acme.wrappers import flat_action
 
 _AS_IN_TRAINING = (

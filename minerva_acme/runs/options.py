@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import torch
 
-from minerva_acme import constraints, foreign_names
+from minerva_acme import constraints
+from minerva_acme.names import foreign_names
 
 RETURN = "episode_return"
 """The name of the return among the metrics of an evaluation."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import reading, specs, types
+from minerva_acme import specs, types
+from minerva_acme.machine import reading
 
 # Larger than any observation that a network here could take.
 _MAX_ELEMENTS = 10_000_000

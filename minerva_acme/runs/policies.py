@@ -13,8 +13,9 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import builders, counting, networks, reading, results, specs, types
+from minerva_acme import builders, counting, networks, results, specs, types
 from minerva_acme.environments import task_actions, task_observations
+from minerva_acme.machine import reading
 from minerva_acme.runs import checkpointing, hub, loaded_policy, options, programs, run_folder
 
 _METADATA = "minerva_acme"

@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
-from minerva_acme import _version, reading, thread_settings, writing
+from minerva_acme import _version
+from minerva_acme.machine import reading, threads, writing
+from minerva_acme.names import readable
 
 FILE = "provenance.json"
 
@@ -61,11 +63,11 @@ def read(directory: pathlib.Path) -> list[dict[str, Any]]:
 
 def describe() -> dict[str, Any]:
     """Returns version, commit, the versions of required packages, and the machine."""
-    threads = torch.get_num_threads()
+    num_torch_threads = torch.get_num_threads()
     machine = [
         _cpu_model(),
-        f"{thread_settings.num_cores()} cores",
-        f"{threads} torch thread{'s' if threads > 1 else ''}",
+        f"{threads.num_cores()} cores",
+        readable.count(num_torch_threads, "torch thread"),
         *([torch.cuda.get_device_name()] if torch.cuda.is_available() else []),
         f"{platform.system()} {platform.machine()}",
     ]

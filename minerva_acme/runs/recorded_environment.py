@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import dm_env
 
-from minerva_acme import datasets, specs, task_settings, wrappers
-from minerva_acme.environments import origin, task_actions
+from minerva_acme import datasets, specs, wrappers
+from minerva_acme.environments import origin, task_actions, task_settings
 
 
 class RecordedEnvironment(specs.SpecMethods, dm_env.Environment):

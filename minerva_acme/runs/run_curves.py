@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 from minerva_acme.results import rows as results_rows
 
 _logger = logging.getLogger(__name__)

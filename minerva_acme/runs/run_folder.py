@@ -19,9 +19,10 @@ from typing import Any
 
 import dm_env
 
-from minerva_acme import _version, builders, reading, specs, task_settings, types, writing
+from minerva_acme import _version, builders, specs, types
 from minerva_acme.agents import registry
-from minerva_acme.environments import factories, origin, task_actions, task_observations
+from minerva_acme.environments import factories, origin, task_actions, task_observations, task_settings
+from minerva_acme.machine import reading, writing
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import env_kwargs, options, plain_specs, recorded_environment
 

@@ -14,7 +14,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 
-from minerva_acme import writing
+from minerva_acme.machine import writing
 
 _LOOK_SECONDS = 0.05  # between checks whether the lock is free
 _MAX_COMMAND = 200  # characters of a command line that are shown

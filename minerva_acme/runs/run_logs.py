@@ -6,7 +6,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from minerva_acme import loggers, writing
+from minerva_acme import loggers
+from minerva_acme.machine import writing
 from minerva_acme.runs import config as experiment_config
 from minerva_acme.runs import run_curves
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from minerva_acme import results, task_settings
+from minerva_acme import results
 from minerva_acme.agents import registry
+from minerva_acme.environments import task_settings
 
 _FILE = "tasks.toml"
 _USUAL_STEPS = (  # pattern of an id, steps, name of these environments

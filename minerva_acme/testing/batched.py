@@ -13,8 +13,9 @@ import numpy as np
 import torch
 import tree
 
-from minerva_acme import core, environments, generators, specs, types
+from minerva_acme import core, environments, specs, types
 from minerva_acme.environments import batched, batched_check
+from minerva_acme.machine import generators
 from minerva_acme.testing import checks, vector_conformance
 
 _FIRST, _MID, _LAST = (int(step_type) for step_type in dm_env.StepType)

@@ -10,7 +10,8 @@ from typing import Any
 import dm_env
 import numpy as np
 
-from minerva_acme import core, environments, readable, wrappers
+from minerva_acme import core, environments, wrappers
+from minerva_acme.names import readable
 from minerva_acme.video import recording
 
 # A video of ten seconds has at most 500 frames, one or two megabytes; TensorBoard keeps ten in memory.

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from minerva_acme import thread_settings
 from minerva_acme.cli import doctor, main
+from minerva_acme.machine import threads
 
 WITHOUT_LABMAZE = "pip install lxml pyparsing requests scipy tqdm && pip install --no-deps dm_control==1.0.50"
 
@@ -90,10 +90,10 @@ def test_the_suite_works_without_labmaze_and_only_arenas_do_not(tmp_path):
 
 
 def test_more_threads_than_cores_are_warned_of():
-    threads, *_ = doctor.check_threads({"OMP_NUM_THREADS": "64"}, num_cores=4)
-    assert (threads.status, threads.fix) == ("warning", "export OMP_NUM_THREADS=4")
-    threads, *_ = doctor.check_threads({}, num_cores=4)
-    assert (threads.status, threads.fix) == ("ok", "")
+    check, *_ = doctor.check_threads({"OMP_NUM_THREADS": "64"}, num_cores=4)
+    assert (check.status, check.fix) == ("warning", "export OMP_NUM_THREADS=4")
+    check, *_ = doctor.check_threads({}, num_cores=4)
+    assert (check.status, check.fix) == ("ok", "")
 
 
 def test_it_is_said_how_products_are_computed(monkeypatch):
@@ -219,7 +219,7 @@ def test_the_status_says_whether_training_works(tmp_path, monkeypatch, capsys, p
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["ok", "python", ".".join(map(str, sys.version_info[:3]))]
     assert [line.split()[1] for line in lines if "set by default" in line or "set by you" in line] == [
-        setting.name for setting in thread_settings.describe()
+        setting.name for setting in threads.describe()
     ]
     assert lines[-1].startswith("Training works here." if status == 0 else "Training does not work here yet.")
     assert any(line.split()[:2] == ["wrong", "gymnasium"] for line in lines) == bool(status)

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from minerva_acme import _version, experiments, foreign_names
+from minerva_acme import _version, experiments
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, flags, guide, help_pages, output, parsing
+from minerva_acme.names import foreign_names
 from minerva_acme.runs import run_folder, tasks
 from minerva_acme.video import recording
 

@@ -11,9 +11,10 @@ import time
 import pytest
 from rich.console import Console
 
-from minerva_acme import results, thread_settings
+from minerva_acme import results
 from minerva_acme.cli import main, parsing, processes, sweep, sweep_plan
 from minerva_acme.distributed import jobs as distributed_jobs
+from minerva_acme.machine import threads
 from minerva_acme.runs import checkpointing, run_lock
 from tests.distributed import killing
 
@@ -418,13 +419,13 @@ def test_ctrl_c_ends_a_sweep_whose_run_saves(tmp_path, call, monkeypatch):
 
 
 def test_of_several_jobs_each_has_one_thread_unless_the_user_has_said_how_many(monkeypatch):
-    setting = thread_settings.Setting("OMP_NUM_THREADS", "2", is_default=True, is_late=False)
+    setting = threads.Setting("OMP_NUM_THREADS", "2", is_default=True, is_late=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(thread_settings, "describe", lambda: [setting])
-    threads = [processes._environment(at_once)["OMP_NUM_THREADS"] for at_once in (1, 3)]
-    monkeypatch.setattr(thread_settings, "describe", lambda: [setting._replace(is_default=False)])
-    threads.append(processes._environment(3)["OMP_NUM_THREADS"])
-    assert threads == ["2", "1", "2"]
+    monkeypatch.setattr(threads, "describe", lambda: [setting])
+    given = [processes._environment(at_once)["OMP_NUM_THREADS"] for at_once in (1, 3)]
+    monkeypatch.setattr(threads, "describe", lambda: [setting._replace(is_default=False)])
+    given.append(processes._environment(3)["OMP_NUM_THREADS"])
+    assert given == ["2", "1", "2"]
 
 
 def test_a_run_that_has_reached_its_return_is_done_and_one_out_of_time_is_not(tmp_path):

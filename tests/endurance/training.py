@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import dm_env
 import torch
 
-from minerva_acme import builders, environments, experiments, machine_memory, wrappers
+from minerva_acme import builders, environments, experiments, wrappers
 from minerva_acme.agents import d4pg, dqn, impala, ppo, r2d2, registry, vmpo
 from minerva_acme.experiments import progress
+from minerva_acme.machine import memory
 from tests.fields import of_fields
 
 STORES = ("memory", "reverb")
@@ -241,7 +242,7 @@ def soak(agent: str, store: str, folder: pathlib.Path, seconds: float) -> None:
         # While it saves or evaluates, it holds more.
         if report.phase == "train" and now >= due:
             first, due = min(first, now), now + SAMPLE_SECONDS
-            resident = machine_memory.resident_bytes()
+            resident = memory.resident_bytes()
             held = [len(os.listdir(f"/proc/self/{kind}")) for kind in ("task", "fd")]
             journal.write("sample", report.env_steps, report.learner_steps, resident, *held)
         if now - first > seconds:

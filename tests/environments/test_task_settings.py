@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minerva_acme import environments
-from minerva_acme.task_settings import TaskSettings, split_repeat
+from minerva_acme.environments.task_settings import TaskSettings, split_repeat
 
 ID = "dm_control/cartpole/swingup/pixels"
 

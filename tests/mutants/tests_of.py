@@ -108,8 +108,8 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/agents/properties/test_learners.py",
         "tests/agents/properties/test_device_steps.py",
     ),
-    "minerva_acme/__init__.py": ("tests/test_public_names.py", "tests/test_thread_settings.py"),
-    "minerva_acme/lazy.py": ("tests/test_public_names.py",),
+    "minerva_acme/__init__.py": ("tests/test_public_names.py", "tests/machine/test_threads.py"),
+    "minerva_acme/names/lazy.py": ("tests/test_public_names.py",),
     "minerva_acme/acceleration": ("tests/acceleration", "tests/agents/test_acceleration.py"),
     "minerva_acme/acceleration/acting.py": (
         "tests/agents/test_acting_on_arrays.py",
@@ -224,7 +224,7 @@ MORE: dict[str, tuple[str, ...]] = {
         "tests/wrappers/test_every_wrapper.py",
         "tests/environments/test_misbehaving.py",
     ),
-    "minerva_acme/task_settings.py": (
+    "minerva_acme/environments/task_settings.py": (
         "tests/environments/test_task_settings.py",
         "tests/environments/test_factories.py",
     ),

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from minerva_acme import machine_memory, replay
+from minerva_acme import replay
+from minerva_acme.machine import memory
 from minerva_acme.replay import backends, sizes
 from minerva_acme.replay.memory import rows
 
@@ -24,8 +25,8 @@ def has(monkeypatch):
     """Gives the machine some memory: `has(free=..., total=...)`, in bytes."""
 
     def function(free, total):
-        monkeypatch.setattr(machine_memory, "free_bytes", lambda: free)
-        monkeypatch.setattr(machine_memory, "total_bytes", lambda: total)
+        monkeypatch.setattr(memory, "free_bytes", lambda: free)
+        monkeypatch.setattr(memory, "total_bytes", lambda: total)
 
     return function
 
@@ -95,7 +96,7 @@ def test_a_batch_that_does_not_fit_beside_the_replay_is_refused_with_its_size(ba
     assert str(caught.value) == (
         "`batch_size` must be a number of items that fits into this machine's 24 GB of memory, got "
         "1,000,000,000: a batch takes 105.9 TB, and the full replay beside it "
-        f"{machine_memory.describe(replay_bytes)}. Lower it."
+        f"{memory.describe(replay_bytes)}. Lower it."
     )
     # Of a replay that is written in part, that part counts.
     backends.check_batch([frames()], backend, 200_000, most_items=10)

@@ -10,8 +10,8 @@ import pytest
 from minerva_acme import environments, results
 from minerva_acme.agents import mpo, registry
 from minerva_acme.cli import parsing
+from minerva_acme.environments.task_settings import TaskSettings, split_repeat
 from minerva_acme.runs import policies, run_names
-from minerva_acme.task_settings import TaskSettings, split_repeat
 from tests.learning import offline
 
 REPOSITORY = pathlib.Path(__file__).parents[2]

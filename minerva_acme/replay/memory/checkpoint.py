@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import reading, writing
+from minerva_acme.machine import reading, writing
 from minerva_acme.replay import base, messages
 from minerva_acme.replay.memory.table import Tables
 

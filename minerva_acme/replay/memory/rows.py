@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import machine_memory
+from minerva_acme.machine import memory
 from minerva_acme.replay import base
 
 _MAX_PAGE_BYTES = 1 << 20
@@ -154,9 +154,9 @@ class RowStore:
             ReplayError: There is too little memory to copy the existing rows. Otherwise the system would
                 kill the process without a message.
         """
-        if self.nbytes > _CHECKED_BYTES and self.nbytes > (free := machine_memory.free_bytes()):
-            sizes = (self.nbytes, free, machine_memory.total_bytes())
-            has, left, total = map(machine_memory.describe, sizes)
+        if self.nbytes > _CHECKED_BYTES and self.nbytes > (free := memory.free_bytes()):
+            sizes = (self.nbytes, free, memory.total_bytes())
+            has, left, total = map(memory.describe, sizes)
             raise base.ReplayError(
                 f"Replay in memory has {has} of rows and needs as much again, briefly, to grow, but only "
                 f"{left} of this machine's {total} are free. Free some memory and resume, or start a new run "

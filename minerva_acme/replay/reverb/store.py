@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from minerva_acme import reading, writing
+from minerva_acme.machine import reading, writing
 from minerva_acme.replay import base, messages, selectors, sizes, waiting
 from minerva_acme.replay.reverb import loader, log, ports, wire_format
 from minerva_acme.replay.reverb import sampler as samplers

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 from minerva_acme.replay import base
 from minerva_acme.replay.messages import DTYPES, Limits, TableDescription, field_specs
 

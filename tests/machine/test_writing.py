@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import writing
+from minerva_acme.machine import writing
 
 SAVES = {"torch": torch.save, "numpy": lambda state, file: np.savez(file, **state)}
 

@@ -4,7 +4,7 @@ import mmap
 
 import pytest
 
-from minerva_acme import machine_memory
+from minerva_acme.machine import memory
 
 MEMINFO = """MemTotal:       16000000 kB
 MemFree:         1000000 kB
@@ -16,7 +16,7 @@ HugePages_Total:       0
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """A system of files to write; `root(path, text)`."""
-    monkeypatch.setattr(machine_memory, "_ROOT", tmp_path)
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
 
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -27,8 +27,8 @@ def root(tmp_path, monkeypatch):
 
 
 def test_without_control_groups_the_machine_is_the_limit(root):
-    assert machine_memory.total_bytes() == 16_384_000_000
-    assert machine_memory.free_bytes() == 8_192_000_000
+    assert memory.total_bytes() == 16_384_000_000
+    assert memory.free_bytes() == 8_192_000_000
 
 
 @pytest.mark.parametrize("folder", ["", "user/", "user/job/"])
@@ -38,8 +38,8 @@ def test_the_tightest_group_around_the_process_is_the_limit(root, folder):
         root(f"sys/fs/cgroup/{group}memory.max", "4000000000\n" if group == folder else "max\n")
         root(f"sys/fs/cgroup/{group}memory.current", "3000000000\n")
         root(f"sys/fs/cgroup/{group}memory.stat", "anon 5\ninactive_file 500000000\n")
-    assert machine_memory.total_bytes() == 4_000_000_000
-    assert machine_memory.free_bytes() == 1_500_000_000  # the cache of files can be given back
+    assert memory.total_bytes() == 4_000_000_000
+    assert memory.free_bytes() == 1_500_000_000  # the cache of files can be given back
 
 
 def test_a_container_with_the_older_control_groups_has_its_own_limit(root):
@@ -47,12 +47,12 @@ def test_a_container_with_the_older_control_groups_has_its_own_limit(root):
     root("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000000000\n")
     root("sys/fs/cgroup/memory/memory.usage_in_bytes", "1900000000\n")
     root("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 0\n")
-    assert machine_memory.total_bytes() == 2_000_000_000
-    assert machine_memory.free_bytes() == 100_000_000
+    assert memory.total_bytes() == 2_000_000_000
+    assert memory.free_bytes() == 100_000_000
 
 
 def test_here_some_of_the_memory_is_free():
-    assert 0 < machine_memory.free_bytes() <= machine_memory.total_bytes()
+    assert 0 < memory.free_bytes() <= memory.total_bytes()
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_here_some_of_the_memory_is_free():
     [(5, "5 bytes"), (40_000_000, "40 MB"), (21_168_000_000, "21.2 GB"), (8.8e18, "8,800,000.0 TB")],
 )
 def test_bytes_are_written_in_words(num_bytes, words):
-    assert machine_memory.describe(num_bytes) == words
+    assert memory.describe(num_bytes) == words
 
 
 def test_what_this_process_takes_is_in_pages_and_0_where_the_system_does_not_tell(tmp_path, monkeypatch):
-    before = machine_memory.resident_bytes()
+    before = memory.resident_bytes()
     with mmap.mmap(-1, 50_000_000) as filled:  # not from what the process keeps of freed memory
         for start in range(0, len(filled), 1_000_000):
             filled[start : start + 1_000_000] = b"x" * 1_000_000
-        assert 40_000_000 < machine_memory.resident_bytes() - before < 80_000_000
-    monkeypatch.setattr(machine_memory, "_ROOT", tmp_path)
-    assert machine_memory.resident_bytes() == 0
+        assert 40_000_000 < memory.resident_bytes() - before < 80_000_000
+    monkeypatch.setattr(memory, "_ROOT", tmp_path)
+    assert memory.resident_bytes() == 0

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import minerva_acme
-from minerva_acme import builders, experiments, readable, runs, specs
+from minerva_acme import builders, experiments, runs, specs
 from minerva_acme.agents import mpo, off_policy, ppo, registry
+from minerva_acme.names import readable
 from minerva_acme.runs import loaded_policy
 
 WALKER = specs.EnvironmentSpec(

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from minerva_acme import machine_memory
+from minerva_acme.machine import memory
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # not on Windows
@@ -23,7 +23,7 @@ def cannot_write(path: str | os.PathLike[str], error: BaseException) -> str:
     if getattr(error, "errno", None) in _FULL:
         place = pathlib.Path(path).absolute()
         folder = next(parent for parent in (place, *place.parents) if parent.exists())
-        reason += f", {machine_memory.describe(shutil.disk_usage(folder).free)} are free there"
+        reason += f", {memory.describe(shutil.disk_usage(folder).free)} are free there"
     return f"{path} cannot be written: {reason}"
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from minerva_acme import generators
+from minerva_acme.machine import generators
 
 
 def draw(generator):

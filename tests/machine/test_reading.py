@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from minerva_acme import reading
+from minerva_acme.machine import reading
 
-LIBRARY = [pathlib.Path(__file__).parents[1] / name for name in ("minerva_acme", "adders", "agents")]
+LIBRARY = [pathlib.Path(__file__).parents[2] / name for name in ("minerva_acme", "adders", "agents")]
 
 
 def test_a_file_of_json_is_read(tmp_path):

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import minerva_acme
-from minerva_acme import agents, distributed, experiments, foreign_names
+from minerva_acme import agents, distributed, experiments
 from minerva_acme.agents import d4pg, dqn, mpo, ppo, sac, td3
+from minerva_acme.names import foreign_names
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "migrating.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migrating.md"
 REQUIRED = object()
 
 OF_TABLES = {"replay_table_name": "priority_table", "prefetch_size": 4}

@@ -1,0 +1,3 @@
+"""What the library asks of the machine: threads, memory, files, and generators of random numbers."""
+
+__all__: list[str] = []
