@@ -130,10 +130,7 @@ class Reporter:
         """
         is_asked = False
         while not self._has_lease():
-            if (
-                self._context.stop.is_set()
-                or self.counter.get_count("actor_steps") >= num_env_steps
-            ):
+            if self._context.stop.is_set() or self.counter.get_count("actor_steps") >= num_env_steps:
                 return False
             if not is_asked:
                 is_asked = True
