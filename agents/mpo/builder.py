@@ -57,42 +57,21 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays. A policy is
         served and saved with its encoder, as `MPONetworks.acting` returns it. The targets start as copies.
         """
-        config, spec, device, ranks = self.config, parts.spec, parts.device, parts.ranks
+        config, device, ranks = self.config, parts.device, parts.ranks
         accelerated = acceleration.Acceleration(config.acceleration)
         on_device = [module.to(device) for module in parts.networks]
         online = mpo_networks.MPONetworks(*map(accelerated.network, parts.networks._fields, on_device))
         online.critic.eval()  # and so its copy, the target; for training see `MPOLosses.critic`
-        duals = self.make_duals(spec).to(device)
+        duals = self.make_duals(parts.spec).to(device)
         groups = optimizers.make_groups(online, duals, config, self.make_optimizer)
         target = online.copy()  # after the projection to unit norm
-        functions = self.make_objective_functions()
-        rewards = [name for name in config.objectives if name not in functions]
         floor = None
         if config.temperature == "solved":
-            floor = objectives.TemperatureFloor(config.temperature_floor, len(rewards) or None).to(device)
-        as_critic = functools.partial(
-            critics.make_critic,
-            action_spec=spec.actions,
-            has_objectives=bool(config.objectives),
-            device=device,
-        )
-        low, high = (torch.from_numpy(bound).to(device) for bound in actions.bounds(spec.actions))
-        of_batch = mpo_losses.MPOLosses(
-            config=config,
-            online_q=as_critic(online.critic),
-            target_q=as_critic(accelerated.target_critic(target.critic, config.target_precision)),
-            plain_target_q=as_critic(target.critic),
-            critic_target=self.make_critic_target(),
-            policy_loss=self.make_policy_loss(),
-            critic_loss=self.make_critic_loss(),
-            low=low,
-            high=high,
-            raw_actions=actions.raw_actions(spec.actions, squash=False).on(device),
-            rewards=rewards,
-            functions={name: functions[name] for name in config.objectives if name in functions},
-            for_training=modes.parts_for_training(online.encoder, online.policy),
-            ranks=ranks,
-        )
+            num_rewards = len(objectives.of_rewards(parts.spec, config)) or None
+            floor = objectives.TemperatureFloor(config.temperature_floor, num_rewards).to(device)
+        nets = mpo_losses.MPOModules(online, target, duals, floor)
+        of_batch = self._losses_of(nets, parts, accelerated)
+        loss_functions = {"critic": of_batch.critic, "duals": of_batch.duals, "policy": of_batch.policy}
         modules = {
             "policy": online.acting(),
             "critic": online.critic,
@@ -105,32 +84,22 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             modules |= encoders
         if floor is not None:
             modules |= {"temperature_floor": floor}
-        loss_functions = {"critic": of_batch.critic, "duals": of_batch.duals, "policy": of_batch.policy}
+        of_returns = [*mpo_parts.return_statistics(online.critic, config, ranks)]
         decaying = {name: groups[name] for name in ("policy", "critic")}
-        own_parts = [
-            mpo_parts.Targets(online, target, config),
-            *self.learner_parts(encoders, decaying, parts),
-            *mpo_parts.return_statistics(online.critic, config, ranks),
-            health.Health(),
-        ]
-        has_scale = any(isinstance(part, learners.ReturnStatistics) for part in own_parts)
         return self.learner_class(
-            networks=mpo_losses.MPOModules(online, target, duals, floor),
+            networks=nets,
             losses=loss_functions,
             groups=groups,
             periods={"duals": config.policy_period, "policy": config.policy_period},
             update_targets=lambda networks, num_steps: None,  # see `parts.Targets`
-            dataset=self.shifted(parts.dataset, spec, parts.generator),
-            priorities=self.make_priorities(parts.client, parts.share_done),
-            max_skipped_batches=config.max_skipped_batches,
             acceleration=accelerated,
-            counter=parts.counter,
-            logger=parts.logger,
-            generator=parts.generator,
-            ranks=ranks,
-            spec=spec,
             estimate=of_batch.estimate,
-            parts=own_parts,
+            parts=[
+                mpo_parts.Targets(online, target, config),
+                *self.learner_parts(encoders, decaying, parts),
+                *of_returns,
+                health.Health(),
+            ],
             chains=[["critic"], ["duals", *["policy"] * config.m_steps]],
             modules=modules,
             variables=["policy", "critic", "target_policy", "target_critic"],
@@ -140,10 +109,43 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
                 (
                     "raw_action",
                     *["log_prob"] * (config.critic_target == "retrace"),
-                    *["running_return"] * has_scale,
+                    *["running_return"] * len(of_returns),
                 ),
             ),
             why_plain={name: why for name in loss_functions if (why := of_batch.why_plain(online, name))},
+            **self.learner_arguments(parts),
+        )
+
+    def _losses_of(
+        self,
+        nets: mpo_losses.MPOModules,
+        parts: builders.LearnerParts[mpo_networks.MPONetworks],
+        accelerated: acceleration.Acceleration,
+    ) -> mpo_losses.MPOLosses:
+        config, action_spec, device = self.config, parts.spec.actions, parts.device
+        as_critic = functools.partial(
+            critics.make_critic,
+            action_spec=action_spec,
+            has_objectives=bool(config.objectives),
+            device=device,
+        )
+        low, high = (torch.from_numpy(bound).to(device) for bound in actions.bounds(action_spec))
+        functions = self.make_objective_functions()
+        return mpo_losses.MPOLosses(
+            config=config,
+            online_q=as_critic(nets.online.critic),
+            target_q=as_critic(accelerated.target_critic(nets.target.critic, config.target_precision)),
+            plain_target_q=as_critic(nets.target.critic),
+            critic_target=self.make_critic_target(),
+            policy_loss=self.make_policy_loss(),
+            critic_loss=self.make_critic_loss(),
+            low=low,
+            high=high,
+            raw_actions=actions.raw_actions(action_spec, squash=False).on(device),
+            rewards=objectives.of_rewards(parts.spec, config),
+            functions={name: functions[name] for name in config.objectives if name in functions},
+            for_training=modes.parts_for_training(nets.online.encoder, nets.online.policy),
+            ranks=parts.ranks,
         )
 
     def make_duals(self, spec: specs.EnvironmentSpec) -> losses.MPODuals:

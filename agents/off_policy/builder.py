@@ -256,17 +256,23 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             groups=groups,
             periods={name: objective.period for name, objective in objectives.items()},
             update_targets=self.update_targets,
-            dataset=self.shifted(parts.dataset, parts.spec, parts.generator),
-            priorities=self.make_priorities(parts.client, parts.share_done),
-            max_skipped_batches=self.config.max_skipped_batches,
             acceleration=accelerated,
-            counter=parts.counter,
-            logger=parts.logger,
-            generator=parts.generator,
-            ranks=parts.ranks,
-            spec=parts.spec,
             parts=[*self.learner_parts(modules, groups, parts)],
+            **self.learner_arguments(parts),
         )
+
+    def learner_arguments(self, parts: builders.LearnerParts[Networks]) -> dict[str, Any]:
+        """Returns what `learner_class` gets from the run and the config, whatever the agent's losses are."""
+        return {
+            "dataset": self.shifted(parts.dataset, parts.spec, parts.generator),
+            "priorities": self.make_priorities(parts.client, parts.share_done),
+            "max_skipped_batches": self.config.max_skipped_batches,
+            "counter": parts.counter,
+            "logger": parts.logger,
+            "generator": parts.generator,
+            "ranks": parts.ranks,
+            "spec": parts.spec,
+        }
 
     def learner_parts(
         self,

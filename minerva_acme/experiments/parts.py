@@ -37,6 +37,7 @@ class Parts:
         """
         device = config.torch_device
         self.config = config
+        self._steps_key = config.steps_key
         self.seeds = seeds.Seeds(config.seed)
         self.counter = counting.Counter()
         # Seeded before any part is made, since making parts may draw from them; restored after all parts are
@@ -118,7 +119,7 @@ class Parts:
     @property
     def steps(self) -> int:
         """The steps made so far: environment steps or, if the run makes none, learner steps."""
-        return self.count(self.config.steps_key)
+        return self.count(self._steps_key)
 
     @property
     def env_steps(self) -> int:
