@@ -43,6 +43,18 @@ class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networ
         config: Any = self.config
         return networks.make_memory(config.memory, input_size, config.memory_size, generator=generator)
 
+    def learner_arguments(self, parts: builders.LearnerParts[Networks]) -> dict[str, Any]:
+        """Returns what a learner gets from the run and the config, whatever the agent's losses are."""
+        return {
+            "dataset": parts.dataset,
+            "max_skipped_batches": self.config.max_skipped_batches,
+            "counter": parts.counter,
+            "logger": parts.logger,
+            "generator": parts.generator,
+            "ranks": parts.ranks,
+            "spec": parts.spec,
+        }
+
     def for_actors(self, num_actors: int) -> Self:
         return self._placed(num_actors=num_actors)
 

@@ -17,9 +17,9 @@ class IMPALALearner(on_policy.RolloutLearner[IMPALAConfig]):
     step takes the whole rollout.
     """
 
-    def __init__(self, **parts: Any) -> None:
-        """Makes the learner from the arguments of `RolloutLearner`."""
-        super().__init__(losses={"network": self.loss}, **parts)
+    def __init__(self, **arguments: Any) -> None:
+        """Makes the learner from the other arguments of `RolloutLearner`."""
+        super().__init__(losses={"network": self.loss}, **arguments)
 
     def loss(
         self, nets: networks.ActorCritic, batch: learners.Batch, generator: torch.Generator | None

@@ -262,16 +262,10 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         )
 
     def learner_arguments(self, parts: builders.LearnerParts[Networks]) -> dict[str, Any]:
-        """Returns what `learner_class` gets from the run and the config, whatever the agent's losses are."""
         return {
+            **super().learner_arguments(parts),
             "dataset": self.shifted(parts.dataset, parts.spec, parts.generator),
             "priorities": self.make_priorities(parts.client, parts.share_done),
-            "max_skipped_batches": self.config.max_skipped_batches,
-            "counter": parts.counter,
-            "logger": parts.logger,
-            "generator": parts.generator,
-            "ranks": parts.ranks,
-            "spec": parts.spec,
         }
 
     def learner_parts(

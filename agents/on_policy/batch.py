@@ -6,7 +6,7 @@ Shapes: T steps of each of E environments, n = T * E samples; with a memory, n s
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import tree
@@ -76,8 +76,8 @@ def correction_lambda(config: on_policy_config.OnPolicyConfig) -> float | None:
     return {"gae": config.gae_lambda, "dae": 0.0, "returns": 1.0}[config.advantage_estimator]
 
 
-class RolloutPreparer:
-    """Turns rollouts into batches, and holds the statistics that are updated once for each rollout.
+class RolloutPreparer(learners.Part):
+    """Turns rollouts into batches, and updates the statistics once for each rollout.
 
     Rewards are scaled by statistics that include the rollout. The observation statistics, which are the
     network's, include it only after the update: during the update they are the ones under which the actions
@@ -88,7 +88,6 @@ class RolloutPreparer:
     ratio of the update is then 1, too.
 
     Attributes:
-        statistics: The part that updates them; the learner sets its `ranks`.
         require_finite: Checks what the targets are computed from, and these; the learner sets its own.
     """
 
@@ -103,6 +102,7 @@ class RolloutPreparer:
         correction_lambda: float | None = None,
         scale_rewards: bool,
         device: torch.device,
+        ranks: learners.Ranks | None = None,
     ) -> None:
         """Makes the preparer.
 
@@ -117,6 +117,7 @@ class RolloutPreparer:
             scale_rewards: Whether rewards are divided by the running standard deviation of the discounted
                 return.
             device: The device of the rollouts.
+            ranks: The learners that make the same steps, each from its share of the rollouts, or None.
         """
         self._network = network
         self._raw_actions = raw_actions
@@ -125,7 +126,7 @@ class RolloutPreparer:
         self._burn_in = burn_in
         self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
-        self.statistics = learners.Statistics()
+        self._statistics = learners.Statistics(ranks)
         self.require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite
 
     @property
@@ -206,16 +207,16 @@ class RolloutPreparer:
             metrics=metrics,
         )
 
-    def update_observation_statistics(self, rollout: types.Rollout) -> None:
-        """Updates the network's normaliser with the observations of a rollout."""
+    def after(self, batch: learners.Batch, metrics: Mapping[str, Any], num_steps: int) -> None:
+        """Updates the network's normaliser with the observations of a rollout that was learned from."""
         if self._network.normalizer is not None:
-            for name, norm, rows in self._network.normalizer.parts("observation", rollout.observation):
-                self.statistics.update(norm, name, rows)
+            for name, norm, rows in self._network.normalizer.parts("observation", batch.data.observation):
+                self._statistics.update(norm, name, rows)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        self.statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
+        self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _past(self, rollout: types.Rollout) -> networks.Past | tuple[()]:

@@ -178,20 +178,24 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return self.learner_class(**self.learner_arguments(parts))
 
     def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
-        """Returns the arguments of `learner_class`; see `RolloutLearner`."""
-        network = parts.networks.to(parts.device)
+        """Returns the arguments of `learner_class`: those of `RolloutLearner` but its losses."""
+        config = self.config
+        accelerated = acceleration.Acceleration(config.acceleration)
+        network = accelerated.network("network", parts.networks.to(parts.device))
+        of_network = [*network.parameters()], config.learning_rate, config.weight_decay
+        optimizer = self.make_optimizer("network", learners.parameter_groups(*of_network))
+        preparer = self.rollout_preparer(network, parts.spec, parts.device, parts.ranks)
+        final_share = 0.0 if config.anneal_learning_rate else 1.0
+        decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=parts.share_done)
         return {
-            "network": network,
-            "dataset": parts.dataset,
-            "preparer": self.rollout_preparer(network, parts.spec, parts.device),
-            "config": self.config,
-            "share_done": parts.share_done,
-            "make_optimizer": self.make_optimizer,
-            "counter": parts.counter,
-            "logger": parts.logger,
-            "generator": parts.generator,
-            "ranks": parts.ranks,
-            "spec": parts.spec,
+            **super().learner_arguments(parts),
+            "networks": network,
+            "config": config,
+            "preparer": preparer,
+            "groups": {"network": learners.Group(optimizer, config.max_grad_norm)},
+            "parts": [decay, preparer],
+            "modules": {"network": network, **preparer.modules},
+            "acceleration": accelerated,
         }
 
     def make_optimizer(self, name: str, parameters: learners.ParameterGroups) -> torch.optim.Optimizer:
@@ -240,7 +244,11 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return self.num_actors is not None and not self.config.asynchronous
 
     def rollout_preparer(
-        self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
+        self,
+        network: networks.ActorCritic,
+        spec: specs.EnvironmentSpec,
+        device: torch.device,
+        ranks: learners.Ranks | None = None,
     ) -> batch.RolloutPreparer:
         """Makes the part that turns rollouts into batches, with the network's values, on its device."""
         return batch.RolloutPreparer(
@@ -252,6 +260,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             correction_lambda=batch.correction_lambda(self.config),
             scale_rewards=self.config.scale_rewards,
             device=device,
+            ranks=ranks,
         )
 
     def _raw_actions(self, spec: specs.EnvironmentSpec) -> actions.RawActions:

@@ -1,13 +1,12 @@
 """What the learners of on-policy agents have in common."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
-from minerva_acme import acceleration, counting, learners, loggers, losses, networks, specs, types
+from minerva_acme import acceleration, learners, losses, networks, types
 from minerva_acme.agents.on_policy import batch as on_policy_batch
 from minerva_acme.agents.on_policy import config as on_policy_config
 
@@ -18,95 +17,59 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
     """A `learners.LossLearner` of rollouts, each of which is learned from once.
 
     A subclass passes its losses. They find the prepared rollout, an `on_policy.RolloutBatch`, in
-    `batch.estimates`, and the network in `self.network`. The observation statistics include a rollout only
-    after the step, and the learning rate of the network may fall to 0 over the run.
+    `batch.estimates`, and the network in `self.network`.
 
     Variables: `network`, a dict of arrays, the observation statistics among them.
 
     Attributes:
         config: The hyperparameters. You may replace it during a run, as to lower `entropy_coef`; what the
             optimiser has, such as its rate, and `max_grad_norm` are read once.
-        network: The network, as `acceleration` lets it be used.
+        network: The network.
         acceleration: Which faster implementations are used.
     """
 
     def __init__(
         self,
         *,
-        network: networks.ActorCritic,
+        networks: networks.ActorCritic,
         losses: Mapping[str, learners.LossFunction],
-        dataset: Iterator[Any],
         preparer: on_policy_batch.RolloutPreparer,
         config: Config,
-        share_done: Callable[[int], float] | None,
-        make_optimizer: learners.OptimizerFactory,
-        counter: counting.Counter,
-        logger: loggers.Logger,
-        generator: torch.Generator,
+        acceleration: acceleration.Acceleration,
         extras: Sequence[str] = ("log_prob", "raw_action"),
-        modules: Mapping[str, nn.Module] = MappingProxyType({}),
-        groups: Mapping[str, learners.Group] = MappingProxyType({}),
-        ranks: learners.Ranks | None = None,
-        spec: specs.EnvironmentSpec | None = None,
-        **options: Any,
+        **arguments: Any,
     ) -> None:
         """Makes the learner.
 
         Args:
-            network: The network, trained in place.
+            networks: The network, trained in place.
             losses: The losses, in the order in which they are minimised; see `learners.LossLearner`.
-            dataset: Yields samples whose `data` is a `Rollout` on the network's device, with
-                `BehaviourExtras` as extras.
-            preparer: Turns rollouts into batches, with this network's values.
+            preparer: Turns rollouts into batches, with this network's values; one of the `parts`, too.
             config: The hyperparameters.
-            share_done: The share of the run that is done after a number of learner steps, by which the
-                learning rate is annealed if the config says so, or None to keep it constant.
-            make_optimizer: Makes the optimiser of `network`.
-            counter: Counts `steps` and `walltime`.
-            logger: Receives one row of diagnostics per step.
-            generator: The generator for random numbers of a step, on the network's device; it is saved.
+            acceleration: Chooses which faster implementations are used.
             extras: The fields of `BehaviourExtras` that rollouts must have.
-            modules: Modules other than the network that are saved, by name.
-            groups: The optimisers of these modules, by name.
-            ranks: The learners that make the same steps, each from its share of the rollouts, or None.
-            spec: The environment's spec, by which the first rollout is checked, or None.
-            **options: Other arguments of `learners.LossLearner`.
+            **arguments: The other arguments of `learners.LossLearner`. The dataset yields samples whose
+                `data` is a `Rollout` on the network's device, with `BehaviourExtras` as extras.
 
         Raises:
             ValueError: The network overrides `forward` or has hooks of its own, which nothing calls.
         """
-        _check_network(network)
+        _check_network(networks)
         self.config = config
-        self.acceleration = acceleration.Acceleration(config.acceleration)
-        self.network = self.acceleration.network("network", network)
-        parameters = [*network.parameters()], config.learning_rate, config.weight_decay
-        optimizer = make_optimizer("network", learners.parameter_groups(*parameters))
-        group = learners.Group(optimizer, config.max_grad_norm)
-        final_share = 0.0 if config.anneal_learning_rate else 1.0
-        decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=share_done)
+        self.acceleration = acceleration
+        self.network = networks
         self._preparer = preparer
-        preparer.statistics.ranks = ranks
         super().__init__(
-            networks=network,
+            networks=networks,
             losses=losses,
-            groups={"network": group, **groups},
             periods={},
             update_targets=lambda networks, num_steps: None,
-            dataset=dataset,
             priorities=None,
-            max_skipped_batches=config.max_skipped_batches,
-            acceleration=self.acceleration,
-            counter=counter,
-            logger=logger,
-            generator=generator,
-            ranks=ranks,
-            spec=spec,
+            acceleration=acceleration,
             estimate=self._prepare,
-            parts=[decay, _Observations(preparer)],
-            modules={"network": network, **modules, **preparer.modules},
             variables=["network"],
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
-            **options,
+            **arguments,
         )
         preparer.require_finite = self.updates.require_finite
 
@@ -143,16 +106,6 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         if self.ranks is None:
             return losses.normalize_advantages(advantages, unbiased=True)
         return self.ranks.apply(lambda rows: losses.normalize_advantages(rows, unbiased=True), advantages)
-
-
-class _Observations(learners.Part):
-    """Updates the statistics of observations with each rollout, after it was learned from."""
-
-    def __init__(self, preparer: on_policy_batch.RolloutPreparer) -> None:
-        self._preparer = preparer
-
-    def after(self, batch: learners.Batch, metrics: Mapping[str, Any], num_steps: int) -> None:
-        self._preparer.update_observation_statistics(batch.data)
 
 
 def _check_network(network: nn.Module) -> None:

@@ -37,9 +37,9 @@ class PPOLearner(on_policy.RolloutLearner[PPOConfig]):
     generator shuffles the samples.
     """
 
-    def __init__(self, **parts: Any) -> None:
-        """Makes the learner from the arguments of `RolloutLearner`."""
-        super().__init__(losses={"network": self.loss}, **parts)
+    def __init__(self, **arguments: Any) -> None:
+        """Makes the learner from the other arguments of `RolloutLearner`."""
+        super().__init__(losses={"network": self.loss}, **arguments)
         self._agreement = acceleration.Agreement("PPO's updates")
 
     def restore(self, state: core.State) -> None:

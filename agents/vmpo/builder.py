@@ -1,8 +1,11 @@
 """Makes the parts of V-MPO."""
 
+import math
 from typing import Any, Self
 
-from minerva_acme import builders, losses, networks
+from torch import nn
+
+from minerva_acme import builders, learners, losses, networks
 from minerva_acme.agents import on_policy
 from minerva_acme.agents.vmpo import config as vmpo_config
 from minerva_acme.agents.vmpo import learner
@@ -26,7 +29,15 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         )
 
     def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
-        duals = losses.VMPODuals(
-            init_temperature=self.config.init_temperature, init_alpha=self.config.init_alpha
-        )
-        return {**super().learner_arguments(parts), "duals": duals.to(parts.device)}
+        config, arguments = self.config, super().learner_arguments(parts)
+        duals = losses.VMPODuals(init_temperature=config.init_temperature, init_alpha=config.init_alpha)
+        duals.to(parts.device)
+        alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
+        for name, module, rate in (
+            ("temperature", duals.temperature, config.temperature_learning_rate),
+            ("alphas", alphas, config.alpha_learning_rate),
+        ):
+            optimizer = self.make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}])
+            arguments["groups"][name] = learners.Group(optimizer, max_norm=math.inf)
+        arguments["modules"]["duals"] = duals
+        return {**arguments, "duals": duals}

@@ -3,11 +3,9 @@
 Shapes: n samples of a rollout, D action dimensions, K discrete actions.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from minerva_acme import learners, losses, networks
 from minerva_acme.agents import on_policy
@@ -36,43 +34,24 @@ class VMPOLearner(on_policy.RolloutLearner[VMPOConfig]):
     by `epsilon_mean`. Nothing is drawn: every step takes the whole rollout.
     """
 
-    def __init__(
-        self,
-        *,
-        duals: losses.VMPODuals,
-        config: VMPOConfig,
-        make_optimizer: learners.OptimizerFactory,
-        **parts: Any,
-    ) -> None:
+    def __init__(self, *, duals: losses.VMPODuals, config: VMPOConfig, **arguments: Any) -> None:
         """Makes the learner.
 
         Args:
             duals: The multipliers, on the network's device.
             config: The hyperparameters.
-            make_optimizer: Makes the optimisers of `network`, `temperature` and `alphas`.
-            **parts: The other arguments of `RolloutLearner`. Rollouts have the parameters of the policy, too.
+            **arguments: The other arguments of `RolloutLearner`, with the groups `temperature` and `alphas`.
+                Rollouts have the parameters of the policy, too.
         """
         self._duals = duals
-        alphas = nn.ModuleList([duals.alpha_mean, duals.alpha_stddev])
         super().__init__(
             losses={"temperature": self.temperature_loss, "network": self.network_loss},
             config=config,
-            make_optimizer=make_optimizer,
             extras=("log_prob", "raw_action", "parameters"),
-            modules={"duals": duals},
-            groups={
-                name: learners.Group(
-                    make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}]), max_norm=math.inf
-                )
-                for name, module, rate in (
-                    ("temperature", duals.temperature, config.temperature_learning_rate),
-                    ("alphas", alphas, config.alpha_learning_rate),
-                )
-            },
             trains={"temperature": ["temperature"], "network": ["alphas", "network"]},
             chains=[["temperature", *["network"] * config.m_steps]],
             why_plain={"temperature": "it is part of the E-step"},
-            **parts,
+            **arguments,
         )
 
     def estimate(self, rollout: on_policy.RolloutBatch) -> Estimates:
