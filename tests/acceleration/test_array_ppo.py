@@ -102,7 +102,7 @@ def test_the_surrogate_of_any_ratio_and_advantage_is_that_of_autograd(clip_ratio
 
 @pytest.mark.parametrize("clip_value", [True, False])
 def test_the_value_loss_of_any_values_is_that_of_autograd(clip_value):
-    numbers = (0.0, 1e-30, 0.15, -0.15, -1.0, 3.0, 1e30)
+    numbers = (1e-30, 0.15, -1.0, 3.0, 1e30)
     for value, behaviour_value, target in itertools.product(numbers, repeat=3):
         names = ("log_prob", "entropy", "behaviour_log_prob", "advantages")
         inputs = SETTINGS | {name: torch.zeros(1) for name in names}

@@ -12,8 +12,8 @@ EXTRAS = specs.Array((), np.float32, name="log_prob")
 
 class AddersContract(testing.AdderConformance):
     @pytest.fixture(autouse=True)
-    def _keep_the_store(self, make_store):
-        self.make_store, self.stores = make_store, []
+    def _keep_the_store(self, make_memory_store):
+        self.make_store, self.stores = make_memory_store, []
 
     def make_client(self, layout):
         store = self.make_store(layout.signature)
@@ -99,7 +99,15 @@ class TestNStepTransitionAdderThatStartsAsAcmes(AddersContract):
         return adders.NStepTransitionAdder(**self.make_transitions(), shorter_at_start=True)
 
 
-class TestRolloutAdder(AddersContract):
+class OnReverbToo(AddersContract):
+    """Both stores are written to by the same calls: of those that end episodes otherwise, one of each."""
+
+    @pytest.fixture(autouse=True)
+    def _keep_the_store(self, make_store):
+        self.make_store, self.stores = make_store, []
+
+
+class TestRolloutAdder(OnReverbToo):
     def make_adder(self):
         # Of one step: longer rollouts wait for the next episode, where the contract counts items.
         layout = layouts.RolloutLayout(SPEC, 1, EXTRAS)
@@ -110,7 +118,7 @@ class TestRolloutAdder(AddersContract):
         return num_steps
 
 
-class TestForkingAdder(AddersContract):
+class TestForkingAdder(OnReverbToo):
     def make_adder(self):
         sequences = adders.SequenceAdder(**self.make_trajectories(3), period=1)
         transitions = adders.NStepTransitionAdder(**self.make_transitions())

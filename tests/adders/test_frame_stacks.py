@@ -117,13 +117,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_comes_back_is_what_comes_back_of_whole_stacks(make_store, kind):
+def test_what_comes_back_is_what_comes_back_of_whole_stacks(make_memory_store, kind):
     for seed, num_frames in enumerate((2, 4)):
         spec = specs.make_environment_spec(make_environment(num_frames, 1, 0))
         stores = []
 
         def client_of(signature, stores=stores):
-            stores.append(make_store(signature))
+            stores.append(make_memory_store(signature))
             return stores[-1].client
 
         (whole, writes_whole), (framed, writes_frames) = (

@@ -42,10 +42,13 @@ VMPO = Agent("vmpo", vmpo.VMPOBuilder, vmpo.VMPOConfig)
 IMPALA = Agent("impala", impala.IMPALABuilder, impala.IMPALAConfig)
 
 
-@pytest.fixture(params=[PPO, VMPO], ids=lambda agent: agent.name)
+BOTH = pytest.mark.parametrize("agent", [PPO, VMPO], indirect=True, ids=["ppo", "vmpo"])
+
+
+@pytest.fixture
 def agent(request):
-    """PPO, then V-MPO."""
-    return request.param
+    """PPO if nothing else is said: V-MPO has the same networks, actors and preparation."""
+    return getattr(request, "param", PPO)
 
 
 @pytest.fixture

@@ -228,8 +228,7 @@ def test_a_hook_on_an_inner_layer_fires_in_training(
     hook(network.value_torso, index, calls, "value")
     learner.step()
     assert calls.count("policy") >= 2 and calls.count("value") >= 2
-    if agent.name == "ppo":
-        assert any(line.startswith("PPO's updates: autograd: ") and "has hooks" in line for line in said())
+    assert any(line.startswith("PPO's updates: autograd: ") and "has hooks" in line for line in said())
 
 
 @pytest.mark.parametrize(("torso", "index"), INNER)

@@ -155,12 +155,13 @@ def make_environment(seed):
     return environments.make_training_environment(Hidden(seed), critic_observations=HIDDEN)
 
 
-@pytest.mark.parametrize("agent", ONE_OF_EACH_KIT)
-def test_a_run_learns_is_resumed_and_loaded_with_and_without_the_critics_part(agent, tmp_path):
+@pytest.fixture(scope="module", params=ONE_OF_EACH_KIT)
+def trained(request, tmp_path_factory):
+    """A run that was resumed."""
     config = experiments.ExperimentConfig(
-        builder=make_builder(agent),
+        builder=make_builder(request.param),
         environment_factory=make_environment,
-        directory=tmp_path,
+        directory=tmp_path_factory.mktemp("run"),
         num_env_steps=32,
         evaluation_period=0,
         evaluation_episodes=1,
@@ -170,10 +171,14 @@ def test_a_run_learns_is_resumed_and_loaded_with_and_without_the_critics_part(ag
     assert experiments.run_experiment(config).learner_steps > 0
     longer = dataclasses.replace(config, num_env_steps=48)
     assert experiments.run_experiment(longer).env_steps == 48
+    return longer
+
+
+def test_a_run_learns_is_resumed_and_loaded_with_and_without_the_critics_part(trained):
     with contextlib.closing(make_environment(7)) as environment:
         spec, observation = environment.observation_spec(), environment.reset().observation
         assert {name: leaf.shape for name, leaf in spec.items()} == {"policy": (4,), "critic": (2,)}
-        policy = policies.load_policy(tmp_path, config.builder, environment)
+        policy = policies.load_policy(trained.directory, trained.builder, environment)
     action = policy(observation).action
     np.testing.assert_array_equal(policy({"policy": observation["policy"]}).action, action)
     with pytest.raises(specs.SpecError, match="policy"):
@@ -262,27 +267,15 @@ def make_sorted(make, seed=0):
     return environments.make_training_environment(make(seed=seed), critic_observations=HIDDEN)
 
 
-@pytest.mark.parametrize("agent", ONE_OF_EACH_KIT)
-def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(agent, tmp_path):
-    builder = make_builder(agent)
-    config = experiments.ExperimentConfig(
-        builder=builder,
-        environment_factory=make_environment,
-        directory=tmp_path,
-        num_env_steps=16,
-        evaluation_episodes=0,
-        evaluation_period=0,
-        tensorboard=False,
-        replay="memory",
-    )
-    experiments.run_experiment(config)
+def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(trained, tmp_path):
+    builder, directory = trained.builder, trained.directory
     with contextlib.closing(make_sorted(Deployed)) as environment:
         assert {name: leaf.shape for name, leaf in environment.observation_spec().items()} == {"policy": (4,)}
-        policy = policies.load_policy(tmp_path, environment=environment)
-        assert len(runs.evaluate_checkpoint(tmp_path, builder, environment, 2).returns) == 2
+        policy = policies.load_policy(directory, environment=environment)
+        assert len(runs.evaluate_checkpoint(directory, builder, environment, 2).returns) == 2
         observation = environment.reset().observation
-        with contextlib.closing(make_environment(7)) as trained:
-            known = policies.load_policy(tmp_path, builder, trained)
+        with contextlib.closing(make_environment(7)) as complete:
+            known = policies.load_policy(directory, builder, complete)
         np.testing.assert_array_equal(policy(observation).action, known(observation).action)
         # No critic is trained there.
         with pytest.raises(
@@ -290,7 +283,7 @@ def test_a_policy_acts_in_an_environment_that_lacks_the_critics_entries(agent, t
         ):
             builder.check_spec(specs.make_environment_spec(environment))
         experiment = dataclasses.replace(
-            config, directory=tmp_path / "new", environment_factory=lambda seed: make_sorted(Deployed, seed)
+            trained, directory=tmp_path / "new", environment_factory=lambda seed: make_sorted(Deployed, seed)
         )
         with pytest.raises(ValueError, match="must have hint for the critic"):
             experiments.run_experiment(experiment)

@@ -39,11 +39,10 @@ SEVERAL = specs.BoundedArray((2,), np.int32, [1, 0], [3, 4], name="action")
 ROLLOUTS = {"policy_layer_sizes": (8,), "value_layer_sizes": (8,)}
 REPLAY = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,)}
 VALUES = {"critic_layer_sizes": (8,)}
-TWO = {**VALUES, "num_critics": 2}
 
 # A builder, its config, and the action specs that it takes.
 AGENTS = {
-    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED, DISCRETE]),
+    "PPO": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS), [BOUNDED]),
     "PPO, squashed": (ppo.PPOBuilder, ppo.PPOConfig(**ROLLOUTS, squash_actions=True), [BOUNDED]),
     "V-MPO": (vmpo.VMPOBuilder, vmpo.VMPOConfig(**ROLLOUTS), [SEVERAL]),
     "MPO": (mpo.MPOBuilder, mpo.MPOConfig(**REPLAY, action_penalty=False), [BOUNDED, SMALL_DISCRETE]),
@@ -56,23 +55,20 @@ AGENTS = {
         for entry in registry.AGENTS.values()
         if issubclass(entry.builder, off_policy.TransitionBuilder)
     },
-    "DQN, smallest of two": (dqn.DQNBuilder, dqn.DQNConfig(**TWO, critic_ensemble="min"), [DISCRETE]),
-    "DQN, C51": (dqn.DQNBuilder, dqn.DQNConfig(**VALUES, critic_head="c51", vmin=-1, vmax=1), [DISCRETE]),
+    "DQN, C51, smallest of two": (
+        dqn.DQNBuilder,
+        dqn.DQNConfig(**VALUES, num_critics=2, critic_ensemble="min", critic_head="c51", vmin=-1, vmax=1),
+        [DISCRETE],
+    ),
 }
 # Their policies have the same modules as those of BC, MPO and TD3.
 LIKE_ANOTHER = [registry.AGENTS[name].title for name in ("d4pg", "crr", "iql", "wpo")]
 # V-MPO makes its policy as PPO does, and other agents over replay as SAC does.
-OTHER_OBSERVATIONS = {"PPO": ["nest"], "SAC": ["nest"], "DQN": ["picture"]}
+OBSERVED = {"PPO": NEST, "SAC": NEST, "DQN": PICTURE}
 CASES = {
-    f"{name}, {kind}, {'x'.join(map(str, action.shape)) or 'one'} {np.dtype(action.dtype)}": (
-        name,
-        observation,
-        action,
-    )
+    f"{name}, {np.dtype(action.dtype)}": (name, OBSERVED.get(name, VECTOR), action)
     for name, (_, _, action_specs) in AGENTS.items()
-    for kind, observation in (("vector", VECTOR), ("nest", NEST), ("picture", PICTURE))
     for action in action_specs
-    if kind == "vector" or (action is action_specs[0] and kind in OTHER_OBSERVATIONS.get(name, ()))
 }
 
 
@@ -178,6 +174,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.usefixtures("short_episodes")
 def test_a_run_over_replay_is_exported_in_the_bounds_that_are_asked_for(name, tmp_path):
     environment_id, kind, config, sizes = RUNS[name]
     experiments.run_experiment(

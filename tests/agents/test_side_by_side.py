@@ -147,7 +147,10 @@ def make_on_policy(make_rollout, continuous_spec):
     params=[
         "sac",
         "mpo in all states",
-        *(agent + memory for agent in ("mpo", "ppo", "impala") for memory in ("", " with memory")),
+        "mpo with memory",
+        "ppo",
+        "ppo with memory",
+        "impala with memory",
     ]
 )
 def scene(request, make_on_policy):

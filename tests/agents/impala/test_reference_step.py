@@ -5,15 +5,12 @@ import pytest
 from ..on_policy import reference, scene
 
 OPTIONS = {**scene.OPTIONS, "gae_lambda": 1.0, "value_coef": 0.6, "entropy_coef": 0.05}
-VARIATIONS = {
+VARIATIONS = {  # beside those of how a rollout is prepared, as for PPO
     "short traces": {"gae_lambda": 0.7},
-    "one-step advantages": {"gae_lambda": 0.7, "advantage_estimator": "dae"},
-    "returns": {"gae_lambda": 0.7, "advantage_estimator": "returns"},
     "normalised advantages": {"normalize_advantages": True},
     "actors in rounds": {"asynchronous": False},
     "a falling learning rate": {"anneal_learning_rate": True},
     "clipped gradients": {"max_grad_norm": 0.3},
-    "no statistics": {"normalize_observations": False, "scale_rewards": False},
 }
 
 
@@ -55,6 +52,6 @@ def test_steps_are_the_plain_ones_for_every_kind_of_action(impala_agent, actions
 @pytest.mark.parametrize("variation", VARIATIONS)
 def test_steps_are_the_plain_ones_for_every_setting(impala_agent, variation):
     options = OPTIONS | scene.NETWORKS["one layer-norm torso"] | VARIATIONS[variation]
-    seen = scene.check_steps(impala_agent, IMPALAReference, "categorical", options)
+    seen = scene.check_steps(impala_agent, IMPALAReference, "categorical", options, num_steps=2)
     assert bool(seen["gradients clipped"]) == (variation == "clipped gradients")
     assert bool(seen["ratios beyond 1"]) == (variation != "actors in rounds")

@@ -183,8 +183,7 @@ class Recording(mpo.MPOBuilder):
             yield sample
 
 
-@pytest.mark.parametrize("store", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-def test_what_was_done_reaches_the_learner_and_the_weights_act_in_the_task(run, store, tmp_path):
+def test_what_was_done_reaches_the_learner_and_the_weights_act_in_the_task(run, tmp_path):
     nest = (ACTIONS["discrete"], {"arm": ACTIONS["continuous"]})
 
     def make_nested(seed):
@@ -193,7 +192,7 @@ def test_what_was_done_reaches_the_learner_and_the_weights_act_in_the_task(run, 
 
     builder = Recording(dataclasses.replace(SMALL, min_replay_size=10, samples_per_insert=4.0))
     directory = tmp_path / "run"
-    run(builder, make_nested, 30, replay=store, directory=directory)
+    run(builder, make_nested, 30, directory=directory)
     batch = builder.batch
     happened = batch.mask > 0
     raw, log_prob = (x[happened] for x in (batch.extras.raw_action, batch.extras.log_prob))

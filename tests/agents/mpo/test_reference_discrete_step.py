@@ -267,8 +267,10 @@ def check_steps(spec, config):
     return logger.rows
 
 
-@pytest.mark.parametrize("critic_target", ["retrace", "n_step", "one_step"])
-@pytest.mark.parametrize("critic_loss_steps", ["first", "all"])
+@pytest.mark.parametrize(
+    ("critic_target", "critic_loss_steps"),
+    [("retrace", "first"), ("retrace", "all"), ("n_step", "all"), ("one_step", "first")],
+)
 def test_steps_are_those_of_the_reference(spec, critic_target, critic_loss_steps):
     config = dataclasses.replace(CONFIG, critic_target=critic_target, critic_loss_steps=critic_loss_steps)
     rows = check_steps(spec, config)
@@ -276,15 +278,5 @@ def test_steps_are_those_of_the_reference(spec, critic_target, critic_loss_steps
     assert max(float(row["kl/mean_rel"]) for row in rows) > 0.1
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"m_steps": 2},
-        {"per_dimension_constraint": False},
-        {"max_grad_norm": 0.3},
-        {"optimizer": "sgd", "policy_learning_rate": 1e-3, "critic_learning_rate": 1e-3},
-    ],
-    ids=lambda overrides: next(iter(overrides)),
-)
-def test_steps_with_other_options_are_those_of_the_reference(spec, overrides):
-    check_steps(spec, dataclasses.replace(CONFIG, **overrides))
+def test_several_steps_within_one_bound_are_those_of_the_reference(spec):
+    check_steps(spec, dataclasses.replace(CONFIG, m_steps=2, per_dimension_constraint=False))

@@ -27,7 +27,7 @@ LOW, HIGH = [-0.6, -1.0], [1.0, 0.3]
 CONFIG = mpo.MPOConfig(
     policy_layer_sizes=(8, 8),
     critic_layer_sizes=(8, 8, 8),
-    batch_size=8,
+    batch_size=6,
     min_replay_size=1,
     num_samples=5,
     retrace_mc_actions=3,
@@ -60,8 +60,6 @@ MASKS = [
     [0, 1, 1, 0, 1],
     [1, 0, 0, 0, 0],
     [1, 0, 1, 1, 1],
-    [1, 1, 1, 1, 0],
-    [1, 1, 1, 1, 1],
 ]
 
 
@@ -279,7 +277,6 @@ OPTIONS = {
         "target_critic_update_period": 2,
     },
     "targets that move": {"target_rate": 0.2, **_AS_IN_ACME},
-    "SimBa of unit norm": {"torso": "simba", "unit_norm_weights": True, "m_steps": 2},
     "batch norm of unit norm": {
         "critic_torso": "batch_norm",
         "unit_norm_weights": True,
@@ -300,6 +297,7 @@ OPTIONS = {
         "weight_decay": 0.7,
         "final_learning_rate": 0.0,
         "critic_loss_steps": "all",
+        "m_steps": 2,
     },
     "all at once": {
         "m_steps": 2,

@@ -285,8 +285,8 @@ def make_environment(seed):
 
 
 CASES = {
-    "sac": (scene.AGENTS["sac"].make(**MEMORY, prioritized=True, num_environments=2), make_environment),
-    "td3": (scene.AGENTS["td3"].make(**{**MEMORY, "memory": "gru"}, stored_state=False), make_environment),
+    "sac": (scene.AGENTS["sac"].make(**MEMORY, prioritized=True, stored_state=False), make_environment),
+    "td3": (scene.AGENTS["td3"].make(**{**MEMORY, "memory": "gru"}, num_environments=2), make_environment),
     "own": (
         OwnBuilder(OwnConfig(burn_in=2, batch_size=4, samples_per_insert=4.0, min_replay_size=4)),
         make_own_environment,

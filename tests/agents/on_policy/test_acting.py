@@ -6,6 +6,8 @@ import torch
 from minerva_acme import distributions, specs, testing
 from tests.closeness import assert_close_to_norm
 
+from ..conftest import BOTH
+
 OBSERVATIONS = np.array([[0.1, -0.2, 0.3], [2.0, 1.0, -1.0]], np.float32)
 
 
@@ -28,6 +30,7 @@ def test_squashed_actions_never_leave_their_bounds(vmpo_agent):
     assert action.dtype == np.float32
 
 
+@BOTH
 def test_the_greedy_policy_executes_the_mode_and_records_nothing(agent, spec):
     policy, network = make_policy(agent.builder(), spec, evaluation=True)
     distribution = network.policy(torch.from_numpy(OBSERVATIONS))

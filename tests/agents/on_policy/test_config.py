@@ -2,7 +2,10 @@
 
 import pytest
 
+from ..conftest import BOTH
 
+
+@BOTH
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -48,6 +51,7 @@ def test_settings_that_make_no_sense_are_refused(agent, overrides, message):
         agent.config(**overrides)
 
 
+@BOTH
 def test_the_bounds_of_the_ranges_are_taken(agent):
     config = agent.config(discount=1.0, gae_lambda=0.0, num_environments=16, rollout_steps=16)
     assert config.rollout_length == 1

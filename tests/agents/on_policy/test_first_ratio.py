@@ -9,6 +9,8 @@ import torch
 
 from minerva_acme import environments, testing
 
+from ..conftest import PPO, VMPO
+
 
 def make_environment(environment_id):
     if environment_id == "bounded":  # observations far from mean 0 and deviation 1
@@ -46,7 +48,11 @@ both_ways = pytest.mark.parametrize(("acceleration", "bound"), [("auto", 1e-6), 
 
 
 @both_ways
-@pytest.mark.parametrize(("environment_id", "num_environments"), [("CartPole-v1", 1), ("bounded", 4)])
+@pytest.mark.parametrize(
+    ("agent", "environment_id", "num_environments"),
+    [(PPO, "CartPole-v1", 1), (VMPO, "bounded", 4)],  # V-MPO squashes
+    indirect=["agent"],
+)
 def test_the_recorded_density_is_the_learners(
     agent, run, environment_id, num_environments, acceleration, bound
 ):

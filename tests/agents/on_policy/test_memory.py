@@ -23,16 +23,9 @@ from minerva_acme import (
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
-from ..conftest import PPO, VMPO
+from ..conftest import BOTH, PPO, VMPO
 
-KINDS = pytest.mark.parametrize("kind", ["lstm", "gru"])
 MEMORY = {"memory": "lstm", "memory_size": 6}
-
-
-@pytest.fixture(params=[PPO])
-def agent(request):
-    """PPO if nothing else is said: V-MPO has the same networks, actors and preparation."""
-    return request.param
 
 
 def with_memory(agent, **overrides):
@@ -75,12 +68,7 @@ class Remembered:
 
 @pytest.mark.parametrize(
     ("agent", "kind", "environment_id", "num_environments"),
-    [
-        (PPO, "lstm", "CartPole-v1", 1),
-        (PPO, "gru", "continuous", 3),
-        (VMPO, "lstm", "continuous", 3),
-        (VMPO, "gru", "CartPole-v1", 1),
-    ],
+    [(PPO, "lstm", "CartPole-v1", 1), (VMPO, "gru", "continuous", 3)],
     indirect=["agent"],
 )
 def test_the_learner_goes_through_what_the_actor_remembered(
@@ -196,7 +184,7 @@ def test_values_at_ends_are_those_of_what_the_episode_led_to(agent, continuous_s
     torch.testing.assert_close(batch.advantage, advantages.flatten(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("agent", [PPO, VMPO], indirect=True, ids=["ppo", "vmpo"])
+@BOTH
 @torch.no_grad()
 def test_the_correction_compares_what_the_memory_makes_of_the_steps_now(agent, spec):
     """Behind the burn-in, the update begins with the policy that the ratios are of."""
@@ -235,7 +223,7 @@ def learn(agent, spec, change, **overrides):
     return learner.save()["modules"]
 
 
-@pytest.mark.parametrize("agent", [PPO, VMPO], indirect=True, ids=["ppo", "vmpo"])
+@BOTH
 def test_steps_of_the_burn_in_are_in_no_loss(agent, spec):
     def reward(t):
         def change(rollout):
@@ -359,11 +347,10 @@ def test_what_must_be_remembered_is_learned_with_a_memory_alone(agent, run, has_
 # Acting.
 
 
-@KINDS
-def test_several_environments_are_played_like_each_alone(agent, kind):
+def test_several_environments_are_played_like_each_alone(agent):
     environment = make_environment("CartPole-v1")
     spec = specs.make_environment_spec(environment(0))
-    builder, network = make_parts(agent, spec, memory=kind)
+    builder, network = make_parts(agent, spec)
     with torch.no_grad():
         for parameter in network.policy_head.parameters():
             parameter *= 100.0  # acts by what it sees

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ..conftest import BOTH
 from . import reference, scene
 
 
@@ -28,6 +29,7 @@ def make(builder, spec):
     return plain, rollout, observation
 
 
+@BOTH
 def test_actions_and_their_densities_are_the_plain_ones(agent, actions, options):
     plain, rollout, observation = make(agent.builder(**options), scene.make_spec(actions))
     extras = rollout.extras

@@ -9,7 +9,7 @@ import torch
 
 from minerva_acme import core, environments, specs, testing
 
-from ..conftest import PPO, VMPO
+from ..conftest import BOTH, PPO, VMPO
 
 EPISODE_LENGTH = 6
 
@@ -209,6 +209,7 @@ def test_with_a_fixed_policy_three_environments_give_the_union_of_three_runs(age
 
 
 @pytest.mark.learning
+@BOTH
 @pytest.mark.parametrize("num_environments", [1, 8])
 def test_one_environment_and_eight_learn_alike_per_step(agent, run, num_environments):
     """As many steps, rollouts and updates: as good a policy."""

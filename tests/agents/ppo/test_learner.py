@@ -10,9 +10,8 @@ from minerva_acme.agents.ppo import learner as ppo_learner
 from .. import table
 
 
-@pytest.mark.parametrize(
-    "change", [{"entropy_coef": 10.0}, {"clip_ratio": 1e-6}, {"value_coef": 100.0}, {"num_epochs": 1}]
-)
+# The settings of a loss go one way, and the number of epochs another.
+@pytest.mark.parametrize("change", [{"entropy_coef": 10.0}, {"num_epochs": 1}])
 @pytest.mark.parametrize("acceleration", ["auto", "off"])
 def test_a_config_that_is_replaced_during_a_run_is_the_one_that_trains(
     ppo_agent, make_learner, continuous_spec, acceleration, change

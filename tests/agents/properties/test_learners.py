@@ -70,15 +70,15 @@ PERIODS = {"target_policy_update_period": 3, "target_critic_update_period": 2}
 def test_a_resumed_learner_is_the_uninterrupted_one(case):
     scene = RESUMED[case]
     settings = PERIODS if scene.name in ("mpo", "d4pg") and "target_rate" not in scene.settings else {}
-    batches = [scene.make_batch(seed, **settings) for seed in range(7)]
+    batches = [scene.make_batch(seed, **settings) for seed in range(4)]
     parts = {"share_done": lambda step: step / 12}
     straight, _ = scene.make(batches, parts=parts, **settings)
-    straight.run(num_steps=4)
+    straight.run(num_steps=2)
     state = testing.through_a_file(straight.save())
-    straight.run(num_steps=3)
-    resumed, _ = scene.make(batches[4:], parts={**parts, "seed": 99}, **settings)
+    straight.run(num_steps=2)
+    resumed, _ = scene.make(batches[2:], parts={**parts, "seed": 99}, **settings)
     resumed.restore(state)
-    resumed.run(num_steps=3)
+    resumed.run(num_steps=2)
     testing.assert_nests_equal(resumed.save(), straight.save(), "A resumed learner must go on alike.")
     with pytest.raises(AssertionError):
         testing.assert_nests_equal(straight.save()["modules"], state["modules"])

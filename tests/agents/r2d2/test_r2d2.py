@@ -178,16 +178,9 @@ class Recording(r2d2.R2D2Builder):
         return {"q_network": objective._replace(loss=loss)}
 
 
-@pytest.mark.parametrize(
-    ("backend", "num_environments"), [("memory", 3), pytest.param("reverb", 1, marks=pytest.mark.reverb)]
-)
-def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(
-    tmp_path, backend, num_environments
-):
-    if backend == "reverb":
-        pytest.importorskip("reverb")
+def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(tmp_path):
     Recording.seen.clear()
-    builder = Recording(r2d2.R2D2Config(**{**TINY, "num_environments": num_environments}))
+    builder = Recording(r2d2.R2D2Config(**{**TINY, "num_environments": 3}))
     result = experiments.run_experiment(
         experiments.ExperimentConfig(
             builder=builder,
@@ -195,7 +188,7 @@ def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(
             directory=tmp_path / "run",
             num_env_steps=30,
             evaluation_period=0,
-            replay=backend,
+            replay="memory",
             evaluation_episodes=1,
             tensorboard=False,
         )
