@@ -98,8 +98,7 @@ def _conversions(name: str, expected: types.NestedSpec, found: types.NestedSpec)
             )
             conversions.append(_scale(ours, theirs))
         elif name == "observation" and _is_one_hot(ours, theirs):
-            # As `FloatObservationWrapper` converts it.
-            conversions.append(np.eye(ours.shape[0], dtype=ours.dtype).__getitem__)
+            conversions.append(_one_hot(ours))
         else:
             wanted, given = specs.describe_apart(ours, theirs)
             raise specs.SpecError(
@@ -144,3 +143,9 @@ def _is_one_hot(ours: specs.Array, theirs: specs.Array) -> bool:
         and np.dtype(ours.dtype).kind == "f"
         and ours.shape == (theirs.num_values,)
     )
+
+
+def _one_hot(ours: specs.Array) -> _Convert:
+    """Returns the conversion that `FloatObservationWrapper` makes."""
+    vectors = np.eye(ours.shape[0], dtype=ours.dtype)
+    return lambda leaf: vectors[leaf]
