@@ -35,7 +35,8 @@ _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 # Of the reference in searches: a word in a title counts 1,000 times, and guides come before all such names.
 _API_BOOST = 1e-5
-_NOT_PUBLIC = ("minerva_acme.cli",)
+# `machine` and `names` only hold modules.
+_NOT_PUBLIC = ("minerva_acme.cli", "minerva_acme.machine", "minerva_acme.names")
 # Modules that users import from by name, in addition to their packages.
 _MODULES_OF_PACKAGES = (
     "minerva_acme.acceleration.parallel",
@@ -44,6 +45,15 @@ _MODULES_OF_PACKAGES = (
     "minerva_acme.agents.choosing",
     "minerva_acme.agents.mpo.targets",
     "minerva_acme.agents.registry",
+    "minerva_acme.environments.task_settings",
+    "minerva_acme.machine.generators",
+    "minerva_acme.machine.memory",
+    "minerva_acme.machine.reading",
+    "minerva_acme.machine.threads",
+    "minerva_acme.machine.writing",
+    "minerva_acme.names.foreign_names",
+    "minerva_acme.names.lazy",
+    "minerva_acme.names.readable",
     "minerva_acme.runs.checkpointing",
     "minerva_acme.runs.tasks",
     "minerva_acme.replay.dataset",

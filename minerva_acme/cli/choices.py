@@ -1,9 +1,10 @@
-"""Checks of typed names, with suggestions for misspelt ones."""
+"""Checks of what was typed: names, with suggestions for misspelt ones, and optional packages."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from minerva_acme.names import foreign_names
+from minerva_acme.names import foreign_names, readable
 
 _MIN_STEM = 3  # letters; shorter beginnings match too much
 
@@ -41,3 +42,18 @@ def near(name: str, choices: Iterable[str], *, at_most: int = 1) -> str:
     close = difflib.get_close_matches(name, choices, n=at_most)
     found = list(dict.fromkeys([*begun, *close]))[:at_most]
     return f"Did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+@contextlib.contextmanager
+def needed(name: str, extra: str = "") -> Iterator[None]:
+    """Turns the ImportError of a command's optional package into a ValueError that says how to install it.
+
+    Args:
+        name: The command's name.
+        extra: The extra of minerva-acme that installs the package; by default it has the command's name.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fix = f"pip install 'minerva-acme[{extra or name}]'"
+        raise ValueError(f"`minerva {name}` needs {readable.missing(error, fix)}") from error

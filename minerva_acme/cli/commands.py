@@ -197,43 +197,51 @@ class Resume:
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
-@_command
-class Eval:
-    """Play episodes with a trained run's checkpoint and report the returns."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Played:
+    """What the commands have in common that play a trained policy."""
 
-    function: ClassVar = "evaluate:run"
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder, a file of weights, the name of stored weights (see `minerva verify`), or
     hf:OWNER/NAME@REVISION for weights on the Hugging Face Hub (extra `hub`)."""
-    checkpoint: str = "latest"
-    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
-    episodes: int = 10
+    episodes: constraints.Count
     """Episodes to play."""
     seed: int = 0
     """Seed of the environment and of exploration."""
-    explore: bool = False
-    """Act with exploration; by default actions are greedy."""
     env: str | None = None
     """Another environment than the run's, as for `minerva train`."""
     env_kwargs: _Words = ()
     """Arguments of the environment, in addition to the run's or instead of them."""
-    json: bool = False
-    """Print JSON, and nothing else, on standard output."""
     import_code: bool = False
     """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
+    def __post_init__(self) -> None:
+        constraints.check_fields(self)
+
 
 @_command
-class Video:
+class Eval(Played):
+    """Play episodes with a trained run's checkpoint and report the returns."""
+
+    function: ClassVar = "evaluate:run"
+    checkpoint: str = "latest"
+    """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
+    episodes: constraints.Count = 10
+    explore: bool = False
+    """Act with exploration; by default actions are greedy."""
+    json: bool = False
+    """Print JSON, and nothing else, on standard output."""
+
+
+@_command
+class Video(Played):
     """Record a video of the best of several episodes, played with one or several of a run's checkpoints."""
 
     function: ClassVar = "video:run"
-    directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
     checkpoint: tuple[str, ...] = ("latest",)
     """The checkpoint: latest, first or middle (of those that are kept), best (by evaluation), an environment
     step or a folder. Several, such as first middle best, are shown side by side."""
-    episodes: int = 5
+    episodes: constraints.Count = 5
     """Episodes to play; the best is recorded."""
     output: pathlib.Path | None = None
     """Path of the video; by default in videos/ of the run's folder, or of the current one for a file of
@@ -252,45 +260,27 @@ class Video:
     """Seed of the first episode; each further episode has the next seed."""
     explore: bool = False
     """Act with exploration; by default actions are greedy."""
-    env: str | None = None
-    """Another environment than the run's, as for `minerva train`."""
-    env_kwargs: _Words = ()
-    """Arguments of the environment, in addition to the run's or instead of them."""
-    import_code: bool = False
-    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @_command
-class Dataset:
+class Dataset(Played):
     """Play episodes with a trained run's checkpoint, and record them in Minari's layout."""
 
     function: ClassVar = "dataset:run"
-    directory: tyro.conf.Positional[pathlib.Path]
-    """The run's folder, a file of weights, or the name of stored weights (see `minerva verify`)."""
     output: pathlib.Path
     """The folder to write, which must be new."""
-    episodes: int
-    """Episodes to play."""
     greedy: bool = False
     """Act without exploration; by default the policy explores as in training, and what it records of each
     action, such as its log-probability, is recorded too."""
     checkpoint: str = "latest"
     """The checkpoint: latest, best (by evaluation), an environment step or a folder."""
-    seed: int = 0
-    """Seed of the environment and of exploration."""
-    env: str | None = None
-    """Another environment than the run's, as for `minerva train`."""
-    env_kwargs: _Words = ()
-    """Arguments of the environment, in addition to the run's or instead of them."""
-    import_code: bool = False
-    """Allow importing the code that the run's folder names, such as your own builder. This runs the code."""
 
 
 @_command
 class Plot:
     """Plot the learning curves of runs: the interquartile mean over seeds, with its confidence interval."""
 
-    function: ClassVar = "plotting:run"
+    function: ClassVar = "report:plot"
     directories: tyro.conf.Positional[tuple[pathlib.Path, ...]]
     """Folders of runs, or folders that contain them."""
     output: pathlib.Path = pathlib.Path("curve")

@@ -5,7 +5,7 @@ import contextlib
 from rich.progress import Progress
 
 from minerva_acme import datasets, environments, runs, specs
-from minerva_acme.cli import commands, environment_choice, extras
+from minerva_acme.cli import choices, commands, environment_choice
 from minerva_acme.cli.output import Console
 from minerva_acme.runs import policies
 
@@ -18,8 +18,6 @@ def run(command: commands.Dataset) -> int:
     Raises:
         ValueError: There is no such policy, `output` exists, or it cannot hold the environment's episodes.
     """
-    if command.episodes < 1:
-        raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     console = Console()
     found = policies.find(command.directory, command.checkpoint)
     builder, seed = found.description.make_builder(import_code=command.import_code), command.seed
@@ -40,7 +38,7 @@ def run(command: commands.Dataset) -> int:
         ):
             console.print(f"{num_episodes:,} of {command.episodes:,} episodes, {num_steps:,} steps")
 
-    with contextlib.closing(make_environment(seed)) as environment, extras.needed("dataset", "datasets"):
+    with contextlib.closing(make_environment(seed)) as environment, choices.needed("dataset", "datasets"):
         spec = specs.make_environment_spec(environment)
         policy = runs.load_policy(found.path, builder, spec, seed=seed, explore=not command.greedy)
         with datasets.Writer(command.output, spec, settings=settings, progress=report) as writer, progress:

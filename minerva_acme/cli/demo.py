@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minerva_acme import experiments, plotting, results
-from minerva_acme.cli import commands, extras, parsing, training, video
+from minerva_acme.cli import choices, commands, parsing, training, video
 from minerva_acme.cli.output import Console
 from minerva_acme.environments import task_settings
 from minerva_acme.experiments import stopping
@@ -149,7 +149,7 @@ def _show_curve(
     )
     console.print(text)
     try:
-        with extras.needed("demo", "plot"):
+        with choices.needed("demo", "plot"):
             from minerva_acme.plotting import figure
         random = run_results.random_return(directory)
         panel = plotting.Panel(plotting.make_title(asked.env), groups, random=random, limits=limits)

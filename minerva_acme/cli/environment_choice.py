@@ -13,7 +13,7 @@ from minerva_acme.runs import env_kwargs, run_folder
 
 
 def choose(
-    description: run_folder.RunDescription, command: commands.Dataset | commands.Eval | commands.Video
+    description: run_folder.RunDescription, command: commands.Played
 ) -> tuple[run_folder.RunDescription, Callable[..., dm_env.Environment]]:
     """Returns the description with the chosen environment, and a function that makes it from a seed.
 

@@ -54,8 +54,6 @@ def run(command: commands.Eval) -> int:
 
 
 def _evaluate(command: commands.Eval) -> tuple[policies.Found, runs.Evaluation]:
-    if command.episodes < 1:
-        raise ValueError(f"`episodes` must be >= 1, got {command.episodes}.")
     found = policies.find(command.directory, command.checkpoint)
     builder, seed = found.description.make_builder(import_code=command.import_code), command.seed
     description, make_environment = environment_choice.choose(found.description, command)

@@ -100,7 +100,9 @@ def parse(arguments: Sequence[str]) -> Any:
     if getattr(parsed, "directory", None) and parsed.directory.name == _RUN:
         parsed = dataclasses.replace(parsed, directory=parsed.directory.parent)
     env_kwargs.read(getattr(parsed, "env_kwargs", ()))
-    if getattr(parsed, "import_code", False) or any(":" in name for name in _typed_environments(parsed)):
+    named = getattr(parsed, "env", None) or getattr(parsed, "environment", None) or ()
+    environments = [named] if isinstance(named, str) else named  # their modules may be imported
+    if getattr(parsed, "import_code", False) or any(":" in name for name in environments):
         _find_modules_here()
     return parsed
 
@@ -127,12 +129,6 @@ def _check_complete(command: type[Any], typed: str, given: Sequence[str]) -> Non
             )
         name = field.name.upper() if is_positional else flag
         raise ValueError(f"`{typed}` must have {name}, got none. For all arguments: {typed} --help")
-
-
-def _typed_environments(parsed: Any) -> list[str]:
-    """Returns the environments on the command line, whose modules may be imported."""
-    typed = getattr(parsed, "env", None) or getattr(parsed, "environment", None) or ()
-    return [typed] if isinstance(typed, str) else list(typed)
 
 
 def _show(page: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`minerva report`."""
+"""`minerva report` and `minerva plot`."""
 
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from minerva_acme import plotting, results
-from minerva_acme.cli import choices, commands, extras
+from minerva_acme.cli import choices, commands
 from minerva_acme.cli.output import Console
 from minerva_acme.machine import reading
 from minerva_acme.plotting import report_page, run_figures
@@ -30,7 +30,7 @@ def run(command: commands.Report) -> int:
     Raises:
         ValueError: There are no such results, or they cannot be compared as requested.
     """
-    with extras.needed("report", "plot"):
+    with choices.needed("report", "plot"):
         from minerva_acme.plotting import report_figures
     console = Console()
     experiments = _select(read_experiments(command.results), command.env)
@@ -59,6 +59,32 @@ def run(command: commands.Report) -> int:
     pictures = _save(report_figures.draw(report, labels, command.metric), command.output)
     _write(command.output, ", ".join(labels), [*_sections(report, pictures)], console)
     _write_rows(command.output / "rows", experiments, console)
+    return 0
+
+
+def plot(command: commands.Plot) -> int:
+    """Draws the learning curves of runs; returns the exit status.
+
+    Raises:
+        ValueError: There are no such runs, they have no such metric, or they cannot be plotted as requested.
+    """
+    with choices.needed("plot"):
+        from minerva_acme.plotting import figure
+    console = Console(stderr=True)
+    content = run_figures.read_runs(
+        command.directories,
+        metric=command.metric,
+        x=command.x,
+        group=command.group,
+        published=command.published,
+        aggregate=command.aggregate,
+        ranges=dict(map(read_range, command.range)),
+        note=console.print,
+    )
+    files = figure.save(
+        figure.draw(content.panels, y_label=content.y_label, x_label=content.x_label), command.output
+    )
+    console.print(f"Wrote {', '.join(map(str, files))}. For the caption: {plotting.make_caption(*content)}")
     return 0
 
 

@@ -11,8 +11,8 @@ from rich.table import Column, Table
 
 from minerva_acme import plotting
 from minerva_acme.cli import (
+    choices,
     commands,
-    extras,
     processes,
     search_space,
     sweep,
@@ -47,7 +47,7 @@ def run(command: commands.Sweep) -> int:
             "environments cannot be averaged. Search each in a folder of its own."
         )
     space = search_space.make_space(command)
-    with extras.needed("sweep --optuna", "optuna"):
+    with choices.needed("sweep --optuna", "optuna"):
         from minerva_acme.cli import study as studies
     base = _check(command, space)
     console = Console()
@@ -201,7 +201,9 @@ def read_values(runs: Sequence[sweep_plan.PlannedRun]) -> dict[int, float]:
     ended: list[float] = []
     for index, run in enumerate(runs):
         options = run.train.run
-        curve = _read_evaluations(run.directory, options)
+        curve = plotting.Curve((), ())  # type: ignore[arg-type]
+        if (run.directory / "evaluator.csv").exists():
+            curve = plotting.read_curve(run.directory, f"evaluator/{options.metric}", options.steps_key)
         for step, value in zip(curve.x, curve.values, strict=True):
             made = min(int(step), options.num_steps)
             if 0 < made < options.num_steps and options.evaluation_period:
@@ -212,12 +214,6 @@ def read_values(runs: Sequence[sweep_plan.PlannedRun]) -> dict[int, float]:
             break
         ended.append(float(curve.values[-1]))
     return values
-
-
-def _read_evaluations(directory: pathlib.Path, run: run_options.RunOptions) -> plotting.Curve:
-    if not (directory / "evaluator.csv").exists():
-        return plotting.Curve((), ())  # type: ignore[arg-type]
-    return plotting.read_curve(directory, f"evaluator/{run.metric}", run.steps_key)
 
 
 def _last_mean(directory: pathlib.Path) -> float:

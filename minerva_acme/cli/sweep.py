@@ -12,9 +12,9 @@ from rich.text import Text
 
 from minerva_acme import datasets, distributed, plotting, results
 from minerva_acme.cli import (
+    choices,
     collect,
     commands,
-    extras,
     processes,
     report,
     sweep_checks,
@@ -173,7 +173,7 @@ def _metric(plan: Iterable[sweep_plan.PlannedRun]) -> str:
 
 def _check_report(command: commands.Sweep, metric: str) -> None:
     """Raises the errors that a report at the end would raise."""
-    with extras.needed("sweep", "plot"):
+    with choices.needed("sweep", "plot"):
         from minerva_acme.plotting import figure  # noqa: F401
     plotting.check_against(report.read_against(command.against), metric)
     arguments = env_kwargs.read(command.env_kwargs)

@@ -12,7 +12,7 @@ import numpy as np
 from rich.progress import Progress
 
 from minerva_acme import runs
-from minerva_acme.cli import commands, environment_choice, extras
+from minerva_acme.cli import choices, commands, environment_choice
 from minerva_acme.cli.output import Console
 from minerva_acme.environments import task_settings
 from minerva_acme.runs import options, policies, recorded_environment, run_folder
@@ -32,7 +32,7 @@ def run(command: commands.Video) -> int:
     """
     if command.every < 1:
         raise ValueError(f"`every` must be >= 1 step, got {command.every}. With 1, every step is drawn.")
-    with extras.needed("video"):
+    with choices.needed("video"):
         from minerva_acme.video import movie
     if not command.checkpoint:
         raise ValueError("`checkpoint` must name at least one checkpoint, such as latest, got none.")

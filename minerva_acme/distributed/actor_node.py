@@ -66,7 +66,7 @@ class ActorNode(graph.Part):
         leaves_at = 0.0
         with (
             # The inner one, below, ends with play: what closes then waits for replay too, but not long.
-            waiting.stoppable(lambda: is_stopped() and time.monotonic() >= leaves_at),
+            waiting.rules(lambda: is_stopped() and time.monotonic() >= leaves_at),
             contextlib.ExitStack() as resources,
         ):
             environment = parts.make_environment(
@@ -114,7 +114,9 @@ class ActorNode(graph.Part):
             reporter.start()
             resources.callback(reporter.close)
             actor.update(wait=True)
-            with waiting.stoppable(is_stopped), contextlib.suppress(replay.ReplayStopped):
+            # A rate limiter holds all actors back alike: the first one tells of it.
+            rules = waiting.rules(is_stopped, tells_of_limiters=context.index == 0)
+            with rules, contextlib.suppress(replay.ReplayStopped):
                 self._play(loop, actor, adders, stamping, follower, reporter)
             leaves_at = time.monotonic() + _CLOSE_SECONDS
 

@@ -258,7 +258,7 @@ class LearnerNode(graph.Part):
         def should_stop() -> bool:
             return self.context.stop.is_set() or self._is_done()
 
-        with waiting.stoppable(should_stop):
+        with waiting.rules(should_stop):
             # Several learners stop together, before a batch.
             while self._ranks is not None or not should_stop():
                 if isinstance(self._dataset, rounds.RoundDataset | rounds.QueueDataset):
@@ -288,7 +288,7 @@ class LearnerNode(graph.Part):
             if isinstance(limiter, replay.SampleToInsertRatio):
                 try:
                     # This is asked in each wait of the learner too: it must not wait long, nor ask itself.
-                    with waiting.stoppable(self.context.stop.is_set):
+                    with waiting.rules(self.context.stop.is_set):
                         client = store.ReverbClient(self.address, answer_seconds=_ANSWER_SECONDS)
                         info = client.table_info(table.name)
                 except replay.ReplaySilence:  # it may come back, and the steps are still due
@@ -343,7 +343,7 @@ class LearnerNode(graph.Part):
                     time.sleep(_LAST_PAUSE)
 
     def _write(self, is_last_try: bool) -> None:
-        with waiting.alone():  # not ended by a request to stop, which is a request to save
+        with waiting.rules(is_alone=True):  # not ended by a request to stop, which is a request to save
             try:
                 files = self._client.checkpoint() if self.config.checkpoint_replay else None
             except replay.ReplayError as error:

@@ -73,7 +73,7 @@ class SharedDataset(Iterator[Any]):
             return _HAS_BATCH
         deadline = time.monotonic() + _SLICE_SECONDS
         try:
-            with waiting.stoppable(lambda: self._end() is not None or time.monotonic() > deadline):
+            with waiting.rules(lambda: self._end() is not None or time.monotonic() > deadline):
                 self._batches.append(next(self._dataset))
         except replay.ReplayStopped:
             end = self._end()

@@ -150,10 +150,7 @@ class BatchedEnvironmentLoop(loop.Loop[batched.BatchedEnvironment, core.BatchedA
             "episode_return": total_return / num_episodes,
             "episode_length": total_length / num_episodes,
             "steps_per_second": (self._num_steps - steps_before) / (time.perf_counter() - began_at),
-            **{
-                f"seconds/{phase}": spent - seconds_before[phase]
-                for phase, spent in self._clock.seconds.items()
-            },
+            **self._clock.since(seconds_before),
             **self._counter.increment(episodes=int(num_episodes)),
         }
         self._begin_result()

@@ -3,7 +3,7 @@
 import abc
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import dm_env
@@ -240,6 +240,10 @@ class Clock:
         self.started_at = now
         self.calling = then
 
+    def since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """Returns the `seconds/<phase>` of a result that began when `seconds` were those."""
+        return {f"seconds/{phase}": spent - before[phase] for phase, spent in self.seconds.items()}
+
 
 class OpenCall(NamedTuple):
     """A call of an environment that has not returned yet."""
@@ -299,10 +303,7 @@ class Episode:
             **returns,
             "episode_length": self._length,
             "steps_per_second": self._length / seconds,
-            **{
-                f"seconds/{phase}": spent - self._seconds_before[phase]
-                for phase, spent in self._clock.seconds.items()
-            },
+            **self._clock.since(self._seconds_before),
         }
 
 

@@ -91,7 +91,8 @@ def make(name: str, maker: Callable[..., Any], seed: int | None, arguments: Mapp
             f"`{name}` must make a dm_env or Gymnasium environment, got {reprlib.repr(made)}. Return one, or "
             "let the class inherit from `dm_env.Environment` or `gymnasium.Env`."
         )
-    if _is_of_dm_control(made) and not hasattr(made, "save"):
+    is_of_dm_control = any(kind.__module__.startswith("dm_control.") for kind in type(made).__mro__)
+    if is_of_dm_control and not hasattr(made, "save"):
         made = wrappers.DmControlRandomState(made)
     if takes_seed or seed is None:
         return made
@@ -101,10 +102,6 @@ def make(name: str, maker: Callable[..., Any], seed: int | None, arguments: Mapp
         _unseeded.add(name)
         _LOG.warning("`%s` takes no `seed`: its episodes cannot be repeated. Add that argument.", name)
     return made
-
-
-def _is_of_dm_control(made: Any) -> bool:
-    return any(kind.__module__.startswith("dm_control.") for kind in type(made).__mro__)
 
 
 def _is_batched(made: Any) -> bool:

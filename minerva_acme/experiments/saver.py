@@ -69,7 +69,7 @@ class Saver:
         """Returns whether the policy was evaluated at this step, with a better result than any checkpoint."""
         return self._run.checkpointer.is_best(self._evaluations.score_at(self._run.steps))
 
-    @waiting.alone()  # not ended by a request to stop, which is a request to save
+    @waiting.rules(is_alone=True)  # not ended by a request to stop, which is a request to save
     def save(self, *, after_error: bool = False) -> None:
         """Ends open episodes and writes a checkpoint.
 

@@ -140,7 +140,7 @@ def stop_request_on_signals(
     """
     request = StopRequest()
     with contextlib.ExitStack() as resources:
-        resources.enter_context(waiting.alone(lambda: bool(request)))
+        resources.enter_context(waiting.rules(lambda: bool(request), is_alone=True))
         watcher = _Watcher(request, last_checkpoint)
         (resources if until is None else until).enter_context(watcher.watching())
         resources.callback(watcher.begin_closing)

@@ -173,7 +173,7 @@ def vmpo_kls(online: Distribution, behaviour: Distribution, selected: torch.Tens
         kl_mean = (parts.mean.mean - frozen.mean).square() / (2.0 * (2.0 * frozen.log_std).exp() + _TINY)
         kls = kls._replace(mean=kl_mean.sum(dim=1))
     check_shapes(("kls.mean", kls.mean, "n"), ("selected", selected, "n"))
-    return parts._make(_mean_of_selected(kl, selected) for kl in kls)
+    return parts._make((selected * kl).sum() / selected.sum() for kl in kls)
 
 
 def value_loss(value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -193,7 +193,3 @@ def value_loss(value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """
     check_shapes(("value", value, "n"), ("target", target, "n"))
     return 0.5 * (value - target.detach()).square().mean()
-
-
-def _mean_of_selected(x: torch.Tensor, selected: torch.Tensor) -> torch.Tensor:
-    return (selected * x).sum() / selected.sum()

@@ -49,13 +49,10 @@ def make_markdown(title: str, sections: Iterable[Section]) -> str:
             parts += section.texts
         if section.table is not None:
             lines = [section.table.columns, ["---"] * len(section.table.columns), *section.table.rows]
-            parts.append("\n".join(f"| {' | '.join(map(_escape_cell, line))} |" for line in lines))
+            cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in cells))
             parts.append(section.table.note)
     return "\n\n".join(parts) + "\n"
-
-
-def _escape_cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _section(section: Section) -> str:

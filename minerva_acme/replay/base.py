@@ -250,11 +250,11 @@ class ReplaySilence(ReplayTimeout):
 
 
 class ReplayStopped(ReplayTimeout):
-    """Raised when a request to stop ended a wait; see `waiting.alone`."""
+    """Raised when a request to stop ended a wait; see `waiting.rules`."""
 
 
 class ReplayDeadlock(ReplayTimeout):
-    """Raised when a wait can never end, since nothing else writes or samples; see `waiting.alone`."""
+    """Raised when a wait can never end, since nothing else writes or samples; see `waiting.rules`."""
 
 
 def check_timeout(timeout_seconds: float) -> None:

@@ -1,13 +1,14 @@
 """Waiting for a store. Waits report their reason, and end on request or if they would never end."""
 
 import contextlib
+import contextvars
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from minerva_acme.replay import base
 
@@ -25,42 +26,32 @@ _STILL_SECONDS = 2.0
 _logger = logging.getLogger(__name__)
 
 
-class _Thread(threading.local):
-    should_stop: Callable[[], bool] | None = None  # set while the thread may be asked to stop
-    is_alone = False
+class _Rules(NamedTuple):
+    should_stop: Callable[[], bool] = lambda: False
+    is_alone: bool = False
+    tells_of_limiters: bool = True
 
 
-_this_thread = _Thread()
-
-
-@contextlib.contextmanager
-def alone(should_stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """Declares that only this thread writes and samples, so that nothing can end its wait for a rate limiter.
-
-    Such a wait soon raises ReplayDeadlock. Any wait raises ReplayStopped once the thread is asked to stop.
-    If these context managers are nested, the inner one applies.
-
-    Args:
-        should_stop: The function that says whether to stop, called twice a second in each wait.
-    """
-    with stoppable(should_stop, is_alone=True):
-        yield
+_of_this_thread = contextvars.ContextVar("rules", default=_Rules())  # noqa: B039 -- it cannot change
 
 
 @contextlib.contextmanager
-def stoppable(should_stop: Callable[[], bool], *, is_alone: bool = False) -> Iterator[None]:
-    """Makes any wait of this thread raise ReplayStopped once it is asked to stop; others may use replay too.
+def rules(
+    should_stop: Callable[[], bool] = lambda: False, *, is_alone: bool = False, tells_of_limiters: bool = True
+) -> Iterator[None]:
+    """Sets the rules of this thread's waits in the block. Of nested blocks, the inner one applies.
 
     Args:
-        should_stop: The function that says whether to stop, called twice a second in each wait.
-        is_alone: Whether this thread is the only one that uses replay, see `alone`.
+        should_stop: Called twice a second in each wait, which raises ReplayStopped once it returns true.
+        is_alone: Whether only this thread writes and samples. Nothing can end its wait for a rate limiter
+            then, so that such a wait soon raises ReplayDeadlock.
+        tells_of_limiters: Whether a long wait for a rate limiter is logged, as all others are.
     """
-    before = _this_thread.should_stop, _this_thread.is_alone
-    _this_thread.should_stop, _this_thread.is_alone = should_stop, is_alone
+    before = _of_this_thread.set(_Rules(should_stop, is_alone, tells_of_limiters))
     try:
         yield
     finally:
-        _this_thread.should_stop, _this_thread.is_alone = before
+        _of_this_thread.reset(before)
 
 
 class Wait:
@@ -93,19 +84,18 @@ class Wait:
             ReplayStopped: The thread is asked to stop.
             ReplayDeadlock: The wait cannot end.
         """
-        now = time.monotonic()
+        now, own = time.monotonic(), _of_this_thread.get()
         if now >= self._deadline:
             raise reason
-        if _this_thread.should_stop is not None:
-            if _this_thread.should_stop():
-                raise base.ReplayStopped(f"Asked to stop while waiting: {reason}")
-        if _this_thread.is_alone:
+        if own.should_stop():
+            raise base.ReplayStopped(f"Asked to stop while waiting: {reason}")
+        if own.is_alone:
             # Everything that happens in a table changes the counts in the reason.
             if not reason.held_back or str(reason) != self._reason:
                 self._reason, self._still_since = str(reason), now
             elif now - self._still_since >= _STILL_SECONDS:
                 raise base.ReplayDeadlock(f"{reason} This would wait forever: nothing else uses the table.")
-        if now >= self._next_report:
+        if now >= self._next_report and (own.tells_of_limiters or not reason.held_back):
             waited = now - self._start
             _logger.warning("%s Waited %.0f s so far.", reason, waited)
             self._next_report = now + min(waited, _MAX_REPORT_SECONDS)

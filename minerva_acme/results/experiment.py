@@ -119,16 +119,14 @@ def write(directory: pathlib.Path, experiment: Experiment, name: str | None = No
         {**context._asdict(), "trainings": _by_environment(context.trainings)}
         for context in (*experiment.contexts, *unknown)
     ]
-    provenance = _LEAF.sub(_in_one_line, json.dumps(content, indent=1))
+    provenance = _LEAF.sub(
+        lambda leaf: json.dumps(reading.json_text(leaf[0], infinite=True)), json.dumps(content, indent=1)
+    )
     texts = rows_format.format_rows(experiment.rows), f"{provenance}\n"
     # The rows are last: a description of more runs than there are rows of can be read, the reverse cannot.
     for file, text in reversed([*zip(files, texts, strict=True)]):
         writing.replace(file, [text.encode()])
     return files
-
-
-def _in_one_line(leaf: re.Match[str]) -> str:
-    return json.dumps(reading.json_text(leaf[0], infinite=True))
 
 
 @functools.cache

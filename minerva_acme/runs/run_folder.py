@@ -269,11 +269,8 @@ class RunDescription:
                     for name in specs.EnvironmentSpec._fields
                 )
             )
-        environment = self.make_environment_factory(import_code=import_code)(0)
-        try:
+        with contextlib.closing(self.make_environment_factory(import_code=import_code)(0)) as environment:
             return specs.make_environment_spec(environment)
-        finally:
-            environment.close()
 
     def make_task_observations(self) -> types.NestedSpec | None:
         """Returns the spec of the task's own observations, if it is stored and differs from the agent's.
@@ -300,11 +297,8 @@ class RunDescription:
             )
         if packed := self.environment_specs.get("task_actions"):
             return plain_specs.unpack(packed)
-        environment = self.make_environment_factory(import_code=import_code)(0)
-        try:
+        with contextlib.closing(self.make_environment_factory(import_code=import_code)(0)) as environment:
             found = task_actions.find(environment)
-        finally:
-            environment.close()
         if found is None:
             raise ValueError(task_actions.UNKNOWN)
         return found

@@ -205,11 +205,6 @@ def test_what_is_right_is_ok_in_every_line(verdicts, name):
             "shapes, dtypes, bounds",
             "`reset` must conform to the specs: `observation` must",
         ),
-        (
-            "Unending",
-            "order of an episode",
-            "`step` must return LAST at some time, got 50 steps without it.",
-        ),
         ("Breaks", "ends", "KeyError: 'joint 7' ("),
     ],
 )
@@ -230,6 +225,13 @@ def test_what_is_wrong_is_named_in_its_line_and_fails(verdicts, name, check, mes
 def test_what_may_be_a_mistake_is_a_warning(verdicts, name, check, message):
     status, rows = verdicts(name)
     assert (status, rows[check]) == (0, ("warning", message))
+
+
+def test_an_episode_of_more_steps_is_a_warning_in_one_line_alone(verdicts):
+    status, rows = verdicts("Unending", "--steps", "50")
+    assert (status, rows["ends"]) == (0, ("warning", "no episode ended within 50 steps"))
+    assert rows["order of an episode"][0] == "ok"
+    assert [verdict for verdict, _ in rows.values()].count("warning") == 1
 
 
 def test_how_episodes_end_is_counted(verdicts):

@@ -13,7 +13,7 @@ import tyro
 
 from minerva_acme import experiments, runs
 from minerva_acme.agents import registry
-from minerva_acme.cli import choices, commands, flags, main, output, parsing, plotting, training, video
+from minerva_acme.cli import choices, commands, flags, main, output, parsing, report, training, video
 from minerva_acme.runs import checkpointing, run_folder, run_lock
 
 cli = sys.modules["minerva_acme.cli.main"]
@@ -358,7 +358,7 @@ def test_help_is_the_words_of_the_config(call):
 def test_video_and_plot_get_what_was_typed(monkeypatch, tmp_path, call):
     calls = []
     monkeypatch.setattr(video, "run", lambda command: calls.append(command) or 0)
-    monkeypatch.setattr(plotting, "run", lambda command: calls.append(command) or 1)
+    monkeypatch.setattr(report, "plot", lambda command: calls.append(command) or 1)
     assert call("video", tmp_path, "--format", "gif,mp4", "--camera", "1", "--episodes", 2)[0] == 0
     assert call("plot", tmp_path, tmp_path, "--published", "mpo,dmpo", "--group", "agent,discount")[0] == 1
     film, plot = calls

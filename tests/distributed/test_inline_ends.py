@@ -124,7 +124,7 @@ def test_a_learner_whose_replay_is_away_is_behind_and_asks_without_end_nor_itsel
         asked.append(time.monotonic())
         return part._is_done()
 
-    with waiting.stoppable(should_stop):
+    with waiting.rules(should_stop):
         assert part._is_behind()
     assert asked == []
 

@@ -301,7 +301,7 @@ def test_a_forked_process_ends_by_sigterm_and_tells_its_parent_nothing(block, ha
 def test_a_wait_is_ended_by_the_first_signal_and_a_save_is_not():
     with signals.stop_request_on_signals():
         os.kill(os.getpid(), signal.SIGTERM)
-        with waiting.alone():
+        with waiting.rules(is_alone=True):
             waiting.Wait().go_on(waiting.base.ReplayTimeout("Saving."))
         with pytest.raises(waiting.base.ReplayStopped):
             waiting.Wait().go_on(waiting.base.ReplayTimeout("Learning."))

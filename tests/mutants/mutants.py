@@ -1329,7 +1329,11 @@ EXPERIMENTS = [
         ),
         breakage("one request is enough to be deaf", "self._num, self._first_at = 1, now", "self._num = 2"),
         breakage("an echo of the second interrupts again", "self._heard_at = now", "self._heard_at = 0.0"),
-        breakage("a wait outlasts a signal", "waiting.alone(lambda: bool(request))", "waiting.alone()"),
+        breakage(
+            "a wait outlasts a signal",
+            "waiting.rules(lambda: bool(request), is_alone=True)",
+            "waiting.rules(is_alone=True)",
+        ),
     ),
     *of(
         "minerva_acme/experiments/interrupts.py",

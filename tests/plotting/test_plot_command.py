@@ -7,7 +7,7 @@ import pytest
 from minerva_acme import loggers
 from minerva_acme import plotting as plotting_api
 from minerva_acme.agents import registry
-from minerva_acme.cli import commands, plotting
+from minerva_acme.cli import commands, report
 from minerva_acme.plotting import figure
 from minerva_acme.runs import checkpointing, run_folder
 
@@ -34,7 +34,7 @@ def make_run(tmp_path):
 
 
 def plot(directories, **settings):
-    return plotting.run(commands.Plot(directories=tuple(directories), **settings))
+    return report.plot(commands.Plot(directories=tuple(directories), **settings))
 
 
 @pytest.fixture

@@ -47,6 +47,16 @@ def test_a_wait_says_what_for_after_10_s_as_a_warning_and_then_ever_more_rarely(
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
 
 
+def test_a_thread_may_leave_rate_limiters_to_another_and_tells_of_all_else(clock, caplog):
+    with waiting.rules(tells_of_limiters=False):
+        wait_for(clock, waiting.Wait(), 60.0)
+        assert EMPTY.held_back and not caplog.messages
+        wait, silence = waiting.Wait(), base.ReplaySilence("The server does not answer.")
+        clock.now += 15.0
+        wait.go_on(silence)
+    assert caplog.messages == ["The server does not answer. Waited 15 s so far."]
+
+
 def test_a_wait_with_a_limit_ends_there_with_its_reason(clock):
     wait = waiting.Wait(timeout_seconds=1.2)
     wait_for(clock, wait, 1.0)
@@ -59,24 +69,27 @@ def test_a_wait_with_a_limit_ends_there_with_its_reason(clock):
 
 def test_a_thread_that_is_alone_ends_its_wait_when_asked_to_stop(clock):
     stop = []
-    with waiting.alone(lambda: bool(stop)):
+    with waiting.rules(lambda: bool(stop), is_alone=True):
         wait = waiting.Wait()
         wait_for(clock, wait, 1.0)
         stop.append(True)
         with pytest.raises(base.ReplayStopped, match="Waiting for 5 items"):
             wait.go_on(EMPTY)
-        with waiting.alone():  # as while saving
+        with waiting.rules(is_alone=True):  # as while saving
             wait_for(clock, waiting.Wait(), 1.0)
     wait_for(clock, waiting.Wait(), 60.0)  # not alone any more
 
 
 def test_a_thread_that_is_alone_never_waits_for_a_rate_limiter(clock):
-    with waiting.alone(), pytest.raises(base.ReplayDeadlock, match="has 0. This would wait forever"):
+    with (
+        waiting.rules(is_alone=True),
+        pytest.raises(base.ReplayDeadlock, match="has 0. This would wait forever"),
+    ):
         wait_for(clock, waiting.Wait(), 5.0)
 
 
 def test_only_a_rate_limiter_that_nothing_moves_makes_a_wait_endless(clock):
-    with waiting.alone():
+    with waiting.rules(is_alone=True):
         wait = waiting.Wait()
         for taken in range(10):
             wait_for(clock, wait, 1.5, base.ReplayTimeout(f"{taken} have come.", held_back=True))
@@ -94,7 +107,7 @@ def test_other_threads_are_not_alone(clock):
         except base.ReplayError as error:
             failures.append(error)
 
-    with waiting.alone(lambda: True):
+    with waiting.rules(lambda: True, is_alone=True):
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join()
@@ -135,7 +148,7 @@ def test_a_dataset_over_an_empty_table_ends_on_both_stores(serve_any, table, pre
     start = time.monotonic()
     with (
         Dataset(client.sampler("replay"), lambda fields: fields, 8, prefetch=prefetch) as dataset,
-        waiting.alone(lambda: stops),
+        waiting.rules(lambda: stops, is_alone=True),
         pytest.raises(expected, match="Waiting for"),
     ):
         next(dataset)
@@ -149,7 +162,7 @@ def test_a_writer_to_a_full_queue_ends_on_both_stores(serve_any, table, write_wi
     start = time.monotonic()
     with (
         serve_any(queue).client().writer(3) as writer,
-        waiting.alone(lambda: stops),
+        waiting.rules(lambda: stops, is_alone=True),
         pytest.raises(expected, match="holds inserts back: 5 inserted"),
     ):
         write_with(writer, num_items=100)

@@ -145,7 +145,9 @@ class ReverbSampler(base.Sampler):
                     # No more than is available: an exact sampler never blocks inside Reverb, and takes
                     # nothing from the table after it is closed.
                     missing = min(missing, allowed) if self._exact else missing
-                    sampler = self._new_sampler(missing)
+                    max_samples, max_in_flight = (missing, missing) if self._exact else (-1, _MAX_IN_FLIGHT)
+                    with log.quiet():
+                        sampler = self._connection.client.NewSampler(self._table, max_samples, max_in_flight)
                 self._is_fetching = True
                 for _ in range(missing):
                     if self._closed:
@@ -166,11 +168,6 @@ class ReverbSampler(base.Sampler):
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._items) < self._wanted)
             return 0 if self._closed else self._wanted - len(self._items)
-
-    def _new_sampler(self, missing: int) -> Any:
-        max_samples, max_in_flight = (missing, missing) if self._exact else (-1, _MAX_IN_FLIGHT)
-        with log.quiet():
-            return self._connection.client.NewSampler(self._table, max_samples, max_in_flight)
 
     def _let_go(self, sampler: Any) -> None:
         """Prevents Reverb's sampler from being destroyed while it is blocked.

@@ -225,20 +225,17 @@ class _Staged:
                 self.writer.CreateItem(entry.table, entry.priority, windows, [False] * len(windows))
             else:
                 self.num_rows -= 1
-                self._write_row(entry)
+                new = self.writer.Append([entry.get(name) for name in self.columns])
+                for column, reference in zip(self.columns.values(), new, strict=True):
+                    if reference is not None:
+                        column.references.append(reference)
+                        column.num_written += 1
 
     def at_most_unsent(self, num_items: int) -> None:
         """Records that at most `num_items` items are unsent."""
         self.num_unsent = min(self.num_unsent, num_items)
         if not self.num_unsent:
             self.unsent_tables.clear()
-
-    def _write_row(self, row: dict[str, np.ndarray]) -> None:
-        new = self.writer.Append([row.get(name) for name in self.columns])
-        for column, reference in zip(self.columns.values(), new, strict=True):
-            if reference is not None:
-                column.references.append(reference)
-                column.num_written += 1
 
     def _window(self, window: base.Window) -> list[Any]:
         column = self.columns[window.column]

@@ -243,7 +243,7 @@ def test_the_memory_of_a_ring_is_reserved_and_counted():
 def test_a_single_thread_that_waits_for_itself_is_told_so(monkeypatch):
     monkeypatch.setattr(waiting, "SLICE_SECONDS", 0.05)
     monkeypatch.setattr(waiting, "_STILL_SECONDS", 0.1)
-    with replay.MemoryServer([QUEUE], seed=1) as server, waiting.alone():
+    with replay.MemoryServer([QUEUE], seed=1) as server, waiting.rules(is_alone=True):
         writer = fill(server.client(), 5, starts=None)
         with pytest.raises(waiting.base.ReplayDeadlock):
             writer.append(row(5))
