@@ -18,8 +18,10 @@ from minerva_acme.replay.memory import MemoryServer
 from ..experiments import test_batched
 from ..experiments.test_batched import B, DiscretePendulum
 from ..experiments.test_exact_resume import make_vmpo
+from . import on_meta
+from .on_meta import META
 
-META, CPU = torch.device("meta"), torch.device("cpu")
+CPU = torch.device("cpu")
 CASES = {**test_batched.CASES, "v-mpo": (make_vmpo(B), DiscretePendulum)}
 
 
@@ -153,6 +155,7 @@ def test_acting_reads_no_number_on_the_host_and_a_learner_by_one_function_alone(
     for module in (finite, learners):
         monkeypatch.setattr(module, "read", read)
     with (
+        on_meta.Watch(),
         played_on_meta(name) as played,
         contextlib.closing(played.builder.make_dataset(played.client, played.spec, META)) as dataset,
     ):

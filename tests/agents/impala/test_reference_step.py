@@ -5,8 +5,10 @@ import pytest
 from ..on_policy import reference, scene
 
 OPTIONS = {**scene.OPTIONS, "gae_lambda": 1.0, "value_coef": 0.6, "entropy_coef": 0.05}
-VARIATIONS = {  # beside those of how a rollout is prepared, as for PPO
+VARIATIONS = {
     "short traces": {"gae_lambda": 0.7},
+    "one-step advantages": {"gae_lambda": 0.7, "advantage_estimator": "dae"},
+    "returns": {"gae_lambda": 0.7, "advantage_estimator": "returns"},
     "normalised advantages": {"normalize_advantages": True},
     "actors in rounds": {"asynchronous": False},
     "a falling learning rate": {"anneal_learning_rate": True},

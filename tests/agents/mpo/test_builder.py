@@ -1,4 +1,4 @@
-from minerva_acme import environments, experiments
+from minerva_acme import environments
 from minerva_acme.agents import mpo
 
 SMALL = mpo.MPOConfig(
@@ -12,16 +12,10 @@ SMALL = mpo.MPOConfig(
 )
 
 
-def test_retrace_trains_on_what_reverb_stores(tmp_path):
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=mpo.MPOBuilder(SMALL),
-            environment_factory=lambda seed: environments.make_training_environment("Pendulum-v1", seed=seed),
-            directory=tmp_path,
-            num_env_steps=100,
-            evaluation_period=0,
-            evaluation_episodes=1,
-            tensorboard=False,
-        )
-    )
-    assert (result.env_steps, result.learner_steps) == (100, mpo.MPOBuilder(SMALL).learner_steps_due(100 - 4))
+def test_retrace_trains_on_what_reverb_stores(run):
+    def make_environment(seed):
+        return environments.make_training_environment("Pendulum-v1", seed=seed)
+
+    result = run(mpo.MPOBuilder(SMALL), make_environment, 100, replay="auto")
+    assert result.env_steps == 100
+    assert result.learner_steps == mpo.MPOBuilder(SMALL).learner_steps_due(100 - 4)

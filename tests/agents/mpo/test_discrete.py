@@ -9,19 +9,16 @@ import torch
 from torch import nn
 
 from minerva_acme import (
-    builders,
-    counting,
     distributions,
     environments,
-    experiments,
     networks,
     specs,
-    testing,
     types,
 )
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, targets
 
+from .. import transition_scene
 from .scene import repeat
 
 K = 3
@@ -55,23 +52,10 @@ def make_trajectory(batch_size=16, length=5, seed=0, reward=None):
 
 
 def make_learner(spec, dataset, config=SMALL, **overrides):
-    generator = torch.Generator().manual_seed(0)
-    builder, logger = mpo.MPOBuilder(config), testing.FakeLogger()
-    learner = builder.make_learner(
-        builders.LearnerParts(
-            **{
-                "networks": builder.make_networks(spec, generator),
-                "dataset": dataset,
-                "spec": spec,
-                "counter": counting.Counter(),
-                "logger": logger,
-                "generator": generator,
-                "device": torch.device("cpu"),
-                **overrides,
-            }
-        )
+    learner, _, rows = transition_scene.make_learner(
+        mpo.MPOBuilder(config), spec, **{"dataset": dataset, **overrides}
     )
-    return learner, logger.rows
+    return learner, rows
 
 
 def test_values_of_actions_come_from_one_evaluation_of_each_state():
@@ -155,21 +139,11 @@ def test_an_action_penalty_is_refused(spec):
         builder.check_spec(spec)
 
 
-@pytest.mark.parametrize("replay", ["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
-def test_it_trains_on_cartpole_through_replay(tmp_path, replay):
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=mpo.MPOBuilder(SMALL),
-            environment_factory=lambda seed: environments.make_training_environment("CartPole-v1", seed=seed),
-            directory=tmp_path,
-            num_env_steps=100,
-            evaluation_period=0,
-            evaluation_episodes=1,
-            tensorboard=False,
-            replay=replay,
-        )
-    )
-    assert result.learner_steps > 0
+def test_it_trains_on_cartpole_through_replay(run):
+    def make_environment(seed):
+        return environments.make_training_environment("CartPole-v1", seed=seed)
+
+    assert run(mpo.MPOBuilder(SMALL), make_environment, 100).learner_steps > 0
 
 
 def test_acting_records_the_probability_of_the_action_that_it_took(spec):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import experiments, networks, specs, testing, wrappers
+from minerva_acme import networks, specs, testing, wrappers
 from minerva_acme.agents import mpo
 from minerva_acme.runs import checkpointing
 
@@ -266,7 +266,7 @@ class Show(testing.FakeEnvironment):
         pytest.param("dict", False, marks=pytest.mark.learning),
     ],
 )
-def test_images_and_dicts_are_learned_from(tmp_path, kind, discrete):
+def test_images_and_dicts_are_learned_from(run, kind, discrete):
     config = mpo.MPOConfig(
         policy_layer_sizes=(32,),
         critic_layer_sizes=(32,),
@@ -284,24 +284,15 @@ def test_images_and_dicts_are_learned_from(tmp_path, kind, discrete):
         target_policy_update_period=5,
         target_critic_update_period=5,
     )
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=mpo.MPOBuilder(config),
-            environment_factory=lambda seed: Show(kind, discrete, seed),
-            directory=tmp_path,
-            num_env_steps=500 if kind == "image" and not discrete else 250,  # slowest by far
-            evaluation_period=0,
-            evaluation_episodes=30,
-            checkpoint_replay=False,
-            tensorboard=False,
-            replay="memory",
-        )
+    num_env_steps = 500 if kind == "image" and not discrete else 250  # slowest by far
+    result = run(
+        mpo.MPOBuilder(config), lambda seed: Show(kind, discrete, seed), num_env_steps, evaluation_episodes=30
     )
     assert result.random.mean < 0.7
     assert result.after.mean > 0.9
 
 
-def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path):
+def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(run):
     def make_environment(seed):
         frame = specs.BoundedArray((4, 4), np.uint8, 0, 255)
         fake = testing.FakeEnvironment(observation_spec={"it": frame}, seed=seed)
@@ -315,20 +306,9 @@ def test_a_run_on_single_frames_is_the_run_on_whole_stacks_bit_for_bit(tmp_path)
         builder = mpo.MPOBuilder(dataclasses.replace(config, frame_stack=frame_stack))
         (table,) = builder.make_replay_tables(specs.make_environment_spec(make_environment(0)))
         shapes.append({name: column.shape for name, column in table.signature.columns.items()})
-        result = experiments.run_experiment(
-            experiments.ExperimentConfig(
-                builder=builder,
-                environment_factory=make_environment,
-                directory=tmp_path / str(frame_stack),
-                num_env_steps=30,
-                evaluation_period=0,
-                evaluation_episodes=1,
-                replay="memory",
-                tensorboard=False,
-            )
-        )
+        result = run(builder, make_environment, 30)
         assert result.learner_steps > 5
-        state = checkpointing.load_state(checkpointing.find(tmp_path / str(frame_stack)))
+        state = checkpointing.load_state(checkpointing.find(result.directory))
         states.append(state["learner"]["modules"])
     assert shapes == [
         {"observation/it": (3, 4, 4), "float32": shapes[0]["float32"]},

@@ -55,18 +55,13 @@ def differences(nets, batch, burn_in):
 
 # With as much burn-in as there are steps before, the whole episode is remembered.
 @pytest.mark.parametrize(
-    ("overrides", "store"),
-    [
-        ({}, "memory"),
-        ({"memory": "gru", "burn_in": 0}, "memory"),
-        ({"stored_state": False, "burn_in": EPISODE_LENGTH}, "memory"),
-        pytest.param({"memory": "gru"}, "reverb", marks=pytest.mark.reverb),
-    ],
+    "overrides",
+    [{}, {"memory": "gru", "burn_in": 0}, {"stored_state": False, "burn_in": EPISODE_LENGTH}],
     ids=str,
 )
-def test_the_learner_remembers_what_the_actor_did(run, overrides, store):
+def test_the_learner_remembers_what_the_actor_did(run, overrides):
     builder = Recording(dataclasses.replace(TINY, **overrides))
-    run(builder, make_episodes, 2 * 20, replay=store)
+    run(builder, make_episodes, 2 * 20)
     batch, burn_in = builder.batches[0], builder.config.burn_in
     assert differences(builder.first, batch, burn_in).max() < 2e-5
     if burn_in == 0:  # sequences begin within episodes too

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import builders, counting, losses, networks, specs, testing, types
+from minerva_acme import losses, networks, specs, types
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics
 from minerva_acme.cli import commands, parsing, sweep_plan
 
+from .. import transition_scene
 from . import reference
 from .scene import Sample
 from .test_reference_step import CONFIG, HIGH, LOW, NUM_UPDATES, Case, check_steps
@@ -120,8 +121,7 @@ def test_steps_are_those_of_the_paper(changes):
 
 def make_learner(config, spec, reward, seed=0):
     """A learner with three batches, whose rewards `reward` makes from a tensor."""
-    generator = torch.Generator().manual_seed(seed)
-    builder, logger = Builder(config), testing.FakeLogger()
+    builder = Builder(config)
     builder.check_spec(spec)
     noise = torch.Generator().manual_seed(1)
     is_discrete = isinstance(spec.actions, specs.DiscreteArray)
@@ -144,21 +144,11 @@ def make_learner(config, spec, reward, seed=0):
                 )
             )
 
-    learner = builder.make_learner(
-        builders.LearnerParts(
-            networks=builder.make_networks(spec, generator),
-            dataset=batches(),
-            spec=spec,
-            counter=counting.Counter(),
-            logger=logger,
-            generator=generator,
-            device=torch.device("cpu"),
-            share_done=lambda step: step / NUM_UPDATES,
-        )
+    learner, _, rows = transition_scene.make_learner(
+        builder, spec, dataset=batches(), seed=seed, share_done=lambda step: step / NUM_UPDATES
     )
-    for _ in range(3):
-        learner.step()
-    return learner, logger.rows
+    learner.run(num_steps=3)
+    return learner, rows
 
 
 DISCRETE = SPEC._replace(actions=specs.DiscreteArray(3, dtype=np.int64))

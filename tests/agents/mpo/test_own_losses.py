@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import builders, counting, losses, networks, testing
+from minerva_acme import losses, networks
 from minerva_acme.agents import mpo
 from minerva_acme.agents.mpo import critics, improvement
 
+from .. import transition_scene
 from .scene import SMALL, make_learner, make_trajectory, repeat
 
 NUM_SAMPLES, BATCH_SIZE, NUM_DIMENSIONS = SMALL.num_samples, SMALL.batch_size, 2
@@ -29,19 +30,10 @@ def towards(goal):
 
 
 def make_by_builder(builder, spec, batches):
-    logger = testing.FakeLogger()
-    learner = builder.make_learner(
-        builders.LearnerParts(
-            networks=builder.make_networks(spec, torch.Generator().manual_seed(0)),
-            dataset=batches,
-            spec=spec,
-            counter=counting.Counter(),
-            logger=logger,
-            generator=torch.Generator().manual_seed(0),
-            device=torch.device("cpu"),
-        )
+    learner, _, rows = transition_scene.make_learner(
+        builder, spec, dataset=batches, generator=torch.Generator().manual_seed(0)
     )
-    return learner, logger.rows
+    return learner, rows
 
 
 def test_the_losses_of_the_builder_are_mpos_own(continuous_spec):

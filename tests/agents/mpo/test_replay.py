@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from minerva_acme import (
-    builders,
-    counting,
     distributed,
     experiments,
     learners,
@@ -22,6 +20,7 @@ from minerva_acme.agents.mpo import critics
 from minerva_acme.replay import backends, dataset
 from minerva_acme.runs import checkpointing
 
+from .. import transition_scene
 from .scene import SMALL, make_learner, make_trajectory
 
 LAP = dataclasses.replace(SMALL, prioritized=True)
@@ -160,22 +159,10 @@ def test_a_batch_that_is_skipped_sets_no_priorities(spec):
 
 
 def test_a_builder_asks_for_the_client_that_takes_priorities(spec):
-    builder, generator = mpo.MPOBuilder(LAP), torch.Generator().manual_seed(0)
     with pytest.raises(
         ValueError, match="must have the replay's `client`, since items are drawn by priority"
     ):
-        builder.make_learner(
-            builders.LearnerParts(
-                networks=builder.make_networks(spec, generator),
-                dataset=iter([]),
-                client=None,
-                spec=spec,
-                counter=counting.Counter(),
-                logger=testing.FakeLogger(),
-                generator=generator,
-                device=torch.device("cpu"),
-            )
-        )
+        transition_scene.make_learner(mpo.MPOBuilder(LAP), spec, [])
 
 
 def make_config(directory, *, store="memory", **changes):

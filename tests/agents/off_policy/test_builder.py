@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import adders, builders, counting, experiments, learners, replay, specs, testing, types
+from minerva_acme import adders, learners, replay, specs, testing, types
 from minerva_acme.agents import mpo, off_policy
 
+from .. import transition_scene
 from . import scene
 
 SPEC = specs.make_environment_spec(scene.Doors())
@@ -151,7 +152,7 @@ def test_mpo_is_made_of_the_sequence_kit():
     assert issubclass(mpo.MPOConfig, off_policy.SequenceConfig)
 
 
-def test_a_run_gives_its_policy_the_count_of_its_environment_steps(tmp_path):
+def test_a_run_gives_its_policy_the_count_of_its_environment_steps(run):
     seen = []
 
     class Watched(scene.QBuilder):
@@ -165,18 +166,7 @@ def test_a_run_gives_its_policy_the_count_of_its_environment_steps(tmp_path):
 
             return watch
 
-    experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=Watched(scene.QConfig()),
-            environment_factory=lambda seed: scene.Doors(),
-            directory=tmp_path,
-            num_env_steps=6,
-            evaluation_episodes=1,
-            evaluation_period=0,
-            tensorboard=False,
-            replay="memory",
-        )
-    )
+    run(Watched(scene.QConfig()), lambda seed: scene.Doors(), 6)
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
@@ -201,18 +191,8 @@ class PartsBuilder(scene.QBuilder):
 
 
 def make_parts_learner(builder):
-    return builder.make_learner(
-        builders.LearnerParts(
-            networks=builder.make_networks(SPEC, torch.Generator().manual_seed(0)),
-            dataset=iter(()),
-            client=None,
-            spec=SPEC,
-            counter=counting.Counter(),
-            logger=testing.FakeLogger(),
-            generator=torch.Generator(),
-            device=torch.device("cpu"),
-        )
-    )
+    learner, *_ = transition_scene.make_learner(builder, SPEC, [])
+    return learner
 
 
 @pytest.mark.parametrize(
@@ -362,28 +342,16 @@ def test_a_policy_that_shares_the_parameters_of_a_trained_module_needs_no_object
 
 @pytest.mark.parametrize("change", [{"n_step": 3}, {"discount": 0.5}])
 @pytest.mark.promise("Replay made with another `n_step` or `discount` is refused by name")
-def test_the_replay_of_a_run_with_another_n_step_or_discount_is_not_read(tmp_path, change):
-    def train(folder, config, **options):
-        return experiments.run_experiment(
-            experiments.ExperimentConfig(
-                builder=scene.QBuilder(config),
-                environment_factory=lambda seed: scene.Doors(),
-                directory=tmp_path / folder,
-                evaluation_episodes=1,
-                evaluation_period=0,
-                tensorboard=False,
-                replay="memory",
-                **options,
-            )
-        )
+def test_the_replay_of_a_run_with_another_n_step_or_discount_is_not_read(run, change):
+    def train(config, num_env_steps, **options):
+        return run(scene.QBuilder(config), lambda seed: scene.Doors(), num_env_steps, **options)
 
-    train("first", scene.QConfig(), num_env_steps=6)
-    checkpoint = next((tmp_path / "first" / "checkpoints").glob("0*"))
+    checkpoint = next((train(scene.QConfig(), 6).directory / "checkpoints").glob("0*"))
     [(name, value)] = change.items()
     before = getattr(scene.QConfig(), name)
     with pytest.raises(replay.ReplayError, match=f"`{name}` {before:g} against {value:g}. Use the settings"):
-        train("second", scene.QConfig(**change), num_env_steps=9, resume_from=checkpoint)
-    assert train("third", scene.QConfig(), num_env_steps=9, resume_from=checkpoint).env_steps == 9
+        train(scene.QConfig(**change), 9, resume_from=checkpoint)
+    assert train(scene.QConfig(), 9, resume_from=checkpoint).env_steps == 9
 
 
 def test_tables_tell_what_their_items_were_made_with():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from minerva_acme import experiments, learners, networks, runs, testing, types
+from minerva_acme import learners, networks, runs, testing, types
 from minerva_acme.agents import acting, off_policy, registry
 
 from .. import transition_scene as scene
@@ -298,24 +298,11 @@ CASES = {
     ("case", "backend"),
     [("sac", "memory"), pytest.param("td3", "reverb", marks=pytest.mark.reverb), ("own", "memory")],
 )
-def test_an_experiment_is_made_with_a_memory(tmp_path, case, backend):
-    if backend == "reverb":
-        pytest.importorskip("reverb")
+def test_an_experiment_is_made_with_a_memory(run, case, backend):
     builder, factory = CASES[case]
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=builder,
-            environment_factory=factory,
-            directory=tmp_path / "run",
-            num_env_steps=30,
-            evaluation_period=0,
-            replay=backend,
-            evaluation_episodes=1,
-            tensorboard=False,
-        )
-    )
+    result = run(builder, factory, 30, replay=backend)
     assert result.learner_steps > 5
-    policy = runs.load_policy(tmp_path / "run", builder=builder)
+    policy = runs.load_policy(result.directory, builder=builder)
     observation = np.ones(3, np.float32)
     first = [policy(observation).action for _ in range(4)]
     policy.reset()

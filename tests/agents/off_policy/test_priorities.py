@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import builders, counting, experiments, replay, specs, testing
+from minerva_acme import builders, counting, replay, specs, testing
 from minerva_acme.agents import off_policy
 
 from . import scene
 
-STORES = ["memory", pytest.param("reverb", marks=pytest.mark.reverb)]
 REWARDS = np.array(scene.REWARDS)
 
 
@@ -29,7 +28,7 @@ class Recorder:
         return self.samples[-1]
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["memory", pytest.param("reverb", marks=pytest.mark.reverb)])
 def learn(request):
     """Yields a function that makes a learner on the four items, and returns it with what it is given."""
     open_parts = []
@@ -138,23 +137,10 @@ def test_where_no_end_is_known_it_stays():
     assert importance_exponents(None, [0, 1000]) == [0.4, 0.4]
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_a_prioritised_agent_learns_in_a_run(store, tmp_path):
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=scene.QBuilder(scene.QConfig(learning_rate=0.3)),
-            environment_factory=lambda seed: scene.Doors(),
-            directory=tmp_path,
-            num_env_steps=200,
-            evaluation_period=0,
-            evaluation_episodes=1,
-            checkpoint_period=0,
-            tensorboard=False,
-            replay=store,
-        )
-    )
+def test_a_prioritised_agent_learns_in_a_run(run):
+    result = run(scene.QBuilder(scene.QConfig(learning_rate=0.3)), lambda seed: scene.Doors(), 200)
     assert result.learner_steps == 197
-    state = torch.load(next(tmp_path.glob("checkpoints/*/state.pt")), weights_only=True)
+    state = torch.load(next(result.directory.glob("checkpoints/*/state.pt")), weights_only=True)
     values = state["learner"]["modules"]["q_network"]["weight"]
     # Both actions of a room pay the same, which exploring finds out.
     np.testing.assert_allclose(values.numpy(), np.stack([REWARDS, REWARDS]), atol=0.2)

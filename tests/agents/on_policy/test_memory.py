@@ -10,8 +10,6 @@ import torch
 from minerva_acme import (
     acceleration,
     actors,
-    builders,
-    counting,
     environments,
     learners,
     networks,
@@ -23,6 +21,7 @@ from minerva_acme import (
 from minerva_acme.agents import acting, ppo
 from minerva_acme.agents.ppo import learner as ppo_learner
 
+from .. import transition_scene
 from ..conftest import BOTH, PPO, VMPO
 
 MEMORY = {"memory": "lstm", "memory_size": 6}
@@ -207,18 +206,7 @@ def learn(agent, spec, change, **overrides):
     """A step on a rollout that `change` has changed; the state of the learner's modules."""
     builder, network = make_parts(agent, spec, scale_rewards=False, gae_lambda=0.5, **overrides)
     rollout = change(make_rollout(builder, network, spec))
-    learner = builder.make_learner(
-        builders.LearnerParts(
-            networks=network,
-            dataset=testing.RepeatedBatch(rollout),
-            client=None,
-            spec=spec,
-            counter=counting.Counter(),
-            logger=testing.FakeLogger(),
-            generator=torch.Generator().manual_seed(1),
-            device=torch.device("cpu"),
-        )
-    )
+    learner, *_ = transition_scene.make_learner(builder, spec, [rollout], network, seed=1)
     learner.step()
     return learner.save()["modules"]
 

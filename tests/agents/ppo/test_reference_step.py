@@ -127,7 +127,7 @@ class PPOReference(reference.OnPolicyReference):
 
 @pytest.mark.parametrize(("actions", "network"), scene.PAIRS)
 def test_steps_are_the_plain_ones_for_every_network(ppo_agent, actions, network):
-    options = OPTIONS | scene.NETWORKS[network]
+    options = OPTIONS | scene.NETWORKS[network] | {"num_epochs": 3}
     seen = scene.check_steps(ppo_agent, PPOReference, actions, options, num_steps=2)
     for side, action in itertools.product(("above", "below"), ("good", "bad")):
         assert seen[f"ratio far {side}, {action} action"]

@@ -25,10 +25,14 @@ RANDOMNESS = {
 }
 
 
+# The others' policies are these.
+ACTING = ("mpo", "ppo", "vmpo", "sac", "td3", "dqn", "r2d2", "bc")
+
+
 class TestContract(testing.ActorConformance):
-    @pytest.fixture(autouse=True)
-    def _take(self, learner_scene):
-        self.scene = table.Scene(learner_scene.name, RANDOMNESS.get(learner_scene.name, {}))
+    @pytest.fixture(autouse=True, params=ACTING)
+    def _take(self, request):
+        self.scene = table.Scene(request.param, RANDOMNESS.get(request.param, {}))
 
     def make_environment(self):
         return self.scene.environment()

@@ -5,23 +5,20 @@ no numbers that could be read.
 """
 
 import dataclasses
-import functools
 import itertools
 
 import pytest
 import torch
 import tree
 from torch.optim import optimizer
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from minerva_acme.agents import mpo, registry
 
 from .. import table
+from ..on_meta import META, Watch, to_meta
 
 pytestmark = pytest.mark.promise("A learner step on a GPU waits for no number")
 
-META = torch.device("meta")
 MEMORY = {"memory": "lstm", "memory_size": 4, "burn_in": 2, "sequence_length": 4, "sequence_period": 2}
 SMALL = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,), "num_samples": 3, **table.SEQUENCES}
 
@@ -82,49 +79,6 @@ CASES = {
 }
 
 
-def is_object(x):
-    """True of a generator, say, which is described by where it lies."""
-    return isinstance(x, torch.Generator | torch.ScriptObject)
-
-
-# What operations gave, by what they were given: torch infers it in Python, which takes most of a step's time.
-MADE = {}
-
-
-def described(x):
-    return (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x
-
-
-def anew(found):
-    """Makes tensors like one that was found."""
-    return functools.partial(torch.empty_strided, found.shape, found.stride(), dtype=found.dtype, device=META)
-
-
-class Watch(TorchDispatchMode):
-    """Notes each operation with its inputs, tensors by their shapes, and mixes of devices."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations, self.copies = [], []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        inputs = [x for x in pytree.tree_leaves((args, kwargs)) if not is_object(x)]
-        operation = f"{function} {[described(x) for x in inputs]}"
-        self.operations.append(operation)
-        if operation in MADE:
-            return pytree.tree_map(lambda make: make(), MADE[operation])
-        found = function(*args, **(kwargs or {}))
-        outputs = pytree.tree_leaves(found)
-        devices = {x.device for x in (*inputs, *outputs) if isinstance(x, torch.Tensor)}
-        if len(devices) > 1:
-            self.copies.append(str(function))
-        schema = function._schema
-        is_new = not schema.is_mutable and all(each.alias_info is None for each in schema.returns)
-        if is_new and devices == {META} and all(isinstance(x, torch.Tensor) for x in outputs):
-            MADE[operation] = pytree.tree_map(anew, found)
-        return found
-
-
 @pytest.fixture
 def reads(monkeypatch):
     """What is read from the device, where every number is 1; other ways to read a number fail."""
@@ -147,10 +101,6 @@ class OnAGpu:
 
     def make_optimizer(self, name, parameters):
         return torch.optim.Adam(parameters, fused=True)
-
-
-def to_meta(batch):
-    return pytree.tree_map(lambda leaf: leaf.to(META), batch)
 
 
 def assert_steps_are_alike(learner, reads, num_reads, period=1):

@@ -12,7 +12,8 @@ import tree
 from minerva_acme import learners, testing
 from minerva_acme.agents import registry
 
-from .. import table
+from .. import on_meta, table
+from ..on_meta import META
 from ..table import state_of
 
 NAN, INF = math.nan, math.inf
@@ -27,7 +28,7 @@ def batch_and_names(agent):
 
 
 # The others' learners are these, but for the losses.
-CONTRACT = ("mpo", "dqn", "sac", "td3", "r2d2", *table.ON_ROLLOUTS)
+CONTRACT = ("mpo", "sac", "r2d2", "ppo", "vmpo")
 
 
 @pytest.mark.parametrize("learner_scene", CONTRACT, indirect=True)
@@ -294,7 +295,6 @@ def test_a_gradient_that_goes_wrong_makes_no_step_and_the_others_do(learner_scen
 
 # The device: torch's meta device has no numbers, so that nothing can be read, and refuses those of a CPU.
 
-META = torch.device("meta")
 # A path of each kind; `test_device_steps.py` goes through all agents. And what else two steps read.
 ON_META = [
     ("sac", {}, 0),
@@ -327,24 +327,26 @@ def test_an_update_reads_its_device_once_a_gradient(name, settings, others, read
     monkeypatch.setattr(
         learners.Updates, "descend", lambda self, name: made.append(name) or descend(self, name)
     )
-    batch = tree.map_structure(lambda leaf: leaf.to(META), scene.make_batch())
+    batch = on_meta.to_meta(scene.make_batch())
     learner, rows = scene.make([batch] * 2, parts={"device": META})
-    learner.run(num_steps=2)  # targets are copied before the second
+    with on_meta.Watch():
+        learner.run(num_steps=2)  # targets are copied before the second
     assert len(rows) == 2 and len(made) >= 2 and len(reads) == 2 + others + len(made)
 
 
 def test_the_divergence_that_ends_an_update_of_ppo_is_read_from_the_device(reads):
     scene = table.Scene("ppo", {"target_kl": 0.5, "num_epochs": 3, "minibatch_size": 8})
-    batch = tree.map_structure(lambda leaf: leaf.to(META), scene.make_batch())
+    batch = on_meta.to_meta(scene.make_batch())
     learner, rows = scene.make([batch], parts={"device": META})
-    learner.step()
+    with on_meta.Watch():
+        learner.step()
     assert rows[-1]["epochs"] == 1  # 1 was read
 
 
 def test_the_device_refuses_a_tensor_of_the_cpu(reads, monkeypatch):
     """Or else the test above would prove nothing."""
     scene = table.Scene("dqn")
-    batch = tree.map_structure(lambda leaf: leaf.to(META), scene.make_batch())
+    batch = on_meta.to_meta(scene.make_batch())
     learner, _ = scene.make([batch._replace(reward=torch.zeros(8))], parts={"device": META})
     monkeypatch.setattr(learner._dataset, "_completed", lambda sample, *_: sample, raising=False)
     with pytest.raises(RuntimeError, match="meta"):

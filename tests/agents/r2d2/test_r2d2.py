@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from minerva_acme import experiments, learners, replay, runs, testing
+from minerva_acme import learners, replay, runs, testing
 from minerva_acme.agents import r2d2, registry
 
 from .. import transition_scene as scene
@@ -178,27 +178,16 @@ class Recording(r2d2.R2D2Builder):
         return {"q_network": objective._replace(loss=loss)}
 
 
-def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(tmp_path):
+def test_an_experiment_learns_from_stored_states_and_its_policy_is_loaded(run):
     Recording.seen.clear()
     builder = Recording(r2d2.R2D2Config(**{**TINY, "num_environments": 3}))
-    result = experiments.run_experiment(
-        experiments.ExperimentConfig(
-            builder=builder,
-            environment_factory=make_environment,
-            directory=tmp_path / "run",
-            num_env_steps=30,
-            evaluation_period=0,
-            replay="memory",
-            evaluation_episodes=1,
-            tensorboard=False,
-        )
-    )
+    result = run(builder, make_environment, 30)
     assert result.learner_steps == len(Recording.seen) > 5
     assert any(leaf.any() for data in Recording.seen for leaf in data.state)
     for data in Recording.seen:
         begins = data.mask[:, 0] == 0  # in the burn-in, so that the stored state is that of no step
         assert all((leaf[begins] == 0).all() for leaf in data.state)
-    policy = runs.load_policy(tmp_path / "run", builder=builder)
+    policy = runs.load_policy(result.directory, builder=builder)
     observation = np.ones(3, np.float32)
     first = [policy(observation).action for _ in range(3)]
     policy.reset()
