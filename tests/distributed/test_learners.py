@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120), pytest.mark.usefixtu
     ids=["sac", "ppo", "impala"],
 )
 def test_two_learners_make_the_steps_of_one(tmp_path: pathlib.Path, builder) -> None:
-    config = small.experiment(tmp_path, builder, num_env_steps=160)
+    config = small.experiment(tmp_path, builder, num_env_steps=320)
     result = distributed.run_distributed_experiment(config, num_actors=2, num_learners=2, engine="inline")
     state = checkpointing.load_state(checkpointing.find(tmp_path))
     due = builder.for_actors(2).num_learner_steps(result.env_steps)
