@@ -91,7 +91,8 @@ def test_a_test_that_runs_out_of_time_is_a_failure_with_its_name_and_the_run_end
     (parallel,) = re.findall(r"^PARALLEL \?= --numprocesses auto (.*)$", makefile, re.MULTILINE)
     (tmp_path / "test_hanging.py").write_text(HANGING)
     (tmp_path / "test_others.py").write_text("def test_one(): pass\n")
-    settings = ["-o", "timeout=0.5", "-o", "faulthandler_timeout=1.5", "-p", "no:cacheprovider"]
+    settings = ["-o", "timeout=0.5", "-o", "faulthandler_timeout=1.5"]
+    settings += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
     command = [sys.executable, "-m", "pytest", "-c", repository / "setup.cfg", "--rootdir", tmp_path]
     done = subprocess.run(
         [*command, *settings, "--numprocesses", "2", *parallel.split(), "-rf", tmp_path],

@@ -16,7 +16,7 @@ TINY = """
 
 
 @pytest.fixture(scope="module")
-def repeated(tmp_path_factory):
+def repeated(tmp_path_factory, short_tasks):
     """The folder of a run of 200 decisions, of two frames each."""
     directory = tmp_path_factory.mktemp("frames") / "run"
     words = f"train mpo --env {TASK}/repeat=2 --num-env-steps 200 --evaluation-period 100 --directory"

@@ -119,7 +119,7 @@ _ROLLOUTS: dict[str, Any] = {
 
 def ppo_builder(**changes: Any) -> ppo.PPOBuilder:
     """PPO with layers of 8 units; rollouts of 8 steps of each of 2 environments."""
-    settings = {**_ROLLOUTS, "minibatch_size": 8}
+    settings = {**_ROLLOUTS, "minibatch_size": 8, "num_epochs": 2}
     return ppo.PPOBuilder(ppo.PPOConfig(**(settings | changes)))
 
 

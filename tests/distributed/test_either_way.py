@@ -77,7 +77,7 @@ class SameTables(NotedSAC):
 
 def make(kind: type[Any]) -> Any:
     if kind is NotedPPO:
-        made: Any = small.ppo_builder(normalize_observations=True, num_epochs=2)
+        made: Any = small.ppo_builder(normalize_observations=True)
     else:  # with large batches, the learner makes few steps ahead of the actors
         made = small.sac_builder(batch_size=64 if kind is NotedSAC else 16)
     builder = kind(made.config)

@@ -74,9 +74,7 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     assert min(more[len(counted) :]) > result.env_steps
 
 
-@pytest.mark.parametrize(
-    "builder", [small.ppo_builder(num_epochs=2), small.vmpo_builder()], ids=["ppo", "vmpo"]
-)
+@pytest.mark.parametrize("builder", [small.ppo_builder(), small.vmpo_builder()], ids=["ppo", "vmpo"])
 def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(
     tmp_path: pathlib.Path, builder: builders.AgentBuilder
 ) -> None:
@@ -89,7 +87,7 @@ def test_an_on_policy_agent_learns_from_whole_rounds_of_all_actors(
 
 @pytest.mark.parametrize(
     "builder",
-    [small.impala_builder(memory="lstm", memory_size=4), small.ppo_builder(asynchronous=True, num_epochs=2)],
+    [small.impala_builder(memory="lstm", memory_size=4), small.ppo_builder(asynchronous=True)],
     ids=["impala with memory", "ppo"],
 )
 def test_actors_that_play_on_are_learned_from_one_rollout_at_a_time(

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.reverb, pytest.mark.timeout(120), pytest.mark.usefixtu
 
 @pytest.mark.parametrize(
     "builder",
-    [small.sac_builder(), small.ppo_builder(num_epochs=2), small.impala_builder()],
+    [small.sac_builder(), small.ppo_builder(), small.impala_builder()],
     ids=["sac", "ppo", "impala"],
 )
 def test_two_learners_make_the_steps_of_one(tmp_path: pathlib.Path, builder) -> None:

@@ -11,7 +11,6 @@ import pathlib
 import re
 import shlex
 import signal
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ import torch
 
 from minerva_acme import experiments
 from minerva_acme.cli import commands, demo, main, processes, video
-from minerva_acme.environments import factories
 from minerva_acme.experiments import progress_display
 from minerva_acme.runs import policies, programs
 
@@ -31,7 +29,7 @@ INTERRUPTED = "# press Ctrl-C"
 LEFT_OUT = ("minerva bench", "minerva check-env", "minerva doctor", "minerva verify", "make ")
 STATUS = {"minerva list agents mppo": 1}  # a mistake, to see what is said
 
-pytestmark = pytest.mark.usefixtures("short_episodes")
+pytestmark = pytest.mark.usefixtures("short_episodes", "short_tasks")
 
 
 def read(page: str) -> list[str]:
@@ -84,19 +82,6 @@ def find_only(command: commands.Video) -> int:
     return 0
 
 
-import_suite = factories._import_suite
-
-
-def import_short_suite() -> Any:
-    """The suite of dm_control, whose tasks have episodes of 40 steps: the demo needs their return."""
-    suite = import_suite()
-
-    def load(*words: str, task_kwargs: dict[str, Any], **options: Any) -> Any:
-        return suite.load(*words, task_kwargs={**task_kwargs, "time_limit": 0.4}, **options)
-
-    return types.SimpleNamespace(ALL_TASKS=suite.ALL_TASKS, load=load)
-
-
 def trace_nothing(module: Any, inputs: Any) -> str:
     """Stands for `programs.export`: a program is its module's name."""
     return type(module).__name__
@@ -129,7 +114,6 @@ def test_the_commands_of_a_page_work_in_order_in_an_empty_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(demo.recording, "choose_renderer", lambda: None)  # for good, in this process
     monkeypatch.setattr(demo, "run", functools.partial(demo.run, words=shorten([*demo.TRAINING])))
-    monkeypatch.setattr(factories, "_import_suite", import_short_suite)
     monkeypatch.setattr(video, "run", find_only)
     unpainted()
     monkeypatch.setattr(programs, "export", trace_nothing)

@@ -216,7 +216,7 @@ def test_the_agent_of_the_page_on_composing_is_used_as_the_page_says(
     ) -> experiments.ExperimentResult:
         """As the page says, but for a hundredth of the steps."""
         builder: Any = config.builder
-        small = {"batch_size": 8, "min_replay_size": 20, "samples_per_insert": 2.0, "layer_sizes": (8,)}
+        small = {"batch_size": 8, "min_replay_size": 20, "samples_per_insert": 0.4, "layer_sizes": (8,)}
         shorter = dataclasses.replace(
             config,
             builder=type(builder)(dataclasses.replace(builder.config, **small)),

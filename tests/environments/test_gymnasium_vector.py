@@ -3,7 +3,6 @@ import contextlib
 import functools
 import itertools
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import pathlib
 import signal
@@ -33,19 +32,8 @@ from tests.nursery import Nursery
 MODES = list(vector.AutoresetMode)
 NUM_STEPS = 45
 
-
-@pytest.fixture(scope="module", autouse=True)
-def fork_server():
-    """Processes start in a tenth of the time from a server that has imported what they need."""
-    multiprocessing.set_forkserver_preload(
-        [
-            "gymnasium.envs.classic_control",
-            "minerva_acme.testing",
-            "minerva_acme.environments",
-        ]
-    )
-    yield
-    multiprocessing.forkserver._forkserver._stop()  # it would live as long as the test process
+PRELOADED = ["minerva_acme.testing"]
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def cart_pole():

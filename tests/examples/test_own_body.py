@@ -37,12 +37,14 @@ def test_the_commands_of_the_page_lead_to_a_policy_without_this_library(folder, 
         builder = config.builder
         small = {"batch_size": 4, "min_replay_size": 20, "samples_per_insert": 1.0}
         layers = {"policy_layer_sizes": (8,), "critic_layer_sizes": (8,)}
-        short = {"num_env_steps": 100, "evaluation_episodes": 1, "evaluation_period": 0}
+        short = {"num_env_steps": 40, "evaluation_episodes": 1, "evaluation_period": 0}
         builder = type(builder)(dataclasses.replace(builder.config, **small, **layers))
         changed = dataclasses.replace(config, builder=builder, tensorboard=False, replay="memory", **short)
         return run_experiment(changed, *callbacks, **options)
 
     monkeypatch.setattr(experiments, "run_experiment", run_shortly)
+    body = folder / "own_body.py"
+    body.write_text(body.read_text().replace("num_steps: int = 100", "num_steps: int = 10"))
     commands = re.findall(r"^minerva (.*)$", PAGE.read_text(), re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["check-env", "train", "video", "export"]
     for command in commands:

@@ -236,26 +236,26 @@ def test_a_loop_counts_the_episodes_that_have_ended_not_their_rows():
 
 
 class Poisoned(testing.FakeBatchedEnvironment):
-    """Environment 2 gives a reward that is no number in its 30th step."""
+    """Environment 2 gives a reward that is no number in its 12th step."""
 
     num_calls = 0
 
     def step(self, actions):
         timestep = super().step(actions)
         self.num_calls += 1
-        if self.num_calls != 30:
+        if self.num_calls != 12:
             return timestep
         index = torch.arange(self.num_environments)
         return timestep._replace(reward=timestep.reward.masked_fill(index == 2, float("nan")))
 
 
-@pytest.mark.parametrize("checkpoint_period", [0, 40 * B])
+@pytest.mark.parametrize("checkpoint_period", [0, 20 * B])
 @pytest.mark.promise("A wrong step in a batch ends the run with its place")
 def test_a_run_ends_by_a_wrong_step_and_saves_nothing_that_may_hold_it(tmp_path, caplog, checkpoint_period):
     builder, _ = CASES["sac"]
     periods = {"checkpoint_period": checkpoint_period, "evaluation_episodes": 0, "evaluation_period": 0}
     config = make_config(tmp_path, builder, lambda seed: Poisoned(B), num_env_steps=200 * B, **periods)
-    with pytest.raises(specs.SpecError, match="^Poisoned, environment 2, step 30: `reward` must be finite"):
+    with pytest.raises(specs.SpecError, match="^Poisoned, environment 2, step 12: `reward` must be finite"):
         experiments.run_experiment(config)
     assert "so nothing is saved" in caplog.text
     assert not checkpointing.Checkpointer(tmp_path / "checkpoints").steps()

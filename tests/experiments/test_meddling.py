@@ -28,8 +28,8 @@ def train(directory, builder, environment_factory):
         directory,
         builder,
         replay="memory",
-        num_env_steps=120,
-        evaluation_period=60,
+        num_env_steps=80,
+        evaluation_period=40,
         evaluation_episodes=2,
         evaluation_environments=2,
     )

@@ -101,7 +101,7 @@ def check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, builder, dat
     assert exact.rows(tmp_path / "straight", "learner") == exact.rows(tmp_path / "stopped", "learner")
 
 
-@pytest.mark.parametrize("name", ["bc", "td3", "mpo"])
+@pytest.mark.parametrize("name", ["bc", "mpo"])  # transitions and sequences
 @pytest.mark.promise("A run on recorded episodes resumes at its place in the data")
 def test_a_run_that_is_stopped_and_resumed_goes_on_where_it_was_in_the_data(name, data, tmp_path):
     check_that_a_stopped_run_becomes_the_run_that_was_not(tmp_path, BUILDERS[name], data)
@@ -524,6 +524,18 @@ def test_a_critic_of_other_returns_is_left(critic_head, data, tmp_path, caplog):
     assert "' is from -100 to 0 there, from -2000 to 0 here" in caplog.text
 
 
+PLAYING = {"dataset": None, "num_learner_steps": 0, "num_env_steps": 12, "replay": "memory"}
+PLAYS = dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=1.0)
+
+
+@pytest.fixture(scope="module")
+def played(data, tmp_path_factory):
+    """The folder of a run that has played."""
+    folder = tmp_path_factory.mktemp("played")
+    experiments.run_experiment(make_config(folder, td3.TD3Builder(PLAYS), data, **PLAYING))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("changes", "environment", "num_items", "message"),
     [
@@ -533,20 +545,11 @@ def test_a_critic_of_other_returns_is_left(critic_head, data, tmp_path, caplog):
     ],
 )
 def test_replay_is_taken_if_tables_and_environment_are_the_same(
-    changes, environment, num_items, message, data, tmp_path, caplog
+    changes, environment, num_items, message, data, played, tmp_path, caplog
 ):
     caplog.set_level("INFO")
-    playing = {"dataset": None, "num_learner_steps": 0, "num_env_steps": 12, "replay": "memory"}
-    agent = dataclasses.replace(TD3_BC.config, bc_alpha=None, min_replay_size=5, samples_per_insert=1.0)
-    experiments.run_experiment(make_config(tmp_path / "first", td3.TD3Builder(agent), data, **playing))
-    config = make_config(
-        tmp_path / "second",
-        td3.TD3Builder(dataclasses.replace(agent, **changes)),
-        data,
-        **playing,
-        from_run=tmp_path / "first",
-        environment_factory=environment,
-    )
+    builder = td3.TD3Builder(dataclasses.replace(PLAYS, **changes))
+    config = make_config(tmp_path, builder, data, **PLAYING, from_run=played, environment_factory=environment)
     _, size = started(config)
     assert bool(size) == num_items
     assert message in caplog.text

@@ -1,5 +1,4 @@
 import multiprocessing
-import multiprocessing.forkserver
 import os
 import sys
 import traceback
@@ -151,13 +150,6 @@ def test_an_error_of_one_of_several_environments_saves_what_all_have_made(tmp_pa
     assert checkpoint(tmp_path).name == "000000030"
     result = experiments.run_experiment(make_two(tmp_path))
     assert (result.env_steps, result.learner_steps) == (80, 4)
-
-
-@pytest.fixture
-def fork_server():
-    """Ends the process that starts processes, which would live as long as this one."""
-    yield
-    multiprocessing.forkserver._forkserver._stop()
 
 
 @pytest.mark.usefixtures("fork_server")

@@ -2,7 +2,6 @@ import csv
 import dataclasses
 import json
 import logging
-import multiprocessing.forkserver
 import os
 import pathlib
 import re
@@ -465,13 +464,6 @@ def test_checkpoints_of_several_environments_are_written_between_episodes(tmp_pa
     experiments.run_experiment(make_several(tmp_path, 150, checkpoint_period=40), on_progress)
     # At the first step that ends all episodes, and at the end of the run.
     assert seen == [60, 120, 150]
-
-
-@pytest.fixture
-def fork_server():
-    """Ends the process that starts processes, which would live as long as this one."""
-    yield
-    multiprocessing.forkserver._forkserver._stop()
 
 
 @pytest.mark.usefixtures("fork_server")

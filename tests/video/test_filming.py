@@ -4,6 +4,7 @@ import csv
 import io
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
@@ -108,7 +109,8 @@ def seek(image, index):
     return image.copy()
 
 
-def test_tensorboard_plays_each_evaluations_first_episode_of_a_run(tmp_path):
+def test_tensorboard_plays_each_evaluations_first_episode_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(gymnasium.spec("CartPole-v1"), "max_episode_steps", 25)
     command = (
         "train ppo --env CartPole-v1 --num-env-steps 128 --rollout-steps 64 --num-envs 2 --minibatch-size 32"
         " --evaluation-video --evaluation-episodes 1 --evaluation-period 64 --replay memory --directory"

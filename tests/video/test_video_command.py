@@ -29,7 +29,7 @@ def make_run(directory, environment_id, environment=None, steps=(5000,)):
     spec = specs.make_environment_spec(environment)
     environment.close()
     saver = checkpointing.Checkpointer(directory / "checkpoints", keep=len(steps))
-    for seed, step in enumerate(steps):
+    for seed, step in enumerate(steps, start=1):  # the policy of seed 0 holds the pole for long
         network = description.make_builder().make_networks(spec, torch.Generator().manual_seed(seed))
         saver.save(step, {"policy_variables": [dict(network.state_dict())]})
     return directory

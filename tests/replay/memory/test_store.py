@@ -76,16 +76,17 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_seed_gives_the_same_batches(serve_memory, table, kind, device):
+def test_one_seed_gives_the_same_batches_on_every_device(serve_memory, table, kind):
     config = table(signature=NUMBER, max_size=50, **KINDS[kind])
     first = play(serve_memory(config, seed=3).client(), 1)
-    assert_same(play(serve_memory(config, seed=3, device=device).client(), 1), first)
+    assert_same(play(serve_memory(config, seed=3, device="cpu").client(), 1), first)
     if kind not in ("stack", "queue"):
         other = play(serve_memory(config, seed=4).client(), 1)
         assert any(not np.array_equal(a[0], b[0]) for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# How rows are kept has nothing to do with which are drawn.
+@pytest.mark.parametrize(("kind", "device"), [*((kind, None) for kind in KINDS), ("prioritized", "cpu")])
 def test_a_restored_store_goes_on_to_the_bit(serve_memory, table, kind, device, tmp_path):
     config = table(signature=NUMBER, max_size=50, **KINDS[kind])
     original = serve_memory(config, seed=3, checkpoint_directory=str(tmp_path), device=device)
@@ -93,7 +94,7 @@ def test_a_restored_store_goes_on_to_the_bit(serve_memory, table, kind, device, 
     path = original.client().checkpoint()
     expected = play(original.client(), 2)
     # Another seed, since the generators are part of the checkpoint; arrays and tensors can change places.
-    for seed, other in ((3, device), (9, None)):
+    for seed, other in ((3, "cpu"), (9, None)):
         restored = serve_memory(config, seed=seed, restore_from=path, device=other)
         assert_same(play(restored.client(), 2), expected)
 
