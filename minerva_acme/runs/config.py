@@ -4,17 +4,17 @@ import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import dm_env
 
 from minerva_acme import builders, core, environments, loggers
 from minerva_acme.runs import options
 
-Environment = dm_env.Environment | environments.VectorEnvironment | environments.BatchedEnvironment
+Environment: TypeAlias = dm_env.Environment | environments.VectorEnvironment | environments.BatchedEnvironment
 """An environment, or several in a vector or in a batch of tensors."""
 
-EnvironmentFactory = Callable[[int], Environment]
+EnvironmentFactory: TypeAlias = Callable[[int], Environment]
 """Makes an environment from a seed, wrapped as the agent needs it; or a vector or batch of all those that it
 plays."""
 
