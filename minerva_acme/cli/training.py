@@ -5,10 +5,9 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import dm_env
 from rich.table import Column, Table
 
 from minerva_acme import distributed, experiments, video
@@ -194,7 +193,11 @@ def _run(plan: dry_run.Plan) -> experiments.ExperimentResult:
     options = description.options
     # Before anything else, since drawing depends on how MuJoCo is first imported.
     make_environment = description.make_environment_factory(import_code=import_code)
-    film_episode = _make_filmer(description, make_environment) if options["evaluation_video"] else None
+    film_episode: video.Filmer | None = None
+    if options["evaluation_video"] and description.environment_factory:
+        film_episode = video.Filmer(make_environment)
+    elif options["evaluation_video"]:
+        film_episode = video.make_filmer(description.environment, **description.training_settings)
     num_steps = options[description.steps_option]
     console.print(f"{description.agent} on {description.task}, {num_steps:,} steps{why}, in {directory}")
     if checkpoint:
@@ -261,14 +264,6 @@ def _tell_of_checkpoint(console: Console, plan: dry_run.Plan) -> None:
     else:
         longer = description.command("resume", directory, *_longer(description, made))
         console.print(f"This run has made all its {made:,} steps. To train for longer: {longer}. {over}")
-
-
-def _make_filmer(
-    description: run_folder.RunDescription, make_environment: Callable[[int], dm_env.Environment]
-) -> video.Filmer:
-    if description.environment_factory:
-        return video.Filmer(make_environment)
-    return video.make_filmer(description.environment, **description.training_settings)
 
 
 def _show(

@@ -14,7 +14,7 @@ from minerva_acme.runs import options
 Environment: TypeAlias = dm_env.Environment | environments.VectorEnvironment | environments.BatchedEnvironment
 """An environment, or several in a vector or in a batch of tensors."""
 
-EnvironmentFactory = Callable[[int], Environment]
+EnvironmentFactory: TypeAlias = Callable[[int], Environment]
 """Makes an environment from a seed, wrapped as the agent needs it; or a vector or batch of all those that it
 plays."""
 

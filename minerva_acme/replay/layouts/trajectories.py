@@ -58,10 +58,7 @@ class WindowLayout(abc.ABC, Generic[_Item]):
                 length.
         """
         length = self._num_rows if num_rows is None else num_rows + self.num_leading_rows
-        fields = {}
-        for name in self._columns:
-            fields[name] = base.Window(name, start, length)
-        return fields
+        return {name: base.Window(name, start, length) for name in self._columns}
 
     def item(self, rows: Sequence[packing.Rows]) -> _Item:
         """Returns the item made of these rows: the result of `unpack` as arrays, without the batch axis.
