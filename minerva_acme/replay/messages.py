@@ -44,16 +44,6 @@ class Limits(NamedTuple):
     min_diff: float  # the smallest d that a sample may leave
     max_diff: float  # the largest d that an insert may leave
 
-    def samples_allowed(self, size: int, inserted: int, sampled: int) -> int:
-        """Returns how many samples can be taken from a table now, as long as no item is removed."""
-        if size < self.min_size:
-            return 0
-        return max(0, int(inserted * self.samples_per_insert - sampled - self.min_diff))
-
-    def allows_inserting(self, size: int, inserted: int, sampled: int) -> bool:
-        """Returns whether inserts are allowed up to a total of `inserted` items."""
-        return size < self.min_size or inserted * self.samples_per_insert - sampled <= self.max_diff
-
 
 def limits(limiter: base.RateLimiter) -> Limits:
     """Returns a rate limiter as numbers."""
@@ -91,14 +81,18 @@ class TableDescription(NamedTuple):
 
     def samples_allowed(self) -> int:
         """Returns how many samples can be taken without waiting for an insert."""
-        allowed = self.limits.samples_allowed(self.size, self.inserted, self.sampled)
+        per_insert, min_size, min_diff, _ = self.limits
+        if self.size < min_size:
+            return 0
+        allowed = int(self.inserted * per_insert - self.sampled - min_diff)
         if self.max_times_sampled:  # Sampled items may leave the table.
-            allowed = min(allowed, max(0, self.size - self.limits.min_size + 1))
-        return allowed
+            allowed = min(allowed, self.size - min_size + 1)
+        return max(0, allowed)
 
     def allows_inserting(self) -> bool:
         """Returns whether the rate limiter allows one more insert."""
-        return self.limits.allows_inserting(self.size, self.inserted + 1, self.sampled)
+        per_insert, min_size, _, max_diff = self.limits
+        return self.size < min_size or (self.inserted + 1) * per_insert - self.sampled <= max_diff
 
     def settings(self) -> dict[str, str]:
         """Returns the table's settings as text, by name."""

@@ -189,11 +189,15 @@ class AnyTable(abc.ABC):
 
     def samples_allowed(self) -> int:
         """Returns how many samples can be taken now, as long as no item is removed."""
-        return self._limits.samples_allowed(self.size, self.inserted, self.sampled)
+        per_insert, min_size, min_diff, _ = self._limits
+        if self.size < min_size:
+            return 0
+        return max(0, int(self.inserted * per_insert - self.sampled - min_diff))
 
     def allows_inserting(self, inserted: int) -> bool:
         """Returns whether the rate limiter allows inserts up to a total of `inserted` items."""
-        return self._limits.allows_inserting(self.size, inserted, self.sampled)
+        per_insert, min_size, _, max_diff = self._limits
+        return self.size < min_size or inserted * per_insert - self.sampled <= max_diff
 
     def drop_pending(self, owner: object) -> int:
         """Drops the items of an owner that are not inserted yet. Returns their number."""
