@@ -439,7 +439,7 @@ MISTAKES = [
     ),
     (
         "dataset run",
-        "`minerva dataset` must have --output, got none. For all arguments: minerva dataset --help",
+        "`minerva dataset` must have --episodes, got none. For all arguments: minerva dataset --help",
     ),
     ("completion", "`minerva completion` must have SHELL, got none."),
     ("eval nowhere", "There is no run in nowhere: run.json is missing."),
