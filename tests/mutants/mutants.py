@@ -168,8 +168,8 @@ LOSSES = [
         ),
         breakage(
             "V-MPO's KL is a mean over all samples",
-            "(selected * x).sum() / selected.sum()",
-            "(selected * x).mean()",
+            "(selected * kl).sum() / selected.sum()",
+            "(selected * kl).mean()",
         ),
     ),
 ]
@@ -760,14 +760,18 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/on_policy/learner.py",
+        "agents/on_policy/batch.py",
         PPO_LEARNER,
         breakage(
             "PPO's statistics change before its update",
             "def after(self, batch: learners.Batch, metrics: Mapping[str, Any], num_steps: int)",
             "def before(self, batch: learners.Batch, num_steps: int)",
         ),
-        breakage("PPO's learning rate stays", "parts=[decay, _Observations", "parts=[_Observations"),
+    ),
+    *of(
+        "agents/on_policy/builder.py",
+        PPO_LEARNER,
+        breakage("PPO's learning rate stays", "[decay, preparer]", "[preparer]"),
         breakage(
             "PPO's gradient is not clipped",
             "learners.Group(optimizer, config.max_grad_norm)",
@@ -807,7 +811,7 @@ ON_POLICY_AGENTS = [
         ),
     ),
     *of(
-        "agents/on_policy/learner.py",
+        "agents/on_policy/builder.py",
         VMPO_LEARNER,
         breakage(
             "V-MPO's gradient is not clipped",
