@@ -60,9 +60,9 @@ class Counter(core.Saveable):
     def at_least_once(self, name: str) -> Iterator[None]:
         """Adds 1 to a count after a block that has not raised it itself, unless the block raises an error."""
         full_name = self._prefix + name
-        before = self._root._counts.get(full_name, 0)
+        before = self.get_count(full_name)
         yield
-        if self._root._counts.get(full_name, 0) == before:
+        if self.get_count(full_name) == before:
             self.tick(name)
 
     def get_counts(self) -> dict[str, Number]:

@@ -1,7 +1,6 @@
 """Waiting for a store. Waits report their reason, and end on request or if they would never end."""
 
 import contextlib
-import contextvars
 import logging
 import math
 import threading
@@ -32,7 +31,11 @@ class _Rules(NamedTuple):
     tells_of_limiters: bool = True
 
 
-_of_this_thread = contextvars.ContextVar("rules", default=_Rules())  # noqa: B039 -- it cannot change
+class _Thread(threading.local):
+    rules = _Rules()
+
+
+_this_thread = _Thread()
 
 
 @contextlib.contextmanager
@@ -43,15 +46,15 @@ def rules(
 
     Args:
         should_stop: Called twice a second in each wait, which raises ReplayStopped once it returns true.
-        is_alone: Whether only this thread writes and samples. Nothing can end its wait for a rate limiter
-            then, so that such a wait soon raises ReplayDeadlock.
-        tells_of_limiters: Whether a long wait for a rate limiter is logged, as all others are.
+        is_alone: Whether no other thread writes or samples. A wait for a rate limiter could then never end:
+            it soon raises ReplayDeadlock.
+        tells_of_limiters: Whether long waits for a rate limiter are logged. Other long waits always are.
     """
-    before = _of_this_thread.set(_Rules(should_stop, is_alone, tells_of_limiters))
+    before, _this_thread.rules = _this_thread.rules, _Rules(should_stop, is_alone, tells_of_limiters)
     try:
         yield
     finally:
-        _of_this_thread.reset(before)
+        _this_thread.rules = before
 
 
 class Wait:
@@ -84,7 +87,7 @@ class Wait:
             ReplayStopped: The thread is asked to stop.
             ReplayDeadlock: The wait cannot end.
         """
-        now, own = time.monotonic(), _of_this_thread.get()
+        now, own = time.monotonic(), _this_thread.rules
         if now >= self._deadline:
             raise reason
         if own.should_stop():
