@@ -91,7 +91,6 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             losses=loss_functions,
             groups=groups,
             periods={"duals": config.policy_period, "policy": config.policy_period},
-            update_targets=lambda networks, num_steps: None,  # see `parts.Targets`
             acceleration=accelerated,
             estimate=of_batch.estimate,
             parts=[

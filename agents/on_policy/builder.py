@@ -178,7 +178,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return self.learner_class(**self.learner_arguments(parts))
 
     def learner_arguments(self, parts: builders.LearnerParts[networks.ActorCritic]) -> dict[str, Any]:
-        """Returns the arguments of `learner_class`: those of `RolloutLearner` but its losses."""
+        """Returns the arguments of `learner_class`: all of `RolloutLearner`'s except the losses."""
         config = self.config
         accelerated = acceleration.Acceleration(config.acceleration)
         network = accelerated.network("network", parts.networks.to(parts.device))
@@ -193,8 +193,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             "config": config,
             "preparer": preparer,
             "groups": {"network": learners.Group(optimizer, config.max_grad_norm)},
-            "parts": [decay, preparer],
-            "modules": {"network": network, **preparer.modules},
+            "parts": [decay],
             "acceleration": accelerated,
         }
 

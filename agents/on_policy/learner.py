@@ -1,6 +1,7 @@
 """What the learners of on-policy agents have in common."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -25,7 +26,6 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         config: The hyperparameters. You may replace it during a run, as to lower `entropy_coef`; what the
             optimiser has, such as its rate, and `max_grad_norm` are read once.
         network: The network.
-        acceleration: Which faster implementations are used.
     """
 
     def __init__(
@@ -35,8 +35,9 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         losses: Mapping[str, learners.LossFunction],
         preparer: on_policy_batch.RolloutPreparer,
         config: Config,
-        acceleration: acceleration.Acceleration,
         extras: Sequence[str] = ("log_prob", "raw_action"),
+        parts: Sequence[learners.Part] = (),
+        modules: Mapping[str, nn.Module] = MappingProxyType({}),
         **arguments: Any,
     ) -> None:
         """Makes the learner.
@@ -44,10 +45,11 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         Args:
             networks: The network, trained in place.
             losses: The losses, in the order in which they are minimised; see `learners.LossLearner`.
-            preparer: Turns rollouts into batches, with this network's values; one of the `parts`, too.
+            preparer: Turns rollouts into batches, with this network's values; the last of the parts.
             config: The hyperparameters.
-            acceleration: Chooses which faster implementations are used.
             extras: The fields of `BehaviourExtras` that rollouts must have.
+            parts: The parts that act before the preparer.
+            modules: Modules that are saved beside the network and the preparer's.
             **arguments: The other arguments of `learners.LossLearner`. The dataset yields samples whose
                 `data` is a `Rollout` on the network's device, with `BehaviourExtras` as extras.
 
@@ -56,17 +58,14 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         """
         _check_network(networks)
         self.config = config
-        self.acceleration = acceleration
         self.network = networks
         self._preparer = preparer
         super().__init__(
             networks=networks,
             losses=losses,
-            periods={},
-            update_targets=lambda networks, num_steps: None,
-            priorities=None,
-            acceleration=acceleration,
             estimate=self._prepare,
+            parts=[*parts, preparer],
+            modules={"network": networks, **modules, **preparer.modules},
             variables=["network"],
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
             **arguments,

@@ -39,5 +39,4 @@ class VMPOBuilder(on_policy.OnPolicyBuilder[vmpo_config.VMPOConfig]):
         ):
             optimizer = self.make_optimizer(name, [{"params": [*module.parameters()], "lr": rate}])
             arguments["groups"][name] = learners.Group(optimizer, max_norm=math.inf)
-        arguments["modules"]["duals"] = duals
-        return {**arguments, "duals": duals}
+        return {**arguments, "modules": {"duals": duals}, "duals": duals}

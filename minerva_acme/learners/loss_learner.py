@@ -79,6 +79,7 @@ class LossLearner(module_learner.ModuleLearner):
         networks: The networks, as the losses get them.
         losses: The loss functions by name.
         differentiated: The same with their gradients, which they leave in `.grad`: by autograd, or compiled.
+        acceleration: Which faster implementations are used.
     """
 
     def __init__(
@@ -87,10 +88,10 @@ class LossLearner(module_learner.ModuleLearner):
         networks: Any,
         losses: Mapping[str, LossFunction],
         groups: Mapping[str, updates.Group],
-        periods: Mapping[str, int],
-        update_targets: Callable[[Any, int], None],
+        periods: Mapping[str, int] = MappingProxyType({}),
+        update_targets: Callable[[Any, int], None] = lambda networks, num_steps: None,
         dataset: Iterator[Any],
-        priorities: Priorities | None,
+        priorities: Priorities | None = None,
         max_skipped_batches: int,
         acceleration: acceleration.Acceleration,
         counter: counting.Counter,
@@ -117,7 +118,7 @@ class LossLearner(module_learner.ModuleLearner):
             periods: The number of learner steps from one step of a loss to the next, 1 if a name is missing:
                 with 2 the loss is minimised on every second batch.
             update_targets: The function called after each step with the networks and the number of steps
-                made.
+                made; by default nothing is done.
             dataset: The dataset, which yields samples with `data`, and with `info` if there are priorities;
                 see `checked_samples`.
             priorities: Weighs batches and receives the priorities that losses return, or None if the table
@@ -170,7 +171,7 @@ class LossLearner(module_learner.ModuleLearner):
         self._estimate = estimate
         self._parts = parts
         self._chains = chains or [[*losses]]
-        self._acceleration = acceleration
+        self.acceleration = acceleration
         self._trains = {name: trains.get(name, [name]) for name in losses}
         self._trained = {name: [groups[each] for each in own] for name, own in self._trains.items()}
         updated = [encoder for part in parts for encoder in part.updated_encoders]
@@ -220,7 +221,7 @@ class LossLearner(module_learner.ModuleLearner):
             name for name in self.losses if (self.num_steps + 1) % self._periods.get(name, 1) == 0
         )
         with (
-            self._acceleration.step(self._largest, self.step_rows(sample.data)),
+            self.acceleration.step(self._largest, self.step_rows(sample.data)),
             self.updates.guarded(self.num_steps, sample.data) as metrics,
         ):
             batch = Batch(sample.data, weights, due=due)
@@ -286,9 +287,7 @@ class LossLearner(module_learner.ModuleLearner):
             for chain in chains
         ]
         in_order = self.ranks is not None
-        return [
-            each for chain in self._acceleration.side_by_side(*every, in_order=in_order) for each in chain
-        ]
+        return [each for chain in self.acceleration.side_by_side(*every, in_order=in_order) for each in chain]
 
     def save(self) -> core.State:
         state = super().save()
