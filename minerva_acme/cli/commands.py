@@ -199,7 +199,7 @@ class Resume:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Played:
-    """What the commands have in common that play a trained policy."""
+    """The arguments of every command that plays a trained policy."""
 
     directory: tyro.conf.Positional[pathlib.Path]
     """The run's folder, a file of weights, the name of stored weights (see `minerva verify`), or

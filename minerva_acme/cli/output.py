@@ -1,4 +1,4 @@
-"""What commands print: text, the results of checks or, with `--json`, a single value on standard output."""
+"""The output of commands: text, results of checks or, with `--json`, a single value on standard output."""
 
 import contextlib
 import json

@@ -1,3 +1,3 @@
-"""What the library asks of the machine: threads, memory, files, and generators of random numbers."""
+"""Threads, memory, files and random number generators of the machine."""
 
 __all__: list[str] = []

@@ -1,3 +1,3 @@
-"""Names that load a module when they are used, other libraries' names, and text for people."""
+"""Lazy names of modules, names of other libraries, and readable text."""
 
 __all__: list[str] = []

@@ -18,23 +18,24 @@ def is_object(x):
     return isinstance(x, torch.Generator | torch.ScriptObject)
 
 
-# What operations gave, by what they were given: torch infers it in Python, which takes most of a step's time.
-MADE = {}
+# Makes the results of operations, by their inputs: torch infers them in Python, which takes most of a step's
+# time.
+RESULTS = {}
 
 
 def described(x):
     return (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, torch.Tensor) else x
 
 
-def anew(found):
-    """Makes tensors like one that was found."""
+def maker_of(found):
+    """Returns a function that makes tensors like this one."""
     return functools.partial(torch.empty_strided, found.shape, found.stride(), dtype=found.dtype, device=META)
 
 
 class Watch(TorchDispatchMode):
     """Notes each operation with its inputs, tensors by their shapes, and mixes of devices.
 
-    It also makes steps take a fraction of their time.
+    An operation that was seen before, on the same inputs, is not inferred again.
     """
 
     def __init__(self):
@@ -45,8 +46,8 @@ class Watch(TorchDispatchMode):
         inputs = [x for x in pytree.tree_leaves((args, kwargs)) if not is_object(x)]
         operation = f"{function} {[described(x) for x in inputs]}"
         self.operations.append(operation)
-        if operation in MADE:
-            return pytree.tree_map(lambda make: make(), MADE[operation])
+        if operation in RESULTS:
+            return pytree.tree_map(lambda make: make(), RESULTS[operation])
         found = function(*args, **(kwargs or {}))
         outputs = pytree.tree_leaves(found)
         devices = {x.device for x in (*inputs, *outputs) if isinstance(x, torch.Tensor)}
@@ -55,5 +56,5 @@ class Watch(TorchDispatchMode):
         schema = function._schema
         is_new = not schema.is_mutable and all(each.alias_info is None for each in schema.returns)
         if is_new and devices == {META} and all(isinstance(x, torch.Tensor) for x in outputs):
-            MADE[operation] = pytree.tree_map(anew, found)
+            RESULTS[operation] = pytree.tree_map(maker_of, found)
         return found

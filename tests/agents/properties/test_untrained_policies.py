@@ -56,7 +56,7 @@ def untrained(agent, config):
 
 @torch.no_grad()
 def output_of(module, rows):
-    """What it returns for rows, once running statistics have seen them."""
+    """Returns a module's output for rows, after its running statistics were updated with them."""
     module = copy.deepcopy(module)
     for part in module.modules():
         if isinstance(part, networks.RunningNorm):
