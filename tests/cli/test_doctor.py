@@ -69,7 +69,7 @@ class Blocked(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Blocked())
 from minerva_acme import environments
-for task in ("cartpole/swingup", "stacker/stack_2"):
+for task in ("cartpole/swingup", "humanoid_CMU/run", "dog/walk", "stacker/stack_2"):
     environment = environments.make_training_environment(f"dm_control/{task}", seed=0)
     environment.reset()
     environment.step(environment.action_spec().generate_value())

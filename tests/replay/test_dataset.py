@@ -212,9 +212,8 @@ def test_a_dataset_over_an_empty_table_says_what_it_waits_for_and_closes_at_once
 
 @pytest.mark.reverb
 def test_a_dead_server_reaches_the_learner(server_process, write):
-    with replay.ReverbClient(
-        server_process.address, answer_seconds=30.0
-    ) as patient:  # a busy machine's server may take a second
+    # A busy machine's server may take a second to answer.
+    with replay.ReverbClient(server_process.address, answer_seconds=30.0) as patient:
         write(patient, num_items=5)
     client = replay.ReverbClient(server_process.address, timeout_seconds=0.5, answer_seconds=0.5)
     with Dataset(client.sampler("replay", exact=True), lambda fields: fields, 100) as dataset:

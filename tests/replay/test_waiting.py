@@ -1,5 +1,6 @@
 """Waits that report, stop and end: by a clock of their own, and on both stores."""
 
+import contextvars
 import logging
 import threading
 import time
@@ -108,7 +109,8 @@ def test_other_threads_are_not_alone(clock):
             failures.append(error)
 
     with waiting.rules(lambda: True, is_alone=True):
-        thread = threading.Thread(target=wait)
+        # In a copy of this thread's context, as free-threaded Python starts threads.
+        thread = threading.Thread(target=contextvars.copy_context().run, args=[wait])
         thread.start()
         thread.join()
     assert not failures
