@@ -2,11 +2,12 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import torch
 
-from minerva_acme import builders, networks
+from minerva_acme import builders, learners, networks
 from minerva_acme.agents import requirements, settings
 
 Networks = TypeVar("Networks")
@@ -54,6 +55,17 @@ class PlacedBuilder(builders.ConfiguredBuilder[Networks, Config], Generic[Networ
             "ranks": parts.ranks,
             "spec": parts.spec,
         }
+
+    def averages(self) -> Iterator[learners.Part]:
+        """Yields the part of the learner that averages the policy's weights, if the config asks for it."""
+        if self.config.policy_average_rate:
+            yield learners.Averages(self.policy_variables, self.config.policy_average_rate)
+
+    @property
+    def evaluation_variables(self) -> Sequence[str]:
+        if not self.config.policy_average_rate:
+            return self.policy_variables
+        return [learners.average_of(name) for name in self.policy_variables]
 
     def for_actors(self, num_actors: int) -> Self:
         return self._placed(num_actors=num_actors)

@@ -28,6 +28,11 @@ class AgentConfig(foreign_names.Translated):
     # Acting and learning.
     discount: constraints.Discount = 0.99
     """Gamma, multiplied with the environment's own discount."""
+    policy_average_rate: constraints.Share = 0.0
+    """Share by which each learner step moves an average of the policy's weights towards the newest ones.
+    Evaluations and saved policies then act by this average, which wavers less; actors explore by the newest
+    weights. 0: there is no average. Source: Polyak and Juditsky 1992, "Acceleration of stochastic
+    approximation by averaging"."""
     num_environments: constraints.Count = 1
     """Environments played at once, each with its own adder: one call of the policy acts in all of them."""
     max_skipped_batches: constraints.Natural = 10

@@ -280,6 +280,12 @@ class AgentBuilder(abc.ABC, Generic[Networks]):
         """
 
     @property
+    def evaluation_variables(self) -> Sequence[str]:
+        """The variables by which evaluations and saved policies act, each in the place of one of
+        `policy_variables`: the same ones, or averages of them; see `learners.Averages`."""
+        return self.policy_variables
+
+    @property
     @abc.abstractmethod
     def variable_update_period(self) -> int:
         """The number of an actor's steps, each in all of its environments, between its requests for newer

@@ -280,6 +280,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
             ValueError: Observations shall be normalised, and no network does it.
         """
         config = self.config
+        yield from self.averages()
         if config.final_learning_rate < 1.0:
             optimizers = [group.optimizer for group in groups.values()]
             yield learners.LinearDecay(

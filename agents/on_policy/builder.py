@@ -193,7 +193,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             "config": config,
             "preparer": preparer,
             "groups": {"network": learners.Group(optimizer, config.max_grad_norm)},
-            "parts": [decay],
+            "parts": [decay, *self.averages()],
             "acceleration": accelerated,
         }
 

@@ -45,10 +45,10 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
         Args:
             networks: The network, trained in place.
             losses: The losses, in the order in which they are minimised; see `learners.LossLearner`.
-            preparer: Turns rollouts into batches, with this network's values; the last of the parts.
+            preparer: Turns rollouts into batches, with this network's values; the first of the parts.
             config: The hyperparameters.
             extras: The fields of `BehaviourExtras` that rollouts must have.
-            parts: The parts that act before the preparer.
+            parts: The parts that act after the preparer.
             modules: Modules that are saved beside the network and the preparer's.
             **arguments: The other arguments of `learners.LossLearner`. The dataset yields samples whose
                 `data` is a `Rollout` on the network's device, with `BehaviourExtras` as extras.
@@ -64,7 +64,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             networks=networks,
             losses=losses,
             estimate=self._prepare,
-            parts=[*parts, preparer],
+            parts=[preparer, *parts],
             modules={"network": networks, **modules, **preparer.modules},
             variables=["network"],
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),

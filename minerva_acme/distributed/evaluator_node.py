@@ -46,7 +46,7 @@ class EvaluatorNode(graph.Part):
             reporter.start()  # brings the facts
             follower = weights.Follower(
                 context.handle("learner"),
-                self.config.builder.policy_variables,
+                self.config.builder.evaluation_variables,
                 period_seconds=_POLL_SECONDS,
                 stop=context.stop,
             )
@@ -112,7 +112,7 @@ class EvaluatorNode(graph.Part):
         if not self.config.checkpoint_best or evaluations.latest != evaluations.best:
             return
         assert run.source is not None
-        values = run.source.get_variables(self.config.builder.policy_variables)
+        values = run.source.get_variables(self.config.builder.evaluation_variables)
         try:
             self.context.handle("learner").call("keep_best", evaluations.save(), values)
         except graph.NodeSilence as error:
@@ -148,7 +148,7 @@ class _Run:
         self.counter.restore(self._shared.get_counts())
         self.steps = int(self.counter.get_count("actor_steps"))
         if follower is not None:
-            self.source = weights.Fixed(follower, self.config.builder.policy_variables)
+            self.source = weights.Fixed(follower, self.config.builder.evaluation_variables)
 
     def make_evaluation_actor(
         self, environment: experiment_config.Environment | None = None

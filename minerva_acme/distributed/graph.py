@@ -7,7 +7,7 @@ or a process (`ray_engine`), and each name into a handle.
 import abc
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 
@@ -33,10 +33,12 @@ class EngineLost(RuntimeError):
 
 
 class Shared(NamedTuple):
-    """A return value for many callers: an engine may transfer `value` only once for each `key`."""
+    """A return value for many callers: an engine may transfer `value` only once for each `name` and `key`."""
 
     key: int
     value: Any
+    name: Hashable = ()
+    """Tells apart the values that a method returns by turns."""
 
 
 class Handle(Protocol):

@@ -73,8 +73,8 @@ class LearnerNode(graph.Part):
         self._learner: core.Learner | None = None
         self._dataset: Any = None
         self._num_steps = 0  # of this incarnation, for a learner that counts no versions
-        self._newest: graph.Shared | None = None
-        self._newest_version: int | None = None  # in the learner's own numbering
+        # The weights that callers got last, with their version in the learner's own numbering, by their names.
+        self._newest: dict[tuple[str, ...], tuple[int | None, graph.Shared]] = {}
         self._poll_lock = threading.Lock()
         self._best: list[tuple[evaluation.Evaluations, Any]] = []  # to be saved, with the variables
         self._saved_at = 0
@@ -160,14 +160,16 @@ class LearnerNode(graph.Part):
         if learner is None:
             raise graph.NodeSilence("The learner is starting.")
         with self._poll_lock:
-            answer = learner.poll_variables(names, self._newest_version)
+            key = tuple(names)
+            own_version, newest = self._newest.get(key, (None, None))
+            answer = learner.poll_variables(names, own_version)
             if answer is not None:
                 steps = answer.version if answer.version is not None else self._num_steps
                 number = weights.version(self._begin.incarnation, steps)
-                self._newest_version = answer.version
-                self._newest = graph.Shared(number, (number, answer.values))
-            assert self._newest is not None
-            return self._newest if self._newest.key > newer_than else None
+                newest = graph.Shared(number, (number, answer.values), name=key)
+                self._newest[key] = answer.version, newest
+            assert newest is not None
+            return newest if newest.key > newer_than else None
 
     def finish(self) -> None:
         """Lets the learner make only the steps that are still due for the written items."""
@@ -300,9 +302,9 @@ class LearnerNode(graph.Part):
         return False
 
     def _version(self, learner: core.Learner) -> int:
-        self.poll(self.config.builder.policy_variables, -1)
-        assert self._newest is not None
-        return self._newest.key
+        newest = self.poll(self.config.builder.policy_variables, -1)
+        assert newest is not None
+        return newest.key
 
     def _env_steps(self) -> int:
         return int(self._reporter.counter.get_count("actor_steps"))

@@ -389,7 +389,9 @@ class RayNode:
         self._has_run = False
         self._leave_seconds = 0.0
         self._is_leaving = False
-        self._shared: dict[str, tuple[int, Any]] = {}  # keys and references to the object store, by method
+        self._shared: dict[
+            Any, tuple[int, Any]
+        ] = {}  # keys and references to the object store, by method and name
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
         self._has_lines = threading.Condition()
         logger = logging.getLogger("minerva_acme")
@@ -422,12 +424,12 @@ class RayNode:
         answer = inline.call(self._name, self._part, method, arguments)
         if not isinstance(answer, graph.Shared):
             return answer
-        key, reference = self._shared.get(method, (None, None))
+        key, reference = self._shared.get((method, answer.name), (None, None))
         if key != answer.key:
             import ray
 
             reference = ray.put(answer.value)
-            self._shared[method] = (answer.key, reference)
+            self._shared[method, answer.name] = (answer.key, reference)
         return _ByReference([reference])
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs
+from minerva_acme import builders, core, counting, datasets, environments, learners, loggers, specs, types
 from minerva_acme.adders import acme_shaped
 from minerva_acme.environments import loop, multi_agent, scene, vector
 from minerva_acme.experiments import beginning, evaluator, seeds, starting
@@ -347,7 +347,25 @@ def make_evaluation_actor(
     builder = played.placed(run.config.builder)
     generator = run.seeds.generator("evaluation", played.device, index=run.steps)
     policy = builder.make_policy(networks, run.spec, generator, evaluation=True)
+    if variable_source is not None and builder.evaluation_variables != builder.policy_variables:
+        variable_source = _ForEvaluation(variable_source, builder)
     return _make_actor(builder, played, policy, variable_source, ())
+
+
+class _ForEvaluation(core.VariableSource):
+    """Serves the variables to evaluate by under the names of those that actors ask for."""
+
+    def __init__(self, source: core.VariableSource, builder: builders.AgentBuilder[Any]) -> None:
+        self._source = source
+        self._names = dict(zip(builder.policy_variables, builder.evaluation_variables, strict=True))
+
+    def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
+        return self._source.get_variables([self._names[name] for name in names])
+
+    def poll_variables(
+        self, names: Sequence[str], newer_than: int | None = None
+    ) -> core.VersionedVariables | None:
+        return self._source.poll_variables([self._names[name] for name in names], newer_than)
 
 
 def _make_actor(

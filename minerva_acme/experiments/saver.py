@@ -225,7 +225,7 @@ def learning_state(
         generators: The global generators of the learner's process.
         evaluations: The state of the run's evaluations.
     """
-    variables = learner.get_variables(config.builder.policy_variables)
+    variables = learner.get_variables(config.builder.evaluation_variables)
     return {
         "counter": counts,
         "learner": core.save_if_saveable(learner),

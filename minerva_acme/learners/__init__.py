@@ -1,5 +1,6 @@
 """The parts that learners have in common."""
 
+from minerva_acme.learners.averages import Averages, average_of
 from minerva_acme.learners.batches import at, checked_fields, next_batch, next_sample, where_unmasked
 from minerva_acme.learners.finite import (
     LARGEST,
@@ -41,6 +42,7 @@ from minerva_acme.learners.targets import make_target, update_target
 from minerva_acme.learners.updates import Group, Metrics, Updates, differentiate
 
 __all__ = [
+    "Averages",
     "Batch",
     "EstimateFunction",
     "Estimated",
@@ -68,6 +70,7 @@ __all__ = [
     "Updates",
     "WAY_OUT",
     "at",
+    "average_of",
     "checked_fields",
     "checked_samples",
     "differentiate",

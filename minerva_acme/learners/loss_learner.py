@@ -153,12 +153,13 @@ class LossLearner(module_learner.ModuleLearner):
                     f"Each loss must have the name of a module and of a group, got '{name}'. The modules are "
                     f"{sorted(modules)}, the groups {sorted(groups)}."
                 )
+        added = {name: own for part in parts for name, own in part.add_modules(modules).items()}
         super().__init__(
-            modules=modules,
-            variables=variables or [*modules],
+            modules={**modules, **added},
+            variables=[*(variables or modules), *added],
             updates=updates.Updates(
                 groups,
-                modules=[*modules.values()],
+                modules=[*modules.values(), *added.values()],
                 max_skipped_batches=max_skipped_batches,
                 ranks=ranks,
             ),

@@ -15,6 +15,11 @@ class Part:
 
     updated_encoders: Sequence[nn.Module] = ()
 
+    def add_modules(self, modules: Mapping[str, nn.Module]) -> Mapping[str, nn.Module]:
+        """Returns modules of its own by name, which the learner saves and serves; called once, given those of
+        the learner."""
+        return {}
+
     def before(self, batch: Any, num_steps: int) -> None:
         """Acts on a `Batch` before the estimates, after `num_steps` learner steps.
 

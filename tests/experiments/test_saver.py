@@ -48,7 +48,7 @@ class FakeRun:
         self.has_old_replay = False
         self.recorder = self.demonstrations = None
         self.config = types.SimpleNamespace(
-            builder=types.SimpleNamespace(policy_variables=["policy"], num_environments=2, saveables={}),
+            builder=types.SimpleNamespace(evaluation_variables=["policy"], num_environments=2, saveables={}),
             checkpoint_period=10,
             checkpoint_replay=False,
             torch_device="cpu",

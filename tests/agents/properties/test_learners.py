@@ -46,6 +46,7 @@ class TestContract(testing.LearnerConformance):
 
 XQC = {"critic_torso": "batch_norm", "critic_loss_steps": "all", "unit_norm_weights": True, "num_critics": 2}
 MODERN = {
+    "policy_average_rate": 0.3,
     "torso": "simba",
     "policy_layer_sizes": (8, 8),
     "normalize_observations": True,
