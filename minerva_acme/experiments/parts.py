@@ -360,7 +360,9 @@ class _ForEvaluation(core.VariableSource):
         self._names = dict(zip(builder.policy_variables, builder.evaluation_variables, strict=True))
 
     def get_variables(self, names: Sequence[str]) -> list[types.NestedArray]:
-        return self._source.get_variables([self._names[name] for name in names])
+        found = self.poll_variables(names)
+        assert found is not None
+        return found.values
 
     def poll_variables(
         self, names: Sequence[str], newer_than: int | None = None

@@ -38,9 +38,9 @@ class Echo(graph.Part):
             "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         }
 
-    def array(self, key: int) -> graph.Shared:
-        """Returns an array that is another one for each key."""
-        return graph.Shared(key, (np.full(100_000, float(key)), os.urandom(8)))
+    def array(self, key: int, name: str = "") -> graph.Shared:
+        """Returns an array that is another one for each key and name."""
+        return graph.Shared(key, (np.full(100_000, float(key)), os.urandom(8)), name)
 
     def ask(self, name: str) -> object:
         """Asks another node who it is."""

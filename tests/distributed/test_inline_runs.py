@@ -3,14 +3,18 @@
 import functools
 import io
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import tree
 from rich import console as rich_console
 
 import minerva_acme
-from minerva_acme import builders, distributed, experiments
+from minerva_acme import builders, core, distributed, experiments
+from minerva_acme.agents import acting, sac
 from minerva_acme.distributed import supervisor, weights
 from minerva_acme.experiments import seeds
 from minerva_acme.replay import base as replay
@@ -72,6 +76,48 @@ def test_a_run_over_replay_keeps_its_ratio_evaluates_saves_and_resumes(
     more = [int(row["actor_steps"]) for row in small.rows(tmp_path, "actor")]
     assert len(more) > len(counted) and max(more) <= longer.env_steps
     assert min(more[len(counted) :]) > result.env_steps
+
+
+TAGS = {"policy": 0.25, "average_policy": 0.5}
+
+
+class Tagged(small.Wrapped):
+    """A learner whose variables tell their names."""
+
+    def get_variables(self, names: Sequence[str]) -> Any:
+        found = zip(names, super().get_variables(names), strict=True)
+        return [
+            tree.map_structure(lambda leaf, tag=TAGS[name]: np.full_like(leaf, tag), x) for name, x in found
+        ]
+
+    def poll_variables(self, names: Sequence[str], newer_than: int | None = None) -> Any:
+        found = super().poll_variables(names, newer_than)
+        return found and found._replace(values=self.get_variables(names))
+
+
+class TaggingSAC(sac.SACBuilder):
+    def make_learner(self, parts: builders.LearnerParts[sac.SACNetworks]) -> core.Learner:
+        return Tagged(super().make_learner(parts))
+
+
+def test_actors_and_the_evaluator_get_the_variables_that_they_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[bool, set[float]] = {True: set(), False: set()}
+    choose = acting.ModulePolicy.set_variables
+
+    def noted(self: Any, values: Any) -> None:
+        seen[self._evaluation] |= {float(leaf.flat[0]) for leaf in tree.flatten(values)}
+        choose(self, values)
+
+    monkeypatch.setattr(acting.ModulePolicy, "set_variables", noted)
+    builder = TaggingSAC(sac_builder(policy_average_rate=0.1).config)
+    result = run(small.experiment(tmp_path, builder), num_actors=1)
+    assert result.after is not None
+    assert seen == {True: {TAGS["average_policy"]}, False: {TAGS["policy"]}}
+    for checkpoint in ("latest", "best"):
+        (saved,) = checkpointing.load_state(checkpointing.find(tmp_path, checkpoint))["policy_variables"]
+        assert all((leaf == TAGS["average_policy"]).all() for leaf in saved.values())
 
 
 @pytest.mark.parametrize("builder", [small.ppo_builder(), small.vmpo_builder()], ids=["ppo", "vmpo"])

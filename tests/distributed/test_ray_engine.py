@@ -91,9 +91,11 @@ def test_nodes_call_each_other_by_name_and_only_what_is_exported(launch: Any) ->
         launched.handle("c").call("about")
 
 
-def test_what_is_shared_is_put_into_the_store_once_for_each_key(launch: Any) -> None:
+def test_what_is_shared_is_put_into_the_store_once_for_each_key_and_name(launch: Any) -> None:
     launched = launch(node("a"))
     first, first_mark = call(launched, "a", "array", 1)
+    _, named_mark = call(launched, "a", "array", 1, "named")
+    assert named_mark != first_mark
     again, again_mark = call(launched, "a", "array", 1)
     other, other_mark = call(launched, "a", "array", 2)
     assert first_mark == again_mark != other_mark

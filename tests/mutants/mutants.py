@@ -915,6 +915,27 @@ ON_POLICY_AGENTS = [
         breakage("a target takes the rest of the way", "(slow, fast, rate)", "(slow, fast, 1.0 - rate)"),
     ),
     *of(
+        "minerva_acme/learners/averages.py",
+        ("tests/agents/properties/test_averages.py",),
+        breakage(
+            "an average begins with the untrained policy",
+            "max(self._rate, 1.0 / (num_steps + 1))",
+            "self._rate",
+        ),
+        breakage(
+            "an average never forgets", "max(self._rate, 1.0 / (num_steps + 1))", "1.0 / (num_steps + 1)"
+        ),
+    ),
+    *of(
+        "minerva_acme/experiments/parts.py",
+        ("tests/agents/properties/test_averages.py",),
+        breakage(
+            "evaluations act by the newest weights",
+            "self._source.poll_variables([self._names[name] for name in names], newer_than)",
+            "self._source.poll_variables(names, newer_than)",
+        ),
+    ),
+    *of(
         "minerva_acme/learners/loss_learner.py",
         ("tests/learners/test_loss_learner.py",),
         breakage(
