@@ -129,9 +129,8 @@ class RolloutPreparer(learners.Part):
         self._statistics = learners.Statistics(ranks)
         self.require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite
 
-    @property
-    def modules(self) -> dict[str, nn.Module]:
-        """The statistics of returns, for a learner to save."""
+    def add_modules(self, modules: Mapping[str, nn.Module]) -> Mapping[str, nn.Module]:
+        """Returns the statistics of returns, if there are any."""
         return {} if self._return_norm is None else {"return_norm": self._return_norm}
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             config: The hyperparameters.
             extras: The fields of `BehaviourExtras` that rollouts must have.
             parts: The parts that act after the preparer.
-            modules: Modules that are saved beside the network and the preparer's.
+            modules: Modules that are saved beside the network and those of the parts.
             **arguments: The other arguments of `learners.LossLearner`. The dataset yields samples whose
                 `data` is a `Rollout` on the network's device, with `BehaviourExtras` as extras.
 
@@ -65,7 +65,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             losses=losses,
             estimate=self._prepare,
             parts=[preparer, *parts],
-            modules={"network": networks, **modules, **preparer.modules},
+            modules={"network": networks, **modules},
             variables=["network"],
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
             **arguments,
