@@ -389,9 +389,8 @@ class RayNode:
         self._has_run = False
         self._leave_seconds = 0.0
         self._is_leaving = False
-        self._shared: dict[
-            Any, tuple[int, Any]
-        ] = {}  # keys and references to the object store, by method and name
+        # Keys and references to the object store, by method and name.
+        self._shared: dict[tuple[str, Any], tuple[int, Any]] = {}
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_KEPT_LOG_LINES)
         self._has_lines = threading.Condition()
         logger = logging.getLogger("minerva_acme")
