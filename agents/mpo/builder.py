@@ -57,7 +57,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
         Variables: `policy`, `critic`, `target_policy`, `target_critic`, each a dict of arrays. A policy is
         served and saved with its encoder, as `MPONetworks.acting` returns it. The targets start as copies.
         """
-        config, device, ranks = self.config, parts.device, parts.ranks
+        config, device = self.config, parts.device
         accelerated = acceleration.Acceleration(config.acceleration)
         on_device = [module.to(device) for module in parts.networks]
         online = mpo_networks.MPONetworks(*map(accelerated.network, parts.networks._fields, on_device))
@@ -84,7 +84,7 @@ class MPOBuilder(off_policy.SequenceBuilder[mpo_networks.MPONetworks, mpo_config
             modules |= encoders
         if floor is not None:
             modules |= {"temperature_floor": floor}
-        of_returns = [*mpo_parts.return_statistics(online.critic, config, ranks)]
+        of_returns = [*mpo_parts.return_statistics(online.critic, config)]
         decaying = {name: groups[name] for name in ("policy", "critic")}
         return self.learner_class(
             networks=nets,

@@ -30,11 +30,9 @@ class Targets(learners.Part):
                 optimizers.project_target(slow, fast, self._config)
 
 
-def return_statistics(
-    critic: nn.Module, config: MPOConfig, ranks: learners.Ranks | None
-) -> Iterator[learners.Part]:
+def return_statistics(critic: nn.Module, config: MPOConfig) -> Iterator[learners.Part]:
     """Yields the part that updates the running scale of the returns, if the critic has one."""
     for part in critic.modules():
         if isinstance(part, networks.ReturnScale):
-            yield learners.ReturnStatistics(part, burn_in=config.burn_in, ranks=ranks)
+            yield learners.ReturnStatistics(part, burn_in=config.burn_in)
             return

@@ -289,7 +289,7 @@ class OffPolicyBuilder(placing.PlacedBuilder[Networks, Config], Generic[Networks
         if not config.normalize_observations or networks.make_normalizer(parts.spec.observations) is None:
             return
         burn_in = 0 if self._remembers is None else self._remembers.burn_in
-        statistics = learners.ObservationStatistics(modules, burn_in=burn_in, ranks=parts.ranks)
+        statistics = learners.ObservationStatistics(modules, burn_in=burn_in)
         if not statistics.updated_encoders:
             raise ValueError(
                 f"`normalize_observations` of {type(self).__name__} must be False, since none of its "

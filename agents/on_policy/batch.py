@@ -5,7 +5,7 @@ Shapes: T steps of each of E environments, n = T * E samples; with a memory, n s
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -76,7 +76,7 @@ def correction_lambda(config: on_policy_config.OnPolicyConfig) -> float | None:
     return {"gae": config.gae_lambda, "dae": 0.0, "returns": 1.0}[config.advantage_estimator]
 
 
-class RolloutPreparer(learners.Part):
+class RolloutPreparer(learners.Statistics):
     """Turns rollouts into batches, and updates the statistics once for each rollout.
 
     Rewards are scaled by statistics that include the rollout. The observation statistics, which are the
@@ -86,9 +86,6 @@ class RolloutPreparer(learners.Part):
     If the actions may be from older weights, V-trace corrects values and advantages, each sample gets the
     weight min(1, ratio), and the policy before the update takes the place of the behaviour policy. The first
     ratio of the update is then 1, too.
-
-    Attributes:
-        require_finite: Checks what the targets are computed from, and these; the learner sets its own.
     """
 
     def __init__(
@@ -102,7 +99,6 @@ class RolloutPreparer(learners.Part):
         correction_lambda: float | None = None,
         scale_rewards: bool,
         device: torch.device,
-        ranks: learners.Ranks | None = None,
     ) -> None:
         """Makes the preparer.
 
@@ -117,8 +113,8 @@ class RolloutPreparer(learners.Part):
             scale_rewards: Whether rewards are divided by the running standard deviation of the discounted
                 return.
             device: The device of the rollouts.
-            ranks: The learners that make the same steps, each from its share of the rollouts, or None.
         """
+        super().__init__()
         self._network = network
         self._raw_actions = raw_actions
         self._estimator = estimator
@@ -126,8 +122,6 @@ class RolloutPreparer(learners.Part):
         self._burn_in = burn_in
         self._correction_lambda = correction_lambda
         self._return_norm = networks.RunningNorm(1).to(device) if scale_rewards else None
-        self._statistics = learners.Statistics(ranks)
-        self.require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = learners.require_finite
 
     def add_modules(self, modules: Mapping[str, nn.Module]) -> Mapping[str, nn.Module]:
         """Returns the statistics of returns, if there are any."""
@@ -210,12 +204,12 @@ class RolloutPreparer(learners.Part):
         """Updates the network's normaliser with the observations of a rollout that was learned from."""
         if self._network.normalizer is not None:
             for name, norm, rows in self._network.normalizer.parts("observation", batch.data.observation):
-                self._statistics.update(norm, name, rows)
+                self.update(norm, name, rows)
 
     def _scaled(self, rollout: types.Rollout) -> torch.Tensor:
         if self._return_norm is None:
             return rollout.reward
-        self._statistics.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
+        self.update(self._return_norm, "return_so_far", rollout.return_so_far[..., None])
         return self._return_norm.scale(rollout.reward)
 
     def _past(self, rollout: types.Rollout) -> networks.Past | tuple[()]:

@@ -184,7 +184,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         network = accelerated.network("network", parts.networks.to(parts.device))
         of_network = [*network.parameters()], config.learning_rate, config.weight_decay
         optimizer = self.make_optimizer("network", learners.parameter_groups(*of_network))
-        preparer = self.rollout_preparer(network, parts.spec, parts.device, parts.ranks)
+        preparer = self.rollout_preparer(network, parts.spec, parts.device)
         final_share = 0.0 if config.anneal_learning_rate else 1.0
         decay = learners.LinearDecay(optimizer, final_share=final_share, share_done=parts.share_done)
         return {
@@ -243,11 +243,7 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
         return self.num_actors is not None and not self.config.asynchronous
 
     def rollout_preparer(
-        self,
-        network: networks.ActorCritic,
-        spec: specs.EnvironmentSpec,
-        device: torch.device,
-        ranks: learners.Ranks | None = None,
+        self, network: networks.ActorCritic, spec: specs.EnvironmentSpec, device: torch.device
     ) -> batch.RolloutPreparer:
         """Makes the part that turns rollouts into batches, with the network's values, on its device."""
         return batch.RolloutPreparer(
@@ -259,7 +255,6 @@ class OnPolicyBuilder(placing.PlacedBuilder[networks.ActorCritic, Config], Gener
             correction_lambda=batch.correction_lambda(self.config),
             scale_rewards=self.config.scale_rewards,
             device=device,
-            ranks=ranks,
         )
 
     def _raw_actions(self, spec: specs.EnvironmentSpec) -> actions.RawActions:

@@ -70,7 +70,6 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             takes=learners.Kind(types.Rollout, "RolloutLayout", extras),
             **arguments,
         )
-        preparer.require_finite = self.updates.require_finite
 
     @property
     def group(self) -> learners.Group:

@@ -171,6 +171,8 @@ class LossLearner(module_learner.ModuleLearner):
         self.losses = losses
         self._estimate = estimate
         self._parts = parts
+        for part in parts:
+            part.ranks, part.require_finite = self.ranks, self.updates.require_finite
         self._chains = chains or [[*losses]]
         self.acceleration = acceleration
         self._trains = {name: trains.get(name, [name]) for name in losses}

@@ -1,9 +1,13 @@
 """The parts of a learner that cross agents: each acts before the losses of a step, or after them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
+
+from minerva_acme import types
+from minerva_acme.learners import finite
+from minerva_acme.learners import ranks as learner_ranks
 
 
 class Part:
@@ -11,9 +15,14 @@ class Part:
 
     Attributes:
         updated_encoders: The encoders whose statistics it updates.
+        ranks: The learners that make the same steps, each from its share of the batch, or None; set by the
+            learner.
+        require_finite: Raises `NonFinite` unless tensors by their names are finite; set by the learner.
     """
 
     updated_encoders: Sequence[nn.Module] = ()
+    ranks: learner_ranks.Ranks | None = None
+    require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = staticmethod(finite.require_finite)
 
     def add_modules(self, modules: Mapping[str, nn.Module]) -> Mapping[str, nn.Module]:
         """Returns modules of its own by name, which the learner saves and serves; called once, given those of

@@ -10,7 +10,6 @@ from torch import nn
 
 from minerva_acme import constraints, networks, types
 from minerva_acme.learners import batches, finite, parts
-from minerva_acme.learners import ranks as learner_ranks
 from minerva_acme.learners import targets as learner_targets
 
 _logger = logging.getLogger(__name__)
@@ -19,15 +18,13 @@ _logger = logging.getLogger(__name__)
 _SUSPICIOUS_GROWTH = 1e3
 
 
-class Statistics:
-    """Updates `networks.RunningNorm`s, and warns once per field about extreme rows.
+class Statistics(parts.Part):
+    """A part that updates `networks.RunningNorm`s, and warns once per field about extreme rows.
 
-    Attributes:
-        ranks: The learners whose rows are all taken, or None if there is one.
+    It takes the rows of all learners that make the same steps.
     """
 
-    def __init__(self, ranks: learner_ranks.Ranks | None = None) -> None:
-        self.ranks = ranks
+    def __init__(self) -> None:
         self._warned_of: set[str] = set()
         self._num_updates = collections.Counter[str]()
         self._largest: dict[str, torch.Tensor] = {}  # [2] rows left out and growth, since the last look
@@ -67,7 +64,7 @@ class Statistics:
         _logger.warning("%s%s", message, finite.WAY_OUT)
 
 
-class ObservationStatistics(parts.Part):
+class ObservationStatistics(Statistics):
     """Updates the running statistics of observations before the losses of each batch.
 
     Of sequences it takes the first step that is learned from, drawn as often as it occurs. Target networks
@@ -80,7 +77,6 @@ class ObservationStatistics(parts.Part):
         modules: Mapping[str, nn.Module],
         *,
         burn_in: int = 0,
-        ranks: learner_ranks.Ranks | None = None,
     ) -> None:
         """Finds the `networks.NormalizedEncoder`s.
 
@@ -88,14 +84,13 @@ class ObservationStatistics(parts.Part):
             modules: Modules with an `encoder` that normalises, or has a memory behind one that does, or such
                 encoders; modules with "target" in their names are copies.
             burn_in: The steps of a sequence that only warm up a memory.
-            ranks: The learners whose rows are all taken, or None if there is one.
         """
+        super().__init__()
         found = {name: _normalized_encoder(module) for name, module in modules.items()}
         self.updated_encoders = [each for name, each in found.items() if each and "target" not in name]
         self._online: list[Any] = [*dict.fromkeys(encoder.normalizer for encoder in self.updated_encoders)]
         self._targets = [each.normalizer for name, each in found.items() if each and "target" in name]
         self._burn_in = burn_in
-        self._statistics = Statistics(ranks)
         self._may_lack_statistics = True  # as before the first batch
 
     def before(self, batch: Any, num_steps: int) -> None:
@@ -110,7 +105,7 @@ class ObservationStatistics(parts.Part):
         for name, norm, rows in found:
             if name not in updated:
                 updated[name] = norm
-                self._statistics.update(norm, name, rows)
+                self.update(norm, name, rows)
             else:  # Another network has seen the same observations.
                 learner_targets.update_target(norm, updated[name], num_steps)
         if self._may_lack_statistics:
@@ -132,20 +127,18 @@ def _normalized_encoder(module: nn.Module) -> networks.NormalizedEncoder | None:
     return found
 
 
-class ReturnStatistics(parts.Part):
+class ReturnStatistics(Statistics):
     """Updates the running scale of returns by the `running_return` in the extras of sequences."""
 
-    def __init__(
-        self, scale: networks.ReturnScale, *, burn_in: int = 0, ranks: learner_ranks.Ranks | None = None
-    ) -> None:
+    def __init__(self, scale: networks.ReturnScale, *, burn_in: int = 0) -> None:
         """For the arguments see `ObservationStatistics`."""
+        super().__init__()
         self._scale = scale
         self._burn_in = burn_in
-        self._statistics = Statistics(ranks)
 
     def before(self, batch: Any, num_steps: int) -> None:
         first = batch.data.extras.running_return[:, self._burn_in : self._burn_in + 1]
-        self._statistics.update(self._scale, "running_return", first)
+        self.update(self._scale, "running_return", first)
 
 
 def warn_of_fixed_statistics(modules: Mapping[str, nn.Module], *, updated: Sequence[nn.Module] = ()) -> None:
