@@ -8,7 +8,7 @@ import sys
 import time
 
 # Ends like any program of `python -c`: a child leaves the loop and runs its script as `__main__`.
-_PROGRAM = """
+_PROGRAM = """# A nursery of tests.
 import gc, importlib, json, os, socket, sys
 
 requests = socket.socket(fileno=int(sys.argv[1]))
@@ -74,6 +74,12 @@ class Child:
     def __init__(self, nursery: Nursery, pid: int, stdout: int) -> None:
         self._nursery, self.pid, self._status = nursery, pid, None
         self.stdout = os.fdopen(stdout)  # and stderr
+
+    def communicate(self) -> tuple[int, str]:
+        """Waits for the end; returns the status and what was said."""
+        with self.stdout:
+            said = self.stdout.read()
+        return self.wait(), said
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
