@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -83,6 +84,10 @@ class Child:
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        if self._status is None:  # otherwise the number may be another's
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float = float("inf")) -> int:
         deadline = time.monotonic() + timeout
