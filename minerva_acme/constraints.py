@@ -121,13 +121,17 @@ def without_none(hint: Any) -> tuple[Any, bool]:
     return functools.reduce(operator.or_, (part for part in parts if part is not types.NoneType)), True
 
 
-@functools.lru_cache(_NUM_CLASSES)
-def type_hints(kind: type) -> Mapping[str, Any]:
+def type_hints(kind: Any) -> Mapping[str, Any]:
     """Returns `typing.get_type_hints` with extras of a class, kept, for a command reads some a dozen times.
 
     Raises:
         NameError: A name in the types is not defined in the class's module.
     """
+    return _type_hints(kind)
+
+
+@functools.lru_cache(_NUM_CLASSES)
+def _type_hints(kind: Any) -> Mapping[str, Any]:
     return types.MappingProxyType(typing.get_type_hints(kind, include_extras=True))
 
 
@@ -144,7 +148,8 @@ def check_fields(config: Any, of: str = "") -> None:
     Raises:
         ValueError: A field is invalid; the message gives its name, the expected value and the actual one.
     """
-    for rule in _rules(type(config)):
+    kind: Any = type(config)
+    for rule in _rules(kind):
         name, value = rule.name, getattr(config, rule.name)
         if value is None and rule.may_be_none:
             continue
@@ -175,7 +180,7 @@ class _Rule(NamedTuple):
 
 
 @functools.lru_cache(_NUM_CLASSES)
-def _rules(kind: type) -> list[_Rule]:
+def _rules(kind: Any) -> list[_Rule]:
     """Returns what the types of a class's fields ask for."""
     rules = []
     for name, hint in type_hints(kind).items():

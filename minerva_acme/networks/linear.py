@@ -23,7 +23,7 @@ def unset(kind: type[L], *arguments: Any, **settings: Any) -> L:
         *arguments: Its arguments.
         **settings: More of them.
     """
-    layer = _without_weights(kind)(*arguments, **settings)
+    layer: L = _without_weights(kind)(*arguments, **settings)  # type: ignore[arg-type]
     layer.__class__ = kind
     return layer
 
