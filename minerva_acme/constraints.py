@@ -57,6 +57,7 @@ Discount = Annotated[Share, Range(0.95, 0.999)]
 LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
 _MEMORY_BYTES = memory.total_bytes()  # read once: a sweep makes thousands of configs
+_NUM_CLASSES = 256  # whose types are kept
 
 
 WEIGHT_BYTES = 16
@@ -120,6 +121,20 @@ def without_none(hint: Any) -> tuple[Any, bool]:
     return functools.reduce(operator.or_, (part for part in parts if part is not types.NoneType)), True
 
 
+def type_hints(kind: Any) -> Mapping[str, Any]:
+    """Returns `typing.get_type_hints` with extras of a class, kept, for a command reads some a dozen times.
+
+    Raises:
+        NameError: A name in the types is not defined in the class's module.
+    """
+    return _type_hints(kind)
+
+
+@functools.lru_cache(_NUM_CLASSES)
+def _type_hints(kind: Any) -> Mapping[str, Any]:
+    return types.MappingProxyType(typing.get_type_hints(kind, include_extras=True))
+
+
 def check_fields(config: Any, of: str = "") -> None:
     """Checks the fields of a dataclass against their types, including constraints and `Literal` choices.
 
@@ -133,13 +148,13 @@ def check_fields(config: Any, of: str = "") -> None:
     Raises:
         ValueError: A field is invalid; the message gives its name, the expected value and the actual one.
     """
-    for name, hint in typing.get_type_hints(type(config), include_extras=True).items():
-        value = getattr(config, name)
-        hint, may_be_none = without_none(hint)
-        if value is None and may_be_none:
+    kind: Any = type(config)
+    for rule in _rules(kind):
+        name, value = rule.name, getattr(config, rule.name)
+        if value is None and rule.may_be_none:
             continue
-        or_none = " or None" if may_be_none else ""
-        if kinds := _named_tuples(hint):
+        or_none = " or None" if rule.may_be_none else ""
+        if kinds := rule.named_tuples:
             if type(value) not in kinds:
                 way_out = (
                     f" Write {value.__name__}(...)." if isinstance(value, type) and value in kinds else ""
@@ -147,7 +162,29 @@ def check_fields(config: Any, of: str = "") -> None:
                 expected = " or ".join(kind.__name__ for kind in kinds)
                 raise ValueError(f"`{name}`{of} must be {expected}{or_none}, got {value!r}.{way_out}")
             check_fields(value, f" of the {name.replace('_', ' ')}")
-            continue
+        for expected, holds in rule.conditions:
+            with contextlib.suppress(TypeError):  # a value that cannot even be compared
+                if holds(value):
+                    continue
+            way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
+            raise ValueError(f"`{name}`{of} must be {expected}{or_none}, got {value!r}.{way_out}")
+
+
+class _Rule(NamedTuple):
+    """What the type of a field asks for."""
+
+    name: str
+    may_be_none: bool
+    named_tuples: tuple[Any, ...]
+    conditions: list[Constraint]
+
+
+@functools.lru_cache(_NUM_CLASSES)
+def _rules(kind: Any) -> list[_Rule]:
+    """Returns what the types of a class's fields ask for."""
+    rules = []
+    for name, hint in type_hints(kind).items():
+        hint, may_be_none = without_none(hint)
         base = getattr(hint, "__origin__", hint)  # of an `Annotated` type
         conditions = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Constraint)]
         if typing.get_origin(hint) is Literal:
@@ -155,12 +192,8 @@ def check_fields(config: Any, of: str = "") -> None:
             conditions.append(Constraint(f"one of {choices}", choices.__contains__))
         if base in _TYPES:
             conditions.append(_TYPES[base])
-        for expected, holds in conditions:
-            with contextlib.suppress(TypeError):  # a value that cannot even be compared
-                if holds(value):
-                    continue
-            way_out = f" Write {value:.0f}." if expected == _WHOLE and _is_integral(value) else ""
-            raise ValueError(f"`{name}`{of} must be {expected}{or_none}, got {value!r}.{way_out}")
+        rules.append(_Rule(name, may_be_none, _named_tuples(hint), conditions))
+    return rules
 
 
 def _named_tuples(hint: Any) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ import minerva_acme  # noqa: F401 -- sets the environment that torch reads when 
 from minerva_acme.environments import factories
 from minerva_acme.machine import threads
 from minerva_acme.replay import backends
+from tests.nursery import Nursery
 
 # Tests compute the same on every machine: what needs a GPU runs by `make test-gpu`. CUDA reads this when it
 # is first used.
@@ -180,8 +181,8 @@ def _own_children() -> dict[int, str]:
             command = (process / "cmdline").read_text().replace("\0", " ").strip()
         except OSError:  # gone already
             continue
-        # Python's own helper, which lives as long as the process.
-        if "multiprocessing.resource_tracker" not in command:
+        # Helpers, which live as long as the process.
+        if "multiprocessing.resource_tracker" not in command and "nursery" not in command:
             children[int(process.name)] = command
     return children
 
@@ -237,6 +238,15 @@ def fork_server(request: pytest.FixtureRequest) -> Iterator[None]:
     )
     yield
     multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def nursery(request: pytest.FixtureRequest) -> Iterator[Nursery]:
+    """Processes that have imported the files whose tests ask for it, and what else a run imports."""
+    files = {item.module.__name__ for item in request.session.items if "nursery" in item.fixturenames}
+    lazy = ("acceleration", "adders", "cli.main", "environments.factories", "experiments.run")
+    with contextlib.closing(Nursery(*(f"minerva_acme.{name}" for name in lazy), *sorted(files))) as nursery:
+        yield nursery
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 
 # Ends like any program of `python -c`: a child leaves the loop and runs its script as `__main__`.
-_PROGRAM = """
+_PROGRAM = """# A nursery of tests.
 import gc, importlib, json, os, socket, sys
 
 requests = socket.socket(fileno=int(sys.argv[1]))
@@ -75,8 +76,18 @@ class Child:
         self._nursery, self.pid, self._status = nursery, pid, None
         self.stdout = os.fdopen(stdout)  # and stderr
 
+    def communicate(self) -> tuple[int, str]:
+        """Waits for the end; returns the status and what was said."""
+        with self.stdout:
+            said = self.stdout.read()
+        return self.wait(), said
+
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        if self._status is None:  # otherwise the number may be another's
+            os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float = float("inf")) -> int:
         deadline = time.monotonic() + timeout

@@ -3,7 +3,6 @@
 `1e5` is read as a whole number and `64,64` as two. The parser's own messages about values only mention types.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import re
@@ -32,7 +31,7 @@ _NUMBERS: dict[Any, str] = {int: "a whole number", float: "a number"}
 
 def of(command: type[Any]) -> Iterator[tuple[str, Any]]:
     """Yields the flags of a command's fields, and their types; nested fields have no prefix."""
-    hints = typing.get_type_hints(command, include_extras=True)
+    hints = constraints.type_hints(command)
     for field in dataclasses.fields(command):
         hint = hints[field.name]
         marks = getattr(hint, "__metadata__", ())
@@ -61,7 +60,7 @@ def check_config(config: type[Any], *, taken: Collection[str]) -> None:
         ValueError: A field has another type, or its flag is taken; the message names it.
     """
     try:
-        hints = typing.get_type_hints(config, include_extras=True)
+        hints = constraints.type_hints(config)
     except NameError as error:
         raise ValueError(
             f"The types of {config.__name__}'s fields must be defined in its module, but {error}. Import "
@@ -99,10 +98,20 @@ def take(arguments: Sequence[str], *names: str) -> tuple[str | None, list[str]]:
     Returns:
         The flag's last value, or None if it has none, and the other arguments.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(*names, dest="value", nargs="?")
-    taken, others = parser.parse_known_args(arguments)
-    return taken.value, others
+    taken, others = None, list[str]()
+    words = [*arguments]
+    while words:
+        written, equals, value = words[0].partition("=")
+        if written not in names:
+            others.append(words.pop(0))
+            continue
+        del words[0]
+        taken = value if equals else words.pop(0) if words and not _is_flag(words[0]) else None
+    return taken, others
+
+
+def _is_flag(word: str) -> bool:
+    return (word.startswith("--") and len(word) > 2) or _SHORT_FLAG.fullmatch(word) is not None
 
 
 def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> tuple[list[str], list[str]]:

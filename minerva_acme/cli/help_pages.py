@@ -69,7 +69,7 @@ def page(command: type[Any], program: str, title: str = "") -> str:
 
 def _flags(kind: Any, default: Any = dataclasses.MISSING) -> Iterator[_Flag]:
     """Yields the fields of a dataclass, with defaults from an instance of it if one is given."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = constraints.type_hints(kind)
     words = _words(kind)
     for field in dataclasses.fields(kind):
         value = field.default if default is dataclasses.MISSING else getattr(default, field.name)

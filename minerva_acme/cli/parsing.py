@@ -9,13 +9,12 @@ import os
 import pathlib
 import re
 import sys
-import typing
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, NoReturn
 
 import tyro
 
-from minerva_acme import _version
+from minerva_acme import _version, constraints
 from minerva_acme.agents import registry
 from minerva_acme.cli import choices, commands, config_files, flags, guide, help_pages
 from minerva_acme.environments import task_settings
@@ -113,7 +112,7 @@ def _check_complete(command: type[Any], typed: str, given: Sequence[str]) -> Non
     Raises:
         ValueError: One is missing.
     """
-    hints = typing.get_type_hints(command, include_extras=True)
+    hints = constraints.type_hints(command)
     for field in dataclasses.fields(command):
         hint, flag = hints[field.name], f"--{field.name.replace('_', '-')}"
         defaults = (field.default, field.default_factory)
@@ -192,7 +191,7 @@ def train_command(
                 steps_by_default = "usual for recorded episodes"
         elif env_steps is None:
             steps_by_default = why
-    own = typing.get_type_hints(commands.Train, include_extras=True)
+    own = constraints.type_hints(commands.Train)
     return dataclasses.make_dataclass(
         "Train",
         [
@@ -330,7 +329,7 @@ def _make(kind: type[Any], default: Any, values: Mapping[str, Any]) -> Any:
 
 def _fields(kind: type[Any], default: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name, type and default of each field; defaults come from `default`, or from the class."""
-    hints = typing.get_type_hints(kind, include_extras=True)
+    hints = constraints.type_hints(kind)
     for field in dataclasses.fields(kind):
         if default is not None and default is not dataclasses.MISSING:
             value = getattr(default, field.name)

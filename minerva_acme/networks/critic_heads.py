@@ -31,7 +31,7 @@ from torch import nn
 
 from minerva_acme import losses
 from minerva_acme.distributions import Categorical
-from minerva_acme.networks.linear import initialize_uniform, to_cpu
+from minerva_acme.networks import linear
 from minerva_acme.networks.return_scale import ReturnScale
 
 _HEAD_STD = 0.01  # values start near zero, so that early targets are rewards and not noise
@@ -204,12 +204,11 @@ class _LinearHead(nn.Linear):
         for name, size in {"features": features, **shape}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
-        # As `linear.unset` makes a layer.
-        super().__init__(features, num_outputs * math.prod(shape.values()), device="meta")
-        to_cpu(self)
+        # What `super().__init__` sets, without the initial weights.
+        vars(self).update(vars(linear.unset(nn.Linear, features, num_outputs * math.prod(shape.values()))))
         self.num_objectives = num_objectives
         self._shape = (*shape.values(), num_outputs)
-        initialize_uniform(self, generator)
+        linear.initialize_uniform(self, generator)
         nn.init.trunc_normal_(
             self.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
         )

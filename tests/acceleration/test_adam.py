@@ -1,8 +1,6 @@
 """Adam without the import of torch's compiler: torch's own, bit for bit."""
 
 import copy
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -97,7 +95,7 @@ def test_a_closure_computes_the_gradients_and_hooks_are_called_once():
     assert loss.requires_grad and calls == ["before", "after"]
 
 
-def test_torchs_compiler_is_not_imported_by_a_run_that_is_saved_and_restored():
+def test_torchs_compiler_is_not_imported_by_a_run_that_is_saved_and_restored(nursery):
     program = """
 import sys
 import torch
@@ -111,5 +109,4 @@ optimizer.load_state_dict(optimizer.state_dict())
 assert parameter[0] < 1.0 and len(optimizer.state) == 1
 print("torch._dynamo" in sys.modules)
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"
+    assert nursery.start(program).communicate() == (0, "False\n")

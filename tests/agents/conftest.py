@@ -167,14 +167,14 @@ def learner_scene(request):
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs an experiment; without evaluations but the first and the last, in a folder of its own."""
+    """Runs an experiment; without evaluations, in a folder of its own."""
     numbers = itertools.count()
 
     def run(builder, environment_factory, num_env_steps, on_progress=lambda progress: None, **overrides):
         options = {
             "directory": tmp_path / f"run-{next(numbers)}",
             "evaluation_period": 0,
-            "evaluation_episodes": 1,
+            "evaluation_episodes": 0,
             "checkpoint_period": 0,
             "log_period_seconds": 0.0,
             "tensorboard": False,

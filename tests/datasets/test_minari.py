@@ -1,6 +1,5 @@
 """Recorded episodes on disk, in Minari's layout."""
 
-import contextlib
 import json
 import os
 import subprocess
@@ -11,7 +10,6 @@ import pytest
 from minerva_acme import datasets, specs, testing
 from minerva_acme.datasets import hdf5, minari, spaces
 from tests.datasets.conftest import SPEC
-from tests.nursery import Nursery
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'minerva-acme[datasets]'")
 
@@ -157,18 +155,10 @@ def test_an_error_leaves_nothing(path, make_episode):
     assert os.listdir(path.parent) == []
 
 
-@pytest.fixture(scope="module")
-def run():
+@pytest.fixture
+def run(nursery):
     """Runs a script in a process of its own; gives its exit status and what it wrote."""
-    with contextlib.closing(Nursery("tests.datasets.conftest")) as nursery:
-
-        def run_(script, *arguments):
-            process = nursery.start(script, *arguments)
-            with process.stdout:
-                said = process.stdout.read()
-            return process.wait(120), said
-
-        yield run_
+    return lambda script, *arguments: nursery.start(script, *arguments).communicate()
 
 
 FULL = """

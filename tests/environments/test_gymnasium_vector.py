@@ -1,5 +1,4 @@
 import collections
-import contextlib
 import functools
 import itertools
 import multiprocessing
@@ -27,12 +26,11 @@ from minerva_acme.environments import (
     process_vector,
 )
 from minerva_acme.wrappers import SinglePrecisionWrapper, spec_check
-from tests.nursery import Nursery
 
 MODES = list(vector.AutoresetMode)
 NUM_STEPS = 45
 
-PRELOADED = ["minerva_acme.testing"]
+PRELOADED = [__name__]
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 
@@ -671,14 +669,6 @@ SCRIPT = textwrap.dedent(
                 sys.exit(3)
     """
 )
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    """Has imported what the scripts do."""
-    modules = "minerva_acme.environments.factories", "minerva_acme.environments.process_vector"
-    with contextlib.closing(Nursery(*modules, "gymnasium.envs.classic_control.pendulum")) as nursery:
-        yield nursery
 
 
 def group_members(group):

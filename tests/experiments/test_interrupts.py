@@ -20,7 +20,6 @@ from minerva_acme.replay import backends, waiting
 from minerva_acme.replay import base as replay
 from minerva_acme.runs import checkpointing, run_lock
 from tests.experiments.test_run import SMALL, make_config, make_pendulum
-from tests.nursery import Nursery
 
 # What is answered at once, on a machine that is busy with other work; what hangs here does so for 600 s.
 SOON = 60.0
@@ -124,16 +123,6 @@ class Process:
         self._process.wait()
         self._reader.join(10.0)
         self._process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def nursery():
-    """Has imported what the scripts below do, and what is only imported by a run."""
-    lazy = [
-        f"minerva_acme.{name}" for name in ("adders", "cli.main", "environments.factories", "experiments.run")
-    ]
-    with contextlib.closing(Nursery(__name__, *lazy)) as nursery:
-        yield nursery
 
 
 @pytest.fixture

@@ -240,7 +240,7 @@ def test_the_environments_of_a_run_have_different_seeds(agent, run):
         seeds.append(seed)
         return Walk(seed)
 
-    run(agent.builder(num_environments=4), make_environment, 16)
+    run(agent.builder(num_environments=4), make_environment, 16, evaluation_episodes=1)
     # Three evaluations: random actions, before and after.
     assert len(seeds) == 4 + 3
     assert len({*seeds[:4]} | {seeds[-1]}) == 5

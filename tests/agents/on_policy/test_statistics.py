@@ -49,7 +49,7 @@ class Rich(dm_env.Environment):
 
 def test_rewards_are_scaled_for_the_learner_alone(agent, run, tmp_path):
     builder = agent.recording(rollout_steps=20, discount=0.9)
-    result = run(builder, lambda seed: Rich(), 40, directory=tmp_path / "rich")
+    result = run(builder, lambda seed: Rich(), 40, directory=tmp_path / "rich", evaluation_episodes=1)
     for evaluation in (result.random, result.before, result.after):
         assert evaluation.mean == 500.0
     with open(tmp_path / "rich" / "actor.csv", newline="") as file:

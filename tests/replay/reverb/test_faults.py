@@ -259,11 +259,11 @@ def test_a_killed_server_is_an_error_and_no_hang(server_process, write, write_wi
 
 
 _INTERRUPTED = """
-    import signal, sys
+    import dataclasses, os, signal
     # A shell that runs the tests in the background has Ctrl-C ignored, which children inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.path.insert(0, {folder!r})
-    import conftest, dataclasses
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Reverb's commentary
+    from tests.replay import conftest
     from minerva_acme import replay
     from minerva_acme.replay.dataset import Dataset
     queue = dataclasses.replace(
@@ -272,12 +272,12 @@ _INTERRUPTED = """
     client = server.client()
     writer, samplers = client.writer(3), [client.sampler("replay") for _ in range(3)]
     def batches(prefetch): return Dataset(samplers.pop(), lambda fields: fields, 1, prefetch=prefetch)
-    waits = {{
+    waits = {
         "items": lambda: samplers.pop().sample_batch(1),
         "a batch": lambda: next(batches(prefetch=0)),
         "a batch ahead": lambda: next(batches(prefetch=2)),
         "a reader": lambda: conftest.write_items(writer, num_items=20),
-    }}
+    }
     for name, wait in waits.items():
         try:
             print("waiting for", name, flush=True)
@@ -287,10 +287,9 @@ _INTERRUPTED = """
 """
 
 
-def test_ctrl_c_ends_a_wait(request):
-    script = textwrap.dedent(_INTERRUPTED).format(folder=str(request.path.parents[1]))
-    command = [sys.executable, "-c", script]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+def test_ctrl_c_ends_a_wait(nursery):
+    process = nursery.start(textwrap.dedent(_INTERRUPTED))
+    with process.stdout:
         # A process that hears nothing is killed, so that reading from it ends.
         killer = later(60.0, process.kill)
         try:
