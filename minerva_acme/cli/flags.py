@@ -3,6 +3,7 @@
 `1e5` is read as a whole number and `64,64` as two. The parser's own messages about values only mention types.
 """
 
+import argparse
 import contextlib
 import dataclasses
 import re
@@ -98,20 +99,10 @@ def take(arguments: Sequence[str], *names: str) -> tuple[str | None, list[str]]:
     Returns:
         The flag's last value, or None if it has none, and the other arguments.
     """
-    taken, others = None, list[str]()
-    words = [*arguments]
-    while words:
-        written, equals, value = words[0].partition("=")
-        if written not in names:
-            others.append(words.pop(0))
-            continue
-        del words[0]
-        taken = value if equals else words.pop(0) if words and not _is_flag(words[0]) else None
-    return taken, others
-
-
-def _is_flag(word: str) -> bool:
-    return (word.startswith("--") and len(word) > 2) or _SHORT_FLAG.fullmatch(word) is not None
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(*names, dest="value", nargs="?")
+    taken, others = parser.parse_known_args(arguments)
+    return taken.value, others
 
 
 def settle(arguments: Sequence[str], hints: Mapping[str, Any], command: str) -> tuple[list[str], list[str]]:

@@ -31,7 +31,7 @@ from torch import nn
 
 from minerva_acme import losses
 from minerva_acme.distributions import Categorical
-from minerva_acme.networks import linear
+from minerva_acme.networks.linear import initialize_uniform
 from minerva_acme.networks.return_scale import ReturnScale
 
 _HEAD_STD = 0.01  # values start near zero, so that early targets are rewards and not noise
@@ -204,15 +204,17 @@ class _LinearHead(nn.Linear):
         for name, size in {"features": features, **shape}.items():
             if size < 1:
                 raise ValueError(f"`{name}` must be >= 1, got {size}.")
-        # What `super().__init__` sets, without the initial weights.
-        vars(self).update(vars(linear.unset(nn.Linear, features, num_outputs * math.prod(shape.values()))))
+        super().__init__(features, num_outputs * math.prod(shape.values()))
         self.num_objectives = num_objectives
         self._shape = (*shape.values(), num_outputs)
-        linear.initialize_uniform(self, generator)
+        initialize_uniform(self, generator)
         nn.init.trunc_normal_(
             self.weight, std=_HEAD_STD, a=-2.0 * _HEAD_STD, b=2.0 * _HEAD_STD, generator=generator
         )
         nn.init.zeros_(self.bias)
+
+    def reset_parameters(self) -> None:
+        """Draws nothing: torch's own initial weights would advance its global generator."""
 
     def _outputs(self, features: torch.Tensor) -> torch.Tensor:
         """Computes [..., F] -> [..., num_outputs], or [..., J, A, num_outputs]."""

@@ -1,7 +1,7 @@
 """Linear layers whose initial weights are drawn from a given generator, so that a seed reproduces them."""
 
-import functools
 import math
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -10,28 +10,21 @@ from torch import nn
 L = TypeVar("L", bound=nn.Module)
 
 
-def unset(kind: type[L], *arguments: Any, **settings: Any) -> L:
-    """Makes a layer whose weights are still to be set.
+def unset(make: Callable[..., L], *arguments: Any, **settings: Any) -> L:
+    """Makes a layer whose weights are still to be set, on the CPU.
 
     Torch's own initial weights would advance its global generator. To restore that generator afterwards
     (`torch.random.fork_rng`) can let threads that make networks wait for each other for ever: torch holds the
-    generator's lock while it copies its state. `torch.nn.utils.skip_init` takes seven times as long as this,
-    and imports sympy: half a second in each process that makes a network.
+    generator's lock while it copies its state.
 
     Args:
-        kind: The class of the layer, which draws its weights in `reset_parameters`.
+        make: The class of the layer, which takes a `device`.
         *arguments: Its arguments.
         **settings: More of them.
     """
-    layer: L = _without_weights(kind)(*arguments, **settings)  # type: ignore[arg-type]
-    layer.__class__ = kind
-    return layer
-
-
-@functools.cache
-def _without_weights(kind: type[L]) -> type[L]:
-    """Returns a class whose instances are those of `kind` but for the initial weights, which are not set."""
-    return type(kind.__name__, (kind,), {"reset_parameters": lambda layer: None})
+    layer = make(*arguments, **settings, device="meta")
+    # `to_empty` does the same, but imports sympy: half a second in each process that makes a network.
+    return layer._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
 
 
 def uniform_linear(
