@@ -771,7 +771,7 @@ ON_POLICY_AGENTS = [
     *of(
         "agents/on_policy/builder.py",
         PPO_LEARNER,
-        breakage("PPO's learning rate stays", '"parts": [decay]', '"parts": []'),
+        breakage("PPO's learning rate stays", '"parts": [decay, *', '"parts": [*'),
         breakage(
             "PPO's gradient is not clipped",
             "learners.Group(optimizer, config.max_grad_norm)",
