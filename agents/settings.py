@@ -30,8 +30,8 @@ class AgentConfig(foreign_names.Translated):
     """Gamma, multiplied with the environment's own discount."""
     policy_average_rate: constraints.Share = 0.0
     """Share by which each learner step moves an average of the policy's weights towards the newest ones.
-    Evaluations and saved policies then act by this average, which wavers less; actors explore by the newest
-    weights. 0: there is no average. Source: Polyak and Juditsky 1992, "Acceleration of stochastic
+    Evaluations and saved policies then act by this average, which is more stable; actors explore by the
+    newest weights. 0: there is no average. Source: Polyak and Juditsky 1992, "Acceleration of stochastic
     approximation by averaging"."""
     num_environments: constraints.Count = 1
     """Environments played at once, each with its own adder: one call of the policy acts in all of them."""

@@ -57,7 +57,7 @@ Discount = Annotated[Share, Range(0.95, 0.999)]
 LearningRate = Annotated[Positive, Range(1e-5, 3e-3, log=True)]
 
 _MEMORY_BYTES = memory.total_bytes()  # read once: a sweep makes thousands of configs
-_NUM_CLASSES = 256  # whose types are kept
+_NUM_CLASSES = 256  # whose types are cached
 
 
 WEIGHT_BYTES = 16
@@ -122,7 +122,7 @@ def without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def type_hints(kind: Any) -> Mapping[str, Any]:
-    """Returns `typing.get_type_hints` with extras of a class, kept, for a command reads some a dozen times.
+    """Returns `typing.get_type_hints` of a class, with extras. The results are cached.
 
     Raises:
         NameError: A name in the types is not defined in the class's module.
@@ -171,7 +171,7 @@ def check_fields(config: Any, of: str = "") -> None:
 
 
 class _Rule(NamedTuple):
-    """What the type of a field asks for."""
+    """The checks that the type of a field implies."""
 
     name: str
     may_be_none: bool
@@ -181,7 +181,7 @@ class _Rule(NamedTuple):
 
 @functools.lru_cache(_NUM_CLASSES)
 def _rules(kind: Any) -> list[_Rule]:
-    """Returns what the types of a class's fields ask for."""
+    """Returns the checks that the types of a class's fields imply."""
     rules = []
     for name, hint in type_hints(kind).items():
         hint, may_be_none = without_none(hint)

@@ -49,7 +49,7 @@ class RolloutLearner(learners.LossLearner, Generic[Config]):
             config: The hyperparameters.
             extras: The fields of `BehaviourExtras` that rollouts must have.
             parts: The parts that act after the preparer.
-            modules: Modules that are saved beside the network and those of the parts.
+            modules: Further modules to save, besides the network and what the parts add.
             **arguments: The other arguments of `learners.LossLearner`. The dataset yields samples whose
                 `data` is a `Rollout` on the network's device, with `BehaviourExtras` as extras.
 

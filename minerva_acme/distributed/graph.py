@@ -38,7 +38,7 @@ class Shared(NamedTuple):
     key: int
     value: Any
     name: Hashable = ()
-    """Tells apart the values that a method returns by turns."""
+    """Distinguishes several values of one method, each with keys of its own."""
 
 
 class Handle(Protocol):

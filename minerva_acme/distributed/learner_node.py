@@ -73,7 +73,7 @@ class LearnerNode(graph.Part):
         self._learner: core.Learner | None = None
         self._dataset: Any = None
         self._num_steps = 0  # of this incarnation, for a learner that counts no versions
-        # By their names the weights that callers got last, with their version in the learner's own numbering.
+        # The last answers by the names of the weights, each with its version in the learner's own numbering.
         self._newest: dict[tuple[str, ...], tuple[int | None, graph.Shared]] = {}
         self._poll_lock = threading.Lock()
         self._best: list[tuple[evaluation.Evaluations, Any]] = []  # to be saved, with the variables

@@ -9,7 +9,7 @@ from minerva_acme.learners import parts, targets
 
 
 class Averages(parts.Part):
-    """Adds to a learner's modules an average of the weights that some of them have had, `average_NAME`.
+    """Averages the weights of some of a learner's modules over its steps, each as a module `average_NAME`.
 
         average <- average + max(rate, 1 / n) (weights - average)    after step n
 
@@ -20,7 +20,10 @@ class Averages(parts.Part):
     """
 
     def __init__(self, names: Sequence[str], rate: float) -> None:
-        """Takes the names of the modules, and the share of the way to go in a step, in (0, 1]."""
+        """Takes the names of modules, and a rate in [0, 1]: with 0, nothing is ever forgotten.
+
+        `add_modules` raises a KeyError if the learner has no module of such a name.
+        """
         self._names = names
         self._rate = rate
         self._pairs: list[tuple[nn.Module, nn.Module]] = []

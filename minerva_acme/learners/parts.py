@@ -17,7 +17,7 @@ class Part:
         updated_encoders: The encoders whose statistics it updates.
         ranks: The learners that make the same steps, each from its share of the batch, or None; set by the
             learner.
-        require_finite: Raises `NonFinite` unless tensors by their names are finite; set by the learner.
+        require_finite: Raises `NonFinite` unless all tensors, given by name, are finite; set by the learner.
     """
 
     updated_encoders: Sequence[nn.Module] = ()
@@ -25,8 +25,11 @@ class Part:
     require_finite: Callable[[Mapping[str, types.NestedTensor]], None] = staticmethod(finite.require_finite)
 
     def add_modules(self, modules: Mapping[str, nn.Module]) -> Mapping[str, nn.Module]:
-        """Returns modules of its own by name, which the learner saves and serves; called once, given those of
-        the learner."""
+        """Returns further modules, by name, for the learner to save and serve. The learner calls it once.
+
+        Args:
+            modules: The learner's own modules by name.
+        """
         return {}
 
     def before(self, batch: Any, num_steps: int) -> None:

@@ -72,12 +72,7 @@ class ObservationStatistics(Statistics):
     observations would not be normalised.
     """
 
-    def __init__(
-        self,
-        modules: Mapping[str, nn.Module],
-        *,
-        burn_in: int = 0,
-    ) -> None:
+    def __init__(self, modules: Mapping[str, nn.Module], *, burn_in: int = 0) -> None:
         """Finds the `networks.NormalizedEncoder`s.
 
         Args:

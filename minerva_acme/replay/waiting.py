@@ -46,9 +46,9 @@ def rules(
 
     Args:
         should_stop: Called twice a second in each wait, which raises ReplayStopped once it returns true.
-        is_alone: Whether no other thread writes or samples. A wait for a rate limiter could then never end:
-            it soon raises ReplayDeadlock.
-        tells_of_limiters: Whether long waits for a rate limiter are logged. Other long waits always are.
+        is_alone: Whether this is the only thread that writes and samples. Nothing could then end a wait for
+            a rate limiter, so it soon raises ReplayDeadlock.
+        tells_of_limiters: Whether to log long waits for a rate limiter; other long waits are always logged.
     """
     before, _this_thread.rules = _this_thread.rules, _Rules(should_stop, is_alone, tells_of_limiters)
     try:
